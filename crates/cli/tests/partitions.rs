@@ -40,7 +40,7 @@ fn a_partition_is_made_used_changed_and_removed() {
     assert!(done(&cluster, &["info"]).contains("\nfast*"), "everybody sees the partitions");
 
     let said = refused(&cluster, &["run", "-t", "2h", "true"]);
-    assert!(said.contains("partition fast lets jobs run for at most 1h00m, and this one asks for 2h00m"), "{said}");
+    assert!(said.contains("partition fast allows a run time of at most 1h00m, and this job asks for 2h00m"), "{said}");
     let said = refused(&cluster, &["run", "-p", "slow", "true"]);
     assert!(said.contains("there is no partition slow") && said.contains("there are fast"), "{said}");
     let said = refused(&cluster, &["run", "-p", "a b", "true"]);

@@ -1,4 +1,4 @@
-//! What somebody wants of the head or says to it, and why it may be refused.
+//! Commands to the head, and the reasons for refusing them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use super::power::PowerCommand;
 use super::settings::Setting;
 use super::users::{UsersCommand, UsersRefusal};
 
-/// Who asks.
+/// The user behind a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The user's name.
     pub user: String,
-    /// The uid that belongs to it, if whoever let them in knows it.
+    /// The user's uid, if the authentication provides it.
     pub uid: Option<u32>,
-    /// Whether they may touch other users' jobs.
+    /// Whether the caller may act on other users' jobs.
     pub operator: bool,
 }
 
 impl Caller {
-    /// Whether a job is this caller's: of the same name, and of the same uid where both are known. On another machine the name may be
-    /// another person's.
+    /// Whether the job belongs to this caller: same name, and same uid where both are known. The same name on another machine may
+    /// belong to another person.
     #[must_use]
     pub fn owns(&self, job: &Job) -> bool {
         let is_same_uid = !matches!((self.uid, job.uid), (Some(own), Some(theirs)) if own != theirs);
         self.user == job.user && is_same_uid
     }
 
-    /// Whether this caller may see what is in a job and tell it what to do.
+    /// Whether this caller may see and change the job.
     #[must_use]
     pub fn may_touch(&self, job: &Job) -> bool {
         self.operator || self.owns(job)
     }
 
-    /// The refusal for a job that is not theirs.
+    /// The refusal for a job of another user.
     #[must_use]
     pub fn refused(&self, job: &Job) -> Refusal {
         let owner = match job.uid {
@@ -56,78 +56,78 @@ impl Caller {
     }
 }
 
-/// What somebody wants or says.
+/// A request or a message to the head.
 #[derive(Debug, Clone)]
 pub enum Command {
     /// A user submits a job.
     Submit {
-        /// Who.
+        /// The submitting user.
         caller: Caller,
-        /// Unique for the intended submission.
+        /// Makes retries idempotent: unique per intended submission.
         key: SubmissionKey,
-        /// What to run.
+        /// The job's specification.
         spec: Arc<JobSpec>,
-        /// Its environment, by content, which the shell stores with it.
+        /// The digest of the job's environment variables, which the shell stores with the job.
         environment: Option<Digest>,
-        /// Whether the captured folder it names is complete on the head.
+        /// Whether the head has the complete project folder that the job names.
         snapshot_is_complete: bool,
     },
-    /// A user wants something done to a job.
+    /// A user acts on a job.
     Act {
-        /// Who.
+        /// The user.
         caller: Caller,
         /// The job.
         job: JobId,
-        /// One task of it; all when absent.
+        /// One task of the job; all tasks when absent.
         index: Option<u32>,
-        /// What to do.
+        /// The action.
         action: JobAction,
     },
-    /// A client has results safely.
+    /// A client has stored results safely.
     Fetched {
-        /// Who.
+        /// The user.
         caller: Caller,
         /// The job.
         job: JobId,
-        /// Which tasks' results.
+        /// The tasks whose results were fetched.
         indices: IndexSet,
     },
-    /// These jobs ended then. Those whose retention is over are to go.
+    /// Drop the jobs in this list whose retention is over.
     Forget {
-        /// The jobs.
+        /// Jobs, each with the time at which it ended.
         jobs: Vec<(JobId, Timestamp)>,
     },
-    /// Room is needed: results that have been fetched are to go, whatever their retention.
+    /// Drop fetched results to free disk space, whatever their retention.
     DropResults {
         /// The job.
         job: JobId,
-        /// Which tasks' results; those that were not fetched stay.
+        /// The tasks whose results to drop; results that were not fetched stay.
         indices: IndexSet,
     },
-    /// An operator wants a node off the list; it comes back when its agent connects again.
+    /// An operator takes a node off the list; it returns when its agent connects again.
     ForgetNode {
         /// The node.
         node: NodeName,
     },
-    /// An operator wants nothing new on a node; what runs there runs on.
+    /// An operator drains a node: it gets no new work; its runs continue.
     DrainNode {
         /// The node.
         node: NodeName,
-        /// Who wants that.
+        /// The operator.
         by: String,
-        /// Why, in their words.
+        /// The reason, in the operator's words.
         reason: Option<String>,
     },
-    /// An operator lets a drained node take work again.
+    /// An operator ends the drain of a node.
     ResumeNode {
         /// The node.
         node: NodeName,
     },
-    /// An operator wants a node out of the cluster, at once and for good.
+    /// An admin removes a node from the cluster, at once and permanently.
     RemoveNode {
         /// The node.
         node: NodeName,
-        /// Who wants that.
+        /// The admin.
         by: String,
     },
     /// A machine with a valid invitation becomes a node.
@@ -136,55 +136,55 @@ pub enum Command {
         node: NodeName,
         /// The fingerprint of its public key.
         key: Digest,
-        /// How long the key is good for, in milliseconds on the cluster's clock.
+        /// How long the key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
-        /// Whether the invitation was made for this name, so that it may take the place of a node that has it.
+        /// Whether the invitation names this node, so that the machine may replace an existing node of that name.
         may_replace: bool,
     },
-    /// An agent wants a certificate for a new key.
+    /// An agent requests a certificate for a new key.
     Renew {
         /// Its node.
         node: NodeName,
-        /// The fingerprint of the key with which it asks.
+        /// The fingerprint of the agent's current key.
         with: Digest,
-        /// That of the new one.
+        /// The fingerprint of the new key.
         key: Digest,
-        /// How long that is good for, in milliseconds on the cluster's clock.
+        /// How long the new key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
     },
     /// An operator changes a setting.
     Set {
-        /// Who.
+        /// The operator.
         by: String,
-        /// Which.
+        /// The setting.
         setting: Setting,
-        /// The value as people write it; as by default when absent.
+        /// The value as typed; absent resets the setting to its default.
         value: Option<String>,
     },
-    /// An operator wants something about partitions, or sets something about a node.
+    /// A change of a partition or of a node's traits.
     Partitions(PartitionsCommand),
-    /// Something about power.
+    /// A command about power.
     Power(PowerCommand),
-    /// Something is to be done about users; the shell has seen to who may want it.
+    /// A change of users. The shell has already checked that the caller may do it.
     Users(UsersCommand),
     /// An agent opens a connection.
     Hello {
         /// The connection.
         connection: ConnectionId,
-        /// The fingerprint of the public key with which it came.
+        /// The fingerprint of the agent's public key.
         key: Digest,
-        /// What it says.
+        /// The content of the hello.
         hello: Box<AgentHello>,
-        /// The ended runs of the hello whose results are complete on the head.
+        /// Ended runs in the hello whose results are complete on the head.
         complete: BTreeSet<RunId>,
     },
-    /// An agent says something.
+    /// An agent sends a message.
     Message {
         /// The connection.
         connection: ConnectionId,
-        /// What it says.
+        /// The message.
         message: AgentMessage,
-        /// For an ending with a result: whether the result is complete on the head.
+        /// For the end of a run with a result: whether the head has the complete result.
         result_is_complete: bool,
     },
     /// An agent's connection has ended.
@@ -192,136 +192,136 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Time has passed: see who is silent. Due at [`super::State::next_deadline`]; harmless earlier.
+    /// Check for silent nodes. Due at [`super::State::next_deadline`]; harmless earlier.
     Tick,
 }
 
-/// Why a command is refused. The text is for the user; [`Refusal::code`] is for programs.
+/// Why a command is refused. The text is for people; [`Refusal::code`] is for programs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No node could ever run it.
+    /// No node is large enough for the job.
     #[error("no node can ever run this job: it {0}")]
     NeverFits(Box<NeverFits>),
-    /// It is root's, and no node that it may use runs jobs of root.
+    /// A job of root, and no node that it may use accepts jobs of root.
     #[error("no node that this job may use runs jobs of root")]
     NotForRoot,
-    /// It was submitted by root through a node, whom no other node knows.
+    /// A job of a node's root, submitted through that node: no other node has this account.
     #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
     NotForRootOfNode,
-    /// It was submitted through a node by an account that has more power than a user, under the name that it has there.
+    /// A job submitted through a node by an account with more rights than a user, under the account's name on that node.
     #[error(
-        "the account that runs the head, and accounts with a role above user, submit no jobs through a node, whose root could claim to be \
-         them: here you are {0}"
+        "the account that runs the head, and accounts with a role above user, cannot submit jobs through a node, because the node's root \
+        could impersonate them; you are {0} here"
     )]
     NotThroughNodes(String),
-    /// It is more than its user may have.
+    /// The job exceeds a quota of its user.
     #[error("{0}")]
     OverQuota(String),
-    /// Its user has as many jobs waiting as the head's memory has room for.
+    /// The user's waiting jobs reach the limit that bounds the head's memory.
     #[error("{0}")]
     TooMuchWaits(String),
-    /// The captured folder is not here, or not all of it.
+    /// The head does not have the complete project folder.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
-    /// There is no such job, or not any more.
+    /// The job does not exist, or no longer.
     #[error("there is no job {0}")]
     NoSuchJob(JobId),
-    /// The job has no such task.
+    /// The job has no task with this index.
     #[error("job {job} has no task {index}")]
     NoSuchTask {
         /// The job.
         job: JobId,
-        /// The index asked for.
+        /// The requested index.
         index: u32,
     },
-    /// It depends on a job that does not exist.
+    /// The job depends on a job that does not exist.
     #[error("it depends on job {0}, which does not exist")]
     NoSuchDependency(JobId),
-    /// The job is another user's.
+    /// The job belongs to another user.
     #[error("job {job} belongs to {owner}")]
     NotYours {
         /// The job.
         job: JobId,
-        /// Its user.
+        /// The job's owner.
         owner: String,
     },
-    /// The action makes no sense in the job's state.
+    /// The action does not apply to the job's state.
     #[error("job {job} {why}")]
     WrongState {
         /// The job.
         job: JobId,
-        /// Why not, as the rest of a sentence.
+        /// The reason, as the rest of a sentence.
         why: &'static str,
     },
-    /// The specification contradicts itself.
+    /// The specification is invalid.
     #[error("{0}")]
     BadSpec(String),
-    /// The setting cannot be that, or not while others are what they are.
+    /// The setting's new value is invalid, or conflicts with another setting.
     #[error("{0}")]
     BadSetting(String),
-    /// There is no such partition.
+    /// The partition does not exist.
     #[error("there is no partition {partition}")]
     NoSuchPartition {
         /// The name.
         partition: PartitionName,
-        /// Those that there are.
+        /// The partitions that exist.
         there: Vec<PartitionName>,
     },
-    /// There is such a partition.
+    /// A partition with this name exists.
     #[error("there is a partition {0} already")]
     PartitionExists(PartitionName),
-    /// The partition does not take the job.
+    /// The partition does not accept the job.
     #[error("partition {partition} {why}")]
     PartitionRefuses {
         /// The partition.
         partition: PartitionName,
-        /// Why not, as the rest of a sentence.
+        /// The reason, as the rest of a sentence.
         why: String,
     },
-    /// The partition cannot go now.
+    /// The partition cannot be removed while jobs wait in it.
     #[error("{jobs} {} in partition {partition}", if *.jobs == 1 { "job waits" } else { "jobs wait" })]
     PartitionInUse {
         /// The partition.
         partition: PartitionName,
-        /// How many jobs wait in it.
+        /// How many jobs wait in the partition.
         jobs: usize,
     },
-    /// No partition, or node, can be like that.
+    /// The values for a partition or a node are invalid.
     #[error("{0}")]
     BadPartition(String),
-    /// No node that the job may use is in the cluster.
+    /// The cluster has no node that the job may use.
     #[error("no node can ever run this job: {0}")]
     NoNodes(Reason),
-    /// There is no such node, or not any more.
+    /// The node does not exist, or no longer.
     #[error("there is no node {0}")]
     NoSuchNode(NodeName),
-    /// Nothing is known of how the node could be switched.
+    /// The head cannot power the node on or off: it is not configured.
     #[error("node {0} cannot be switched on or off: it is not in the head's power.toml")]
     NoPower(NodeName),
-    /// The node cannot be forgotten now.
+    /// The node cannot be forgotten while it is in use.
     #[error("node {node} {why}")]
     NodeInUse {
         /// The node.
         node: NodeName,
-        /// Why not, as the rest of a sentence.
+        /// The reason, as the rest of a sentence.
         why: String,
     },
-    /// A node with this name is in the cluster, and the invitation was not made for it.
+    /// A node with this name exists, and the invitation does not name it.
     #[error("there is a node {0} already")]
     NameTaken(NodeName),
-    /// The node's key is not, or no longer, good.
+    /// The node's key is not valid, or no longer.
     #[error(transparent)]
     Unwelcome(#[from] Unwelcome),
-    /// It is not done about users.
+    /// A change of users is refused.
     #[error(transparent)]
     Users(#[from] UsersRefusal),
-    /// The node's name is taken by an agent that is connected.
+    /// Another connection has taken over the node's name.
     #[error("a message on a connection that is no longer the node's")]
     Stale,
 }
 
 impl Refusal {
-    /// A stable word for programs.
+    /// A stable code for programs.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! From commands to events: what is allowed, what is stale, and what follows from what an agent says.
+//! Turns commands into events: checks permissions, drops stale messages, and derives facts from agents' reports.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use super::settings::Setting;
 use super::state::State;
 use super::users::decide_users;
 
-/// The most tasks one array may have.
+/// The largest number of tasks in an array.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
 
-/// The most processes one task may have on one node.
+/// The largest number of processes per node.
 const MAX_TASKS_PER_NODE: u32 = 4096;
 
-/// The most jobs that one job may depend on: each is looked up, perhaps in the store, before anything else happens.
+/// The largest number of dependencies of a job. Each is looked up, possibly in the store, before the submission is decided.
 pub(super) const MAX_DEPENDENCIES: usize = 1_000;
 
-/// The longest reason for a drain, in bytes.
+/// The longest drain reason, in bytes.
 const MAX_REASON_BYTES: usize = 500;
 
-/// The events that follow from `command`, to be applied in order. `ended` are the ended jobs that it is about.
+/// Returns the events that follow from `command`, in order. `ended` contains the ended jobs that the command refers to.
 ///
 /// # Errors
-/// When the command is refused: nothing happens then.
+/// When the command is refused; then nothing changes.
 pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Submit { caller, key, spec, environment, snapshot_is_complete } => {
@@ -53,7 +53,7 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         }
         Command::Act { caller, job, index, action } => decide_action(state, ended, caller, *job, *index, *action),
         Command::Fetched { caller, job, indices } => {
-            // What is not there yet cannot have been fetched, and must not count as fetched when it comes.
+            // A task without a result must not count as fetched when its result arrives later.
             let there = &own_job(state, ended, caller, *job)?.results;
             let (indices, ended) = (among(indices, there), ended.job(*job).cloned());
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices, ended }] })
@@ -120,7 +120,7 @@ impl State {
     }
 }
 
-/// Those of `indices` that are in `others`.
+/// The indices that are in both sets.
 fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
     let mut both = IndexSet::default();
     indices.iter().filter(|index| others.contains(*index)).for_each(|index| {
@@ -129,11 +129,11 @@ fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
     both
 }
 
-/// What a submission is beyond what it asks for.
+/// Data of a submission besides its specification.
 struct Submission {
     key: SubmissionKey,
     environment: Option<Digest>,
-    /// How the jobs that it depends on had ended, as far as they had.
+    /// The states of dependencies that have already ended.
     after: Vec<(JobId, JobState)>,
 }
 
@@ -161,7 +161,7 @@ fn decide_submit(
         });
     }
     match state.pool.admit(&asked(state, owner, spec)).map_err(|refusal| *refusal) {
-        // Nodes are still to come, and one of them may have what it takes.
+        // The cluster has no nodes yet; a large enough node may join later.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(NeverFits::NoneMay) if spec.partition.is_none() && spec.constraint.is_none() => {}
         Err(NeverFits::NoneMay) => return Err(Refusal::NoNodes(no_nodes(spec, false))),
@@ -183,7 +183,7 @@ fn decide_submit(
     Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
 }
 
-/// Refuses what no node could make sense of.
+/// Refuses a specification that is invalid on every node.
 fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
     if spec.request.cpus == 0 {
@@ -196,29 +196,30 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return bad("a job has at most 4096 processes on a node");
     }
     if spec.pty.is_some() && spec.world_size() > 1 {
-        return bad("a job of several processes has no terminal: leave out the one or the other");
+        return bad("a job of several processes cannot have a terminal; leave out one of the two");
     }
     if spec.request.memory_bytes < LEAST_MEMORY_BYTES {
         let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
-        return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory, and this one asks for {asked}")));
+        return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory; this one asks for {asked}")));
     }
     if spec.name.is_empty() || spec.name.len() > 255 || spec.name.contains(char::is_control) {
-        return bad("a job's name has 1 to 255 characters, none of them a control character");
+        return bad("a job's name must have 1 to 255 characters and no control characters");
     }
     if spec.time_limit_ms == Some(0) {
-        return bad("a time limit of zero leaves no time to run");
+        return bad("a time limit of zero is not allowed; leave it out for no limit");
     }
     if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
-        return bad("an array has at least one task and at most a million");
+        return bad("an array must have between one and a million tasks");
     }
     if spec.after.len() > MAX_DEPENDENCIES {
         let many = spec.after.len();
         return Err(Refusal::BadSpec(format!(
-            "a job depends on at most {MAX_DEPENDENCIES} others, and this one on {many}: have a job in between depend on some of them"
+            "a job may depend on at most {MAX_DEPENDENCIES} jobs, and this one depends on {many}; add intermediate jobs \
+             that depend on some of them"
         )));
     }
     match &spec.work {
-        Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the entry point is empty"),
+        Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the project's entry point is empty"),
         Work::Command { argv, .. } if argv.first().is_none_or(String::is_empty) => bad("the command is empty"),
         Work::Command { directory, .. } if !directory.starts_with('/') => {
             bad("the command's directory is not an absolute path")
@@ -254,10 +255,10 @@ fn decide_action(
         JobAction::Release => Ok(vec![Event::Released { job: id, ended }]),
         JobAction::Requeue if job.active.is_empty() && job.endings.is_empty() => wrong("is waiting already"),
         JobAction::Requeue if job.lost_environment => {
-            wrong("has completed, and its environment was not kept after that: submit it again")
+            wrong("has completed, and its environment variables were deleted; submit it again")
         }
         JobAction::Requeue => {
-            // What waits again counts like a submission.
+            // Tasks that wait again count like a submission.
             if !caller.operator {
                 if job.pending.is_empty()
                     && let Some(why) = refuses_more_waiting(state, &job.user, &job.spec)
@@ -274,18 +275,18 @@ fn decide_action(
     }
 }
 
-/// A job, whether or not it has ended.
+/// A job, live or ended.
 fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
     state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
 
-/// The job, if the caller may touch it.
+/// A job that the caller may see and change.
 fn own_job<'a>(state: &'a State, ended: &'a Ended, caller: &Caller, id: JobId) -> Result<&'a Job, Refusal> {
     let job = any_job(state, ended, id)?;
     if caller.may_touch(job) { Ok(job) } else { Err(caller.refused(job)) }
 }
 
-/// A node goes only when nobody can miss it: its agent is not connected, and no run counts on it.
+/// Forgets a node that is not connected and has no runs.
 fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
@@ -300,7 +301,7 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
     }
 }
 
-/// The same words again change nothing; others replace them.
+/// Repeating a drain with the same reason changes nothing; a new reason replaces the old one.
 fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     if reason.is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains(char::is_control)) {
@@ -325,14 +326,14 @@ fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Ev
     Ok(vec![Event::NodeRemoved { node: name.clone(), by: by.to_owned() }])
 }
 
-/// What is set to what it was set to before, or reset when it was not set, stays as it is.
+/// Setting the value that a setting already has changes nothing, nor does resetting a setting at its default.
 fn decide_setting(state: &State, by: &str, setting: Setting, text: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let value = state.settings.changed(setting, text).map_err(Refusal::BadSetting)?;
     let before = state.set_by.get(&setting).and_then(|_| state.settings.get(setting));
     Ok(if value == before { Vec::new() } else { vec![Event::SettingChanged { setting, value, by: by.to_owned() }] })
 }
 
-/// An agent has come, or come back: what it has, what became of its runs, and which of them are lost.
+/// The events of an agent's hello: changes of the node, reports about its runs, and runs that it lost.
 fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, complete: &BTreeSet<RunId>) -> Vec<Event> {
     let mut events = Vec::new();
     let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
@@ -380,7 +381,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         holds,
     });
     if let Some(node) = known {
-        // All are decided upon as things stand before the first: of a run that is named twice only what is said first counts.
+        // Each report is checked against the state before the hello, so only the first report about a run may count.
         let mut heard = BTreeSet::new();
         let reports = hello.runs.iter().filter(|report| heard.insert(report.run));
         events.extend(reports.flat_map(|report| decide_report(state, node, report, complete.contains(&report.run))));
@@ -388,27 +389,27 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     events
 }
 
-/// A part of a run will not be heard of any more. If it cannot have begun, its task simply waits again; otherwise it is lost.
+/// Ends a part of a run that is gone. If the part certainly never started, its task waits again; otherwise it is lost.
 fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
-    // A job that may run again when it is lost need not be spared that.
+    // A job that is requeued after a loss needs no such check.
     let may_be_lost = state.job(run.task.job).is_some_and(|job| job.spec.requeue);
     let is_spared = !may_be_lost && never_began(state, run, rank);
     let (fate, message) = if is_spared { (Fate::Requeued, None) } else { (Fate::Lost, Some(message)) };
     Event::Ended { run, rank, fate, message, result: None, usage: Usage::default() }
 }
 
-/// Whether it is certain that a part of a run never began, of which its agent knows nothing: it has never said that it has it, or the
-/// parts of a run on several nodes have not all been ready.
+/// Whether a part of a run that its agent does not have certainly never started: the agent never confirmed the launch, or not all
+/// nodes of the run were ready.
 fn never_began(state: &State, run: RunId, rank: u32) -> bool {
     state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
 }
 
-/// Whether a run is on several nodes that have not all been ready.
+/// Whether a run on several nodes waits until all of them are ready.
 fn waits_for_others(state: &State, run: RunId) -> bool {
     state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }
 
-/// What an agent says of a run, unless it is stale or nothing new.
+/// The events of an agent's report about a run; none if it is stale or says nothing new.
 fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Vec<Event> {
     let run = report.run;
     let Some(active) = state.active(run) else { return Vec::new() };
@@ -418,8 +419,7 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
     match &report.status {
         RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run, rank }),
         RunStatus::Ready { port, door } => {
-            // Said again it waits for a word that was lost; or its agent was started again, perhaps when it had failed to begin, and has
-            // found another port.
+            // A repeated report means that the answer was lost. A changed port means that the agent was restarted.
             let is_news = active.has_begun() || part.port != Some(*port);
             if is_news { vec![Event::Ready { run, rank, port: *port, door: *door }] } else { Vec::new() }
         }
@@ -427,7 +427,7 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
         RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),
         RunStatus::Ended(RunEnd { fate, message, result, usage }) => {
             let result = result.as_ref().map(|result| result.manifest);
-            // A result is visible only complete: until then the run goes on, and the shell asks for it again.
+            // A result counts only when it is complete. Until then the run does not end, and the shell requests the result again.
             if result.is_some() && !result_is_complete {
                 return Vec::new();
             }
@@ -442,20 +442,20 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     events
 }
 
-/// Jobs whose retention is over go, and no others.
+/// Forgets the jobs whose retention is over.
 fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<Event> {
     let is_due = |(id, ended): &&(JobId, Timestamp)| state.kept_until(*ended) < now.at && state.job(*id).is_none();
     let jobs: Vec<JobId> = ended.iter().filter(is_due).map(|(id, _)| *id).collect();
     if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
 }
 
-/// A node has passed its next limit of silence.
+/// A node has passed its next silence limit.
 fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     let name = node.name.clone();
     match node.silence {
         Silence::Short => vec![Event::Silent { node: name }],
         Silence::Suspect => {
-            // What its agent has not answered may have begun all the same: the answer may be what was lost.
+            // A launch that the agent never confirmed may still have started: the confirmation may be lost.
             let may_run_again = |(run, _): &(RunId, u32)| {
                 waits_for_others(state, *run) || state.job(run.task.job).is_some_and(|job| job.spec.requeue)
             };

@@ -1,11 +1,11 @@
-//! Jobs that have ended. The head's store has them; the state has not.
+//! Ended jobs. The head's store keeps them; the state does not.
 //!
-//! With the event that ends its last task a job leaves the state as [`Record::JobEnded`], which the store keeps in the same transaction
-//! as the event. A command about such a job needs it back: the head's shell [looks it up](Ended::look_up) and hands it to
-//! [`super::decide`], and an event that changes the job carries it. So the state can be rebuilt from the log alone, and its size depends
-//! only on what has not ended.
+//! The event that ends a job's last task removes the job from the state as [`Record::JobEnded`]. The store keeps that record in the same
+//! transaction as the event. For a command about an ended job, the head's shell [looks the job up](Ended::look_up) and passes it to
+//! [`super::decide`]. An event that changes an ended job contains the job. So the log alone rebuilds the state, and the state's size
+//! depends only on live jobs.
 //!
-//! Until its transaction is durable, a job is neither in the state nor visible in the store: [`Moves`] has it meanwhile.
+//! Until its transaction is durable, an ended job is neither in the state nor readable from the store. [`Moves`] holds it meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use super::event::{Record, SubmissionKey};
 use super::job::Job;
 use super::state::State;
 
-/// The ended jobs that a command is about.
+/// The ended jobs that a command refers to.
 #[derive(Debug, Clone, Default)]
 pub struct Ended {
     of_key: Option<JobId>,
     jobs: BTreeMap<JobId, Arc<Job>>,
 }
 
-/// Where ended jobs are kept, as far as that is durable.
+/// Access to the durable store of ended jobs.
 pub trait EndedJobs {
-    /// Why a job could not be read.
+    /// The error of a failed read.
     type Error;
 
     /// An ended job by id.
     ///
     /// # Errors
-    /// When what is kept cannot be read.
+    /// When the store cannot be read.
     fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Self::Error>;
 
     /// The ended job that was submitted with this key.
     ///
     /// # Errors
-    /// When what is kept cannot be read.
+    /// When the store cannot be read.
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Self::Error>;
 }
 
 impl Ended {
-    /// Looks up the ended jobs that `command` is about.
+    /// Looks up the ended jobs that `command` refers to.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -55,9 +55,9 @@ impl Ended {
                 if state.job_of_key(*key).is_none() {
                     ended.of_key = moves.find_key(store, *key)?;
                 }
-                // A retry of what was accepted is about nothing else.
+                // A retry of an accepted submission needs no dependencies.
                 if ended.of_key.is_none() {
-                    // One that has more of them is refused.
+                    // A submission with more dependencies is refused anyway.
                     for dependency in spec.after.iter().take(MAX_DEPENDENCIES) {
                         ended.add(state, moves, store, dependency.job)?;
                     }
@@ -80,27 +80,27 @@ impl Ended {
         Ok(())
     }
 
-    /// The ended job that was submitted with the key of the command.
+    /// The ended job that was submitted with the command's key.
     #[must_use]
     pub fn of_key(&self) -> Option<JobId> {
         self.of_key
     }
 
-    /// An ended job of those that the command is about.
+    /// One of the ended jobs that the command refers to.
     pub(super) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
     }
 
-    /// How those that the command is about have ended.
+    /// The states of the ended jobs that the command refers to.
     pub(super) fn states(&self) -> Vec<(JobId, JobState)> {
         self.jobs.values().map(|job| (job.id, job.state())).collect()
     }
 }
 
-/// Jobs between the state and the store: the records about them are not known to be durable yet.
+/// Jobs on the way between the state and the store: records about them may not be durable yet.
 ///
-/// The shell [notes](Self::note) every record with the number of the round that it belongs to, under the lock of the state, and
-/// [settles](Self::settle) rounds as they become durable. Who looks a job up asks the state first, then this, then the store.
+/// The shell [notes](Self::note) every record with the number of its write round, under the lock of the state, and
+/// [settles](Self::settle) rounds as they become durable. A lookup asks the state first, then this, then the store.
 #[derive(Debug, Clone, Default)]
 pub struct Moves {
     jobs: BTreeMap<JobId, Move>,
@@ -111,12 +111,12 @@ pub struct Moves {
 #[derive(Debug, Clone)]
 struct Move {
     round: u64,
-    /// Absent when it leaves the store: it lives again, or its retention is over.
+    /// Absent when the job leaves the store: it runs again, or its retention is over.
     job: Option<Arc<Job>>,
 }
 
 impl Moves {
-    /// A record is on its way to the store, in this round. Rounds count up.
+    /// Adds a record that is written to the store in this round. Round numbers increase.
     pub fn note(&mut self, record: &Record, round: u64) {
         let (id, job) = match record {
             Record::JobEnded(job) => (job.id, Some(Arc::clone(job))),
@@ -130,10 +130,10 @@ impl Moves {
         self.rounds.push_back((round, id));
     }
 
-    /// Everything up to this round is durable.
+    /// Drops everything up to this round, which is durable now.
     pub fn settle(&mut self, round: u64) {
         while let Some((noted, id)) = self.rounds.pop_front_if(|(noted, _)| *noted <= round) {
-            // A later round may have moved it again.
+            // A later round may have moved the job again.
             if self.jobs.get(&id).is_some_and(|last| last.round == noted) {
                 self.put(id, None);
             }
@@ -152,23 +152,23 @@ impl Moves {
         }
     }
 
-    /// Jobs that have left the state and are not known to be in the store yet, by id, ascending.
+    /// Jobs that left the state and may not be in the store yet, by ascending id.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values().filter_map(|it| it.job.as_ref())
     }
 
-    /// Jobs of which the store may not have the latest, by id, ascending.
+    /// Ids of jobs whose latest record may not be in the store yet, ascending.
     pub fn ids(&self) -> impl Iterator<Item = JobId> {
         self.jobs.keys().copied()
     }
 
-    /// A job that is not in the state: `None` when the store must be asked, `Some(None)` when there is none whatever the store says.
+    /// A job that is not in the state. `None`: ask the store. `Some(None)`: the job does not exist, even if the store still has it.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<Option<&Arc<Job>>> {
         self.jobs.get(&id).map(|it| it.job.as_ref())
     }
 
-    /// The job with this key that has left the state and is not known to be in the store yet.
+    /// The job with this key that left the state and may not be in the store yet.
     #[must_use]
     pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
         self.keys.get(&key).copied()
@@ -185,13 +185,13 @@ impl Moves {
         if let Some(id) = self.job_of_key(key) {
             return Ok(Some(id));
         }
-        // What the store has of a job that is moving is out of date.
+        // The store's copy of a moving job is out of date.
         Ok(store.job_of_key(key)?.filter(|id| self.job(*id).is_none()))
     }
 }
 
 impl State {
-    /// Until when a job is kept that ended at this time.
+    /// The time until which a job that ended at this time is kept.
     #[must_use]
     pub fn kept_until(&self, ended: Timestamp) -> Timestamp {
         ended.plus_ms(self.settings.retention_ms)
@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that has one job and an older word about another.
+    /// A store with these jobs.
     struct Stored(Vec<Arc<Job>>);
 
     impl EndedJobs for Stored {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moving_job_is_found_and_a_forgotten_one_is_not_whatever_the_store_says() {
+    fn moves_take_precedence_over_the_store() {
         let store = Stored(vec![job(1), job(2)]);
         let mut moves = Moves::default();
         moves.note(&Record::JobEnded(job(3)), 1);
@@ -244,11 +244,11 @@ mod tests {
         assert_eq!(found(&moves), [true, false, true]);
         moves.settle(1);
         assert_eq!(moves.ids().count(), 0);
-        assert_eq!(found(&moves), [true, true, false], "the store is asked once everything is durable");
+        assert_eq!(found(&moves), [true, true, false], "once everything is durable, the store decides");
     }
 
     #[test]
-    fn settling_a_round_keeps_what_a_later_round_moved_again() {
+    fn settling_a_round_keeps_jobs_that_a_later_round_moved() {
         let mut moves = Moves::default();
         moves.note(&Record::JobEnded(job(1)), 1);
         moves.note(&Record::JobReopened(JobId(1)), 2);

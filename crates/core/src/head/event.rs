@@ -1,4 +1,4 @@
-//! Events, and what follows from them.
+//! Events and the changes that follow from them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -19,41 +19,41 @@ use super::power::PowerEvent;
 use super::settings::{Setting, SettingValue};
 use super::users::UsersEvent;
 
-/// Names one connection of an agent; never reused while a head runs.
+/// Identifies one connection of an agent; never reused while a head runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ConnectionId(pub u64);
 
-/// Made by a client for each intended submission.
+/// A key that a client creates for each intended submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubmissionKey(pub u128);
 
-/// The times at which something happens.
+/// The time of an event on two clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
-    /// On the cluster's clock: decides.
+    /// The cluster's clock, for decisions.
     pub at: Timestamp,
-    /// On the head's wall clock: is shown.
+    /// The head's wall clock, for display.
     pub wall: WallTime,
 }
 
-/// An event with its time: one record of the head's log.
+/// An event with its time; one record of the head's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamped {
-    /// When.
+    /// The time.
     pub now: Now,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// A fact about the cluster. The enum is closed: whatever changes the head's state is one of these.
+/// A fact about the cluster. Every change of the head's state is one of these events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A head has started on this store.
+    /// A head started on this store.
     EpochStarted {
-        /// Its epoch.
+        /// The head's epoch.
         epoch: Epoch,
-        /// From now on jobs leave the state when they end. Heads before that kept them there, so in their logs they stay.
+        /// Whether ended jobs leave the state from now on. Older heads kept them, so in their logs they stay.
         #[serde(default)]
         archives: bool,
         /// The uid that the head runs under. A user with this uid on the head's machine is an admin.
@@ -66,16 +66,16 @@ pub enum Event {
         job: JobId,
         /// The submission's key.
         key: SubmissionKey,
-        /// Who submitted it.
+        /// The submitting user.
         user: String,
-        /// Their uid, if it is known.
+        /// The user's uid, if known.
         uid: Option<u32>,
-        /// What it asked for.
+        /// The job's specification.
         spec: Arc<JobSpec>,
-        /// Its environment, by content; the store has it. Older logs have it in `spec`.
+        /// The digest of the environment variables, which the store has. In older logs they are in `spec`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<Digest>,
-        /// How the jobs that it depends on had ended, as far as they had.
+        /// The states of dependencies that had already ended.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         after: Vec<(JobId, JobState)>,
     },
@@ -83,7 +83,7 @@ pub enum Event {
     Cancelled {
         /// The job.
         job: JobId,
-        /// The task; all when absent.
+        /// The task; all tasks when absent.
         index: Option<u32>,
     },
     /// A user put a job on hold.
@@ -95,7 +95,7 @@ pub enum Event {
     Released {
         /// The job.
         job: JobId,
-        /// The job itself, if it had ended.
+        /// The job, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
@@ -103,18 +103,18 @@ pub enum Event {
     Requeued {
         /// The job.
         job: JobId,
-        /// The task; all when absent.
+        /// The task; all tasks when absent.
         index: Option<u32>,
-        /// The job itself, if it had ended.
+        /// The job, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
-    /// The scheduler placed tasks: each on all of its nodes.
+    /// The scheduler placed tasks.
     Placed {
-        /// Where, in the order they were decided. A run on several nodes is there once for each, in the order of their ranks.
+        /// The placements, in the order of the decisions. A run on several nodes has one per node, ordered by rank.
         starts: Vec<Start>,
     },
-    /// The agent has the launch on disk.
+    /// The agent has stored the launch on disk.
     Accepted {
         /// The run.
         run: RunId,
@@ -122,20 +122,20 @@ pub enum Event {
         #[serde(default)]
         rank: u32,
     },
-    /// All is ready on the node, and its process waits for those on the other nodes.
+    /// The node is ready, and its process waits for the other nodes.
     Ready {
         /// The run.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
-        /// A port that is free there.
+        /// A port that is free on the node.
         port: u16,
-        /// Where the node takes steps, if it does.
+        /// Where the node accepts steps, if it does.
         #[serde(default)]
         door: Option<StepDoor>,
     },
-    /// The run's process runs on the node.
+    /// The run's process has started on the node.
     Running {
         /// The run.
         run: RunId,
@@ -158,135 +158,135 @@ pub enum Event {
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
-        /// What became of it.
+        /// How the run ended.
         fate: Fate,
-        /// What a person should know beyond that.
+        /// More details, for people.
         message: Option<String>,
         /// The result's manifest.
         result: Option<hostler_model::Digest>,
-        /// What it used.
+        /// Resources that the run used.
         usage: Usage,
     },
-    /// A node said what it has: it is new, changed, or has been started again.
+    /// A node reported what it has, because it is new, changed, or was restarted.
     NodeSeen {
         /// Its name.
         node: NodeName,
-        /// Its machine's boot.
+        /// The current boot of its machine.
         boot: BootId,
-        /// What it has to give.
+        /// What the node offers to jobs.
         resources: Resources,
-        /// What is known of it beyond that.
+        /// More about its hardware.
         #[serde(default)]
         hardware: Hardware,
-        /// Which limits it cannot hold jobs to.
+        /// Limits that the node cannot enforce.
         #[serde(default)]
         advisory: Advisory,
-        /// What it has that others may not have.
+        /// Features that its agent reports.
         #[serde(default)]
         features: BTreeSet<Feature>,
-        /// Where other nodes reach its jobs.
+        /// The address at which other nodes reach its jobs.
         #[serde(default)]
         address: Option<IpAddr>,
-        /// Where it gossips.
+        /// The address at which the node gossips.
         #[serde(default)]
         gossip_at: Option<SocketAddr>,
-        /// By what other nodes know it when they have a command for it.
+        /// The key by which other nodes recognise it when they send it commands.
         #[serde(default)]
         call_key: Option<Digest>,
     },
-    /// A node was silent for so long that its runs were given up.
+    /// A node was silent for too long: its runs are given up.
     NodeGivenUp {
         /// Its name.
         node: NodeName,
     },
-    /// An operator had a node taken off the list. Nothing was placed there.
+    /// An operator took a node without runs off the list.
     NodeForgotten {
         /// Its name.
         node: NodeName,
     },
-    /// An operator wants nothing new on a node.
+    /// An operator drained a node: it gets no new work.
     NodeDrained {
         /// Its name.
         node: NodeName,
-        /// Who wants that.
+        /// The operator.
         by: String,
-        /// Why, in their words.
+        /// The reason, in the operator's words.
         reason: Option<String>,
     },
-    /// An operator lets a drained node take work again.
+    /// An operator ended the drain of a node.
     NodeResumed {
         /// Its name.
         node: NodeName,
     },
-    /// An operator has removed a node: its keys are worth nothing any more and its runs are given up.
+    /// An admin removed a node: its keys are revoked and its runs given up.
     NodeRemoved {
         /// Its name.
         node: NodeName,
-        /// Who did.
+        /// The admin.
         by: String,
     },
-    /// A node has joined. Whatever keys its name had before are worth nothing any more.
+    /// A node joined. Earlier keys of its name are revoked.
     NodeJoined {
         /// Its name.
         node: NodeName,
         /// The fingerprint of its public key.
         key: Digest,
-        /// How long the key is good for, in milliseconds on the cluster's clock.
+        /// How long the key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
     },
-    /// A node has been given a certificate for a new key. The one before stays good until this one is used.
+    /// A node got a certificate for a new key. The previous key stays valid until the new one is used.
     KeyRenewed {
         /// Its name.
         node: NodeName,
         /// The fingerprint of the new public key.
         key: Digest,
-        /// How long it is good for, in milliseconds on the cluster's clock.
+        /// How long the new key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
     },
-    /// A node has used its new key: the one before is worth nothing any more.
+    /// A node used its new key: the previous one is revoked.
     KeyUsed {
         /// Its name.
         node: NodeName,
     },
-    /// Results have reached a client safely.
+    /// A client stored results safely.
     Fetched {
         /// The job.
         job: JobId,
-        /// Which tasks' results.
+        /// The tasks whose results were fetched.
         indices: IndexSet,
-        /// The job itself, if it had ended.
+        /// The job, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
-    /// Fetched results were dropped to make room; that the tasks ended so stays.
+    /// Fetched results were dropped to free space; how the tasks ended is kept.
     ResultsDropped {
         /// The job.
         job: JobId,
-        /// Which tasks' results.
+        /// The tasks whose results were dropped.
         indices: IndexSet,
-        /// The job itself, if it had ended.
+        /// The job, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
-    /// An operator has changed a setting.
+    /// An operator changed a setting.
     SettingChanged {
-        /// Which.
+        /// The setting.
         setting: Setting,
-        /// What it is now; as by default when absent.
+        /// The new value; absent means the default.
         value: Option<SettingValue>,
-        /// Who.
+        /// The operator.
         by: String,
     },
-    /// Jobs and their results were dropped: their retention has ended.
+    /// Jobs and their results were dropped after their retention.
     Forgotten {
         /// The jobs.
         jobs: Vec<JobId>,
     },
-    /// Something about users.
+    /// A change of users.
     Users(UsersEvent),
-    /// Something about partitions, or what is set about nodes.
+    /// A change of partitions or of nodes' traits.
     Partitions(PartitionsEvent),
-    /// Something about power.
+    /// An event about power.
     Power(PowerEvent),
     /// An agent has connected. Not durable: connections end with the head.
     Connected {
@@ -306,27 +306,27 @@ pub enum Event {
         /// The connection.
         connection: ConnectionId,
     },
-    /// An agent was heard of. Not durable.
+    /// An agent sent a message. Not durable.
     Heard {
         /// The connection.
         connection: ConnectionId,
     },
-    /// A node has been silent for a while. Not durable.
+    /// A node has been silent up to the first limit. Not durable.
     Silent {
         /// Its name.
         node: NodeName,
     },
-    /// A node has been silent for so long that it counts as down. Not durable.
+    /// A node has been silent so long that it counts as down. Not durable.
     Down {
         /// Its name.
         node: NodeName,
     },
-    /// The nodes that gossip are told that they are others than a moment ago. Not durable.
+    /// Gossiping nodes were told that their peers changed. Not durable.
     PeersTold,
 }
 
 impl Event {
-    /// Whether the event must be in the log: the others concern only what ends with the head's process.
+    /// Whether the log must contain the event. The others concern only state that ends with the head's process.
     #[must_use]
     pub const fn is_durable(&self) -> bool {
         match self {
@@ -368,74 +368,74 @@ impl Event {
     }
 }
 
-/// One task placed on one node, or its part on one of several.
+/// A placement of one task on one node, or of its part on one of several nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The run.
     pub run: RunId,
-    /// Where.
+    /// The node.
     pub node: NodeName,
-    /// Exact CPU ids, memory and ids of GPUs.
+    /// The exact CPU ids, memory and GPU ids.
     pub resources: Resources,
 }
 
-/// What follows from events: effects to carry out and records to keep, both only once the events are durable.
+/// Effects and records that follow from events. Both are carried out only after the events are durable.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// To be carried out, in order.
+    /// Effects, in order.
     pub effects: Vec<Effect>,
-    /// To be stored in the same transaction as the events.
+    /// Records to store in the same transaction as the events.
     pub records: Vec<Record>,
 }
 
-/// Something to do outside of the state.
+/// An action outside of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Tell an agent something. When the connection is gone the message is moot: the next hello settles what it would have.
+    /// Send a message to an agent. If the connection is gone, the message is dropped: the next hello makes up for it.
     Send {
         /// The agent's connection.
         connection: ConnectionId,
         /// The message.
         message: HeadMessage,
     },
-    /// End a connection.
+    /// Close a connection.
     Close {
         /// The connection.
         connection: ConnectionId,
-        /// Why, for whoever reads the agent's log.
+        /// The reason, for the agent's log.
         reason: String,
     },
-    /// Ask or tell a node's controller something. What it answers comes back as [`super::PowerCommand::Said`].
+    /// Send a request to a node's power controller. The answer arrives as [`super::PowerCommand::Said`].
     Power {
-        /// Whose.
+        /// The node.
         node: NodeName,
-        /// What.
+        /// The request.
         verb: PowerVerb,
-        /// The number of the question.
+        /// The number of the request.
         ask: u64,
     },
-    /// Tell whoever watches.
+    /// Notify watching clients.
     Notify(Notice),
 }
 
-/// A row of the store's history.
+/// A change to the store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A task has ended.
     Ended(Box<EndedTask>),
-    /// An ended task will run again: its row goes.
+    /// An ended task will run again: delete its row.
     Reopened(TaskId),
-    /// A job has ended, or has changed since: the store has it from now on, and the state has not.
+    /// A job ended, or an ended job changed. From now on the job is in the store and not in the state.
     JobEnded(Arc<Job>),
-    /// An ended job lives again: the state has it from now on.
+    /// An ended job will run again: from now on it is in the state.
     JobReopened(JobId),
-    /// A job was submitted with an environment. It is kept until the job is forgotten or can no longer run.
+    /// A job was submitted with environment variables. The store keeps them until the job is forgotten or can no longer run.
     Environment {
         /// The job.
         job: JobId,
-        /// The environment, by content.
+        /// The digest of the environment variables.
         digest: Digest,
     },
-    /// A job was dropped: all that is kept of it goes.
+    /// A job was forgotten: delete everything stored about it.
     Forgotten(JobId),
 }

@@ -1,4 +1,4 @@
-//! A job as the head keeps it: compact while its tasks are alike, however many they are.
+//! A job as the head stores it: compact while its tasks are alike, however many there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,93 +12,93 @@ use serde::{Deserialize, Serialize};
 
 use super::event::SubmissionKey;
 
-/// A job. Each of its tasks is in exactly one of `pending`, `active` and `ended`.
+/// A job. Each of its tasks is in exactly one of `pending`, `active` and `endings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its id.
+    /// The job's id.
     pub id: JobId,
     /// The submission's key.
     pub key: SubmissionKey,
-    /// Whose it is.
+    /// The owner.
     pub user: String,
-    /// What was asked for.
+    /// The specification.
     pub spec: Arc<JobSpec>,
     /// When it was submitted.
     pub submitted_at: WallTime,
-    /// When its first task started; of a job that was requeued as a whole, in its last attempt.
+    /// When its first task started. After a requeue of the whole job: when the first task of the last attempt started.
     pub started_at: Option<WallTime>,
     /// When its last task ended.
     pub ended_at: Option<WallTime>,
-    /// The same on the cluster's clock: retention counts from here.
+    /// When its last task ended, on the cluster's clock: the start of its retention.
     pub ended: Option<Timestamp>,
-    /// On hold.
+    /// Whether the job is on hold.
     pub held: bool,
     /// Dependencies not yet satisfied.
     pub unmet: Vec<Dependency>,
-    /// Tasks that wait.
+    /// Waiting tasks.
     pub pending: IndexSet,
-    /// Tasks that are placed.
+    /// Placed tasks.
     pub active: BTreeMap<u32, Active>,
-    /// Tasks that are over, by how they ended.
+    /// Ended tasks by ending.
     pub endings: BTreeMap<Ending, IndexSet>,
     /// The last attempt of tasks that were placed and then requeued.
     pub attempts: BTreeMap<u32, Attempt>,
-    /// Tasks whose result is on the head.
+    /// Tasks whose results are on the head.
     pub results: IndexSet,
-    /// Tasks whose result has reached a client.
+    /// Tasks whose results a client has fetched.
     pub fetched: IndexSet,
-    /// The uid that its user had where it was submitted, if that is known.
+    /// The owner's uid on the submitting machine, if known.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// Its share of what its nodes have drawn, attempts that were requeued included, as far as it has let go of them; nothing when no
-    /// node of its had a meter.
+    /// The job's share of the energy of its nodes, including requeued attempts. Counts only parts that have ended; `None` if none of
+    /// its nodes has a power meter.
     #[serde(default)]
     pub energy: Option<Energy>,
-    /// Its environment, by content; the store has it. Jobs of older logs have it in `spec`.
+    /// The digest of its environment variables, which the store has. In jobs of older logs they are in `spec`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Digest>,
-    /// It had an environment, which went when the job had completed: it cannot run again.
+    /// Whether its environment variables were deleted when it completed: it cannot run again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost_environment: bool,
 }
 
-/// A task that is placed. It runs as one run, with a part on each of its nodes.
+/// A placed task. It runs as one run, with a part on each of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The run.
     pub run: RunId,
-    /// Its parts, in the order of their nodes' ranks; at least one.
+    /// Its parts, ordered by rank; at least one.
     pub parts: Vec<Part>,
-    /// When it was placed, and from when on it runs once it does.
+    /// When it was placed; once it runs, when it started to run.
     pub since: Timestamp,
     /// When its processes had started on every node.
     pub started_at: Option<WallTime>,
-    /// The head has asked the agents to end it.
+    /// Why the head has asked the agents to end it, if it has.
     pub ending: Option<EndCause>,
-    /// The rank of the node whose part was the first to end otherwise than completed: it says how the task ends.
+    /// The rank of the first part that ended without completing. Its ending becomes the task's ending.
     #[serde(default)]
     pub broken_by: Option<u32>,
 }
 
-/// What a run has on one node.
+/// The part of a run on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Where.
+    /// The node.
     pub node: NodeName,
-    /// What it holds there until it is over.
+    /// The resources that it holds until it is over.
     pub resources: Resources,
     /// How far it is.
     pub phase: Phase,
-    /// A port that was free on the node, for the processes to meet at; known when they are ready and there are several.
+    /// A port that was free on the node, for communication between the processes; set when a run on several nodes is ready.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Where the node takes the steps of the others, if it does; known with the port.
+    /// Where the node accepts steps from the other nodes, if it does; set with the port.
     #[serde(default)]
     pub door: Option<StepDoor>,
-    /// What the node's meter showed when it was placed, if the node has one.
+    /// The reading of the node's meter at the placement, if the node has a meter.
     #[serde(default)]
     pub metered: Option<Energy>,
-    /// How it ended, once it has.
+    /// How it ended, if it has.
     #[serde(default)]
     pub over: Option<Box<PartOver>>,
 }
@@ -106,18 +106,18 @@ pub struct Part {
 /// The end of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartOver {
-    /// What became of it.
+    /// How the part ended.
     pub fate: Fate,
-    /// What a person should know beyond that.
+    /// More details, for people.
     pub message: Option<String>,
     /// Its result's manifest.
     pub result: Option<Digest>,
-    /// What it used.
+    /// Resources that it used.
     pub usage: Usage,
 }
 
 impl PartOver {
-    /// Whether it is all that could be wished for.
+    /// Whether the part completed.
     #[must_use]
     pub fn is_completed(&self) -> bool {
         matches!(self.fate, Fate::Ended(Ending { state: JobState::Completed, .. }))
@@ -127,26 +127,26 @@ impl PartOver {
 /// How far a part of a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// The launch is on its way.
+    /// The launch is on the way to the agent.
     Placed,
-    /// The agent has it.
+    /// The agent has stored the launch.
     Accepted,
-    /// All is ready; its process waits for those on the other nodes.
+    /// The node is ready; the process waits for the other nodes.
     Ready,
-    /// Its process runs.
+    /// The process runs.
     Running,
-    /// Its process has ended; its results are on their way.
+    /// The process has ended; results are on the way.
     Completing,
 }
 
 impl Active {
-    /// How far the run is: as far as the part that is least far. Parts that are over are completing as long as others are not.
+    /// How far the run is: the phase of its slowest part. A part that is over counts as completing.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.parts.iter().map(Part::phase).min().expect("a run has at least one part")
     }
 
-    /// The rank of a node among those of the run.
+    /// The rank of a node in the run.
     #[must_use]
     pub fn rank_of(&self, node: &NodeName) -> Option<u32> {
         (0..).zip(&self.parts).find(|(_, part)| part.node == *node).map(|(rank, _)| rank)
@@ -158,23 +158,23 @@ impl Active {
         self.parts.get(rank as usize)
     }
 
-    /// The part of the lowest rank that is not over; there is one as long as the run is current.
+    /// The part of the lowest rank that is not over; a current run always has one.
     #[must_use]
     pub fn first_live_part(&self) -> Option<&Part> {
         self.parts.iter().find(|part| part.over.is_none())
     }
 
-    /// Its nodes, in the order of their ranks.
+    /// The nodes, ordered by rank.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.parts.iter().map(|part| &part.node)
     }
 
-    /// Whether its processes may run: the only one as soon as its agent has it, several once all of them are ready.
+    /// Whether its processes may run: on one node once the agent has the launch, on several once all nodes are ready.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match self.parts.as_slice() {
             [only] => only.phase >= Phase::Accepted,
-            // One that has ended before it was ready has kept the others from beginning.
+            // A part that ends before it is ready keeps the others from starting.
             several => several.iter().all(|part| part.port.is_some()),
         }
     }
@@ -189,8 +189,8 @@ impl Part {
 }
 
 impl Job {
-    /// A task that was placed or is over waits again. What has started before counts no more once nothing of the job is placed or over:
-    /// its times are those of the attempt that comes.
+    /// Makes a placed or ended task wait again. If no other task is placed or ended, the job's start time is cleared: the next attempt
+    /// sets it.
     pub(super) fn wait_again(&mut self, index: u32) {
         self.pending.insert(index);
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
@@ -198,7 +198,7 @@ impl Job {
         }
     }
 
-    /// A job that was just submitted, by this user with this uid.
+    /// A newly submitted job of this user and uid.
     pub(super) fn new(
         id: JobId,
         key: SubmissionKey,
@@ -232,7 +232,7 @@ impl Job {
         job
     }
 
-    /// Drops the environment of a job that has completed: nothing of it will run again.
+    /// Deletes the environment variables of a completed job, which will not run again.
     pub(super) fn drop_environment_if_completed(&mut self) {
         let had_one = self.environment.is_some() || !self.spec.environment.is_empty();
         if !had_one || !self.is_ended() || self.state() != JobState::Completed {
@@ -245,7 +245,7 @@ impl Job {
         }
     }
 
-    /// Its array's indices, `0` for a job that is no array.
+    /// The indices of its array; `0` for a job without an array.
     #[must_use]
     pub fn indices(&self) -> IndexSet {
         self.spec.array.as_ref().map_or_else(|| IndexSet::one(0), |array| array.indices.clone())
@@ -263,13 +263,13 @@ impl Job {
         false
     }
 
-    /// Whether nothing more will happen to it.
+    /// Whether all tasks have ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.pending.is_empty() && self.active.is_empty()
     }
 
-    /// How many of its tasks may start now as far as the job itself is concerned.
+    /// How many tasks may start now, as far as the job itself is concerned.
     #[must_use]
     pub fn startable(&self) -> u64 {
         if self.held || !self.unmet.is_empty() {
@@ -287,7 +287,7 @@ impl Job {
         Attempt(self.attempts.get(&index).map_or(1, |last| last.0 + 1))
     }
 
-    /// The highest attempt of its tasks, zero before the first placement.
+    /// The highest attempt of its tasks; zero before the first placement.
     #[must_use]
     pub fn attempt(&self) -> Attempt {
         let active = self.active.values().map(|active| active.run.attempt);
@@ -295,13 +295,13 @@ impl Job {
         active.chain(self.attempts.values().copied()).max().unwrap_or_default().max(ended)
     }
 
-    /// How one task ended, if it has.
+    /// How a task ended, if it has.
     #[must_use]
     pub fn ending_of(&self, index: u32) -> Option<Ending> {
         self.endings.iter().find(|(_, indices)| indices.contains(index)).map(|(ending, _)| *ending)
     }
 
-    /// Where it stands: the stage of its most advanced live task, and when all are over the worst ending.
+    /// The job's state: that of its most advanced live task; once all tasks have ended, the worst ending.
     #[must_use]
     pub fn state(&self) -> JobState {
         let phase = |phase| self.active.values().any(|active| active.phase() == phase);
@@ -318,7 +318,7 @@ impl Job {
         }
     }
 
-    /// The ending that says most about what went wrong; completed only when every task is.
+    /// The most severe ending; completed only if every task completed.
     fn worst_ending(&self) -> JobState {
         const WORST_FIRST: [JobState; 6] = [
             JobState::NodeFail,
@@ -334,13 +334,13 @@ impl Job {
             .unwrap_or(JobState::Completed)
     }
 
-    /// The highest exit code of its tasks once all are over.
+    /// The highest exit code of its tasks, once all have ended.
     #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
         if self.is_ended() { self.endings.keys().filter_map(|ending| ending.exit_code).max() } else { None }
     }
 
-    /// How many tasks have ended with exit code 0, and in any other way.
+    /// How many tasks completed, and how many ended otherwise.
     #[must_use]
     pub fn ended_counts(&self) -> (u64, u64) {
         let count = |completed: bool| {
@@ -357,7 +357,7 @@ impl Job {
         cancelled.map(|(_, indices)| indices.len()).sum()
     }
 
-    /// Tasks whose result has reached a client and is still here: the first to go when room is needed.
+    /// Tasks whose result was fetched and is still on the head: the first to drop when space is needed.
     #[must_use]
     pub fn fetched_results(&self) -> IndexSet {
         let mut both = IndexSet::default();
@@ -373,7 +373,7 @@ impl Job {
         TaskId { job: self.id, index }
     }
 
-    /// Takes an ended task out of `endings`; says whether it was there.
+    /// Takes an ended task out of `endings`; returns whether it was there.
     pub(super) fn reopen(&mut self, index: u32) -> bool {
         let Some(ending) = self.ending_of(index) else { return false };
         let indices = self.endings.get_mut(&ending).expect("just found");

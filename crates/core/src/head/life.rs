@@ -1,4 +1,4 @@
-//! What the events of a node's life do to the state: it joins, is drained, resumed and removed.
+//! Membership changes of a node: join, drain, resume, remove.
 
 use hostler_model::{Digest, NodeName, NodeState};
 use hostler_proto::api::Notice;
@@ -18,7 +18,7 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    /// A machine that joins under a name takes the place of the one that had it.
+    /// A machine that joins under an existing name replaces the machine that had it.
     pub(super) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
         if self.state.member(name).is_some() {
             self.put_out_a_machine();
@@ -27,7 +27,7 @@ impl Step<'_> {
         self.cut_off(name, &format!("a machine has joined as node {name} with a new join code"));
     }
 
-    /// The runs are lost; the rest is as if there had never been such a node.
+    /// Removes a node. Its runs are lost, and the state keeps nothing of the node.
     pub(super) fn expel_node(&mut self, name: &NodeName, by: &str) {
         self.state.expel(name);
         self.put_out_a_machine();
@@ -41,7 +41,7 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Notify(notice));
     }
 
-    /// A machine that has been a node is none any more, and must not know what the others share.
+    /// Counts a removed machine and renews the key that gossiping nodes share.
     fn put_out_a_machine(&mut self) {
         self.state.expelled += 1;
         self.state.peers.changed(self.now.at);

@@ -1,11 +1,11 @@
-//! Membership: which keys a node may come with.
+//! Membership: the keys with which each node may connect.
 //!
-//! A certificate says nothing but a name; whether it is good is written here, by the fingerprint of its public key. So a node is
-//! removed or replaced at once, without lists that somebody must fetch, and how old a key may be is judged on the cluster's clock:
-//! no wall clock has a say, neither the head's nor the node's.
+//! A certificate contains only a name. The head's state decides whether it is valid, by the fingerprint of its public key. So removing
+//! or replacing a node takes effect at once, without revocation lists. A key's age is measured on the cluster's clock; the wall clocks
+//! of head and nodes do not matter.
 //!
-//! A node has one key, and for a while two: when a key is renewed, the one before stays good until the new one has been used, so that
-//! neither side can be cut off by a crash or a lost answer at any point in between.
+//! A node has one key, or two during a renewal: the old key stays valid until the new one is used. So a crash or a lost answer at any
+//! point of the renewal cuts neither side off.
 
 use std::time::Duration;
 
@@ -16,62 +16,63 @@ use super::command::Refusal;
 use super::event::{Event, Now};
 use super::state::State;
 
-/// How long a key is good for unless an operator says otherwise, in milliseconds. A key that is lost is revoked at once by removing its
-/// node; that keys end at all is for those that were lost unnoticed. A machine may well stand switched off for a season.
+/// Default lifetime of a key, in milliseconds. To revoke a lost key, remove its node. The lifetime protects against losses that
+/// go unnoticed. It is long, since a machine may stay off for months.
 pub const KEY_LIFE_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// A node that has joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The key that it uses.
+    /// The current key.
     pub key: Key,
-    /// The key that it was given and has not used yet.
+    /// A renewed key that the node has not used yet.
     pub next: Option<Key>,
 }
 
-/// A node's key, as the head remembers it.
+/// A node's key as the head stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The fingerprint of the public key: BLAKE3 of its DER.
+    /// The fingerprint of the public key: the BLAKE3 hash of its DER encoding.
     pub key: Digest,
     /// When its certificate was issued.
     pub issued_at: Timestamp,
-    /// How long it is good for, in milliseconds.
+    /// How long the key is valid, in milliseconds.
     pub life_ms: u64,
 }
 
-/// Why a node is not let in. The text goes to the agent's log.
+/// Why a node may not connect. The agent logs the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unwelcome {
-    /// No such member: removed, or joined to what was here before.
+    /// The node is not a member: it was removed, or joined a cluster whose state is lost.
     #[error(
-        "node {0} is not in this cluster: it was removed, or the head has lost its state; to take it in again, run \
+        "node {0} is not in this cluster: it was removed, or the head has lost its state; to add it again, run \
          `hostler node invite {0}` at the head and `hostler agent join` with that code on the node"
     )]
     NotAMember(NodeName),
-    /// The name is another key's now.
+    /// The name has another key now.
     #[error(
         "the certificate of node {0} was replaced by a newer one, of this machine or of another that joined under its name; if this \
-         machine is to be {0}, run `hostler node invite {0}` at the head and `hostler agent join` with that code here"
+        machine should be {0}, run `hostler node invite {0}` at the head and `hostler agent join` with that code here"
     )]
     Replaced(NodeName),
-    /// It was not renewed in time.
+    /// The certificate was not renewed in time.
     #[error(
-        "the certificate of node {node} has expired: it was good for {} and is {} old by the cluster's clock; run `hostler node invite {node}` at the head and `hostler agent join` with that code on the node",
+        "the certificate of node {node} has expired: it was valid for {} and is {} old by the cluster's clock; run \
+         `hostler node invite {node}` at the head and `hostler agent join` with that code on the node",
         format_duration(Duration::from_millis(*.life_ms)), format_duration(Duration::from_millis(*.age_ms))
     )]
     Expired {
         /// The node.
         node: NodeName,
-        /// How old it is, in milliseconds.
+        /// The age of the key, in milliseconds.
         age_ms: u64,
-        /// How old it might become.
+        /// The lifetime of the key, in milliseconds.
         life_ms: u64,
     },
 }
 
 impl Key {
-    /// How long until two thirds of its life are over, in milliseconds: then it should be renewed.
+    /// The time until two thirds of the key's lifetime are over, in milliseconds: then it should be renewed.
     #[must_use]
     pub fn renew_in_ms(&self, now: Timestamp) -> u64 {
         (self.life_ms / 3 * 2).saturating_sub(now.ms_since(self.issued_at))
@@ -89,13 +90,13 @@ impl State {
         self.members.get(name)
     }
 
-    /// Whether a node may come with this key now.
+    /// Checks whether a node may connect with this key now.
     ///
     /// # Errors
-    /// Says why not, and what to do.
+    /// The reason and the remedy, if it may not.
     pub fn welcomes(&self, name: &NodeName, key: Digest, now: Timestamp) -> Result<(), Unwelcome> {
         let Some(member) = self.members.get(name) else {
-            // It joined before keys were written down, and is taken at the word of its certificate once more.
+            // The node joined before the head stored keys: accept the certificate this once and store its key.
             return if self.nodes.contains_key(name) { Ok(()) } else { Err(Unwelcome::NotAMember(name.clone())) };
         };
         let mut keys = std::iter::once(&member.key).chain(&member.next);
@@ -107,7 +108,7 @@ impl State {
         Ok(())
     }
 
-    /// In how long a node that came with this key should ask for the next one, in milliseconds.
+    /// The time after which a node with this key should request the next one, in milliseconds.
     #[must_use]
     pub fn renew_in_ms(&self, name: &NodeName, key: Digest, now: Timestamp) -> Option<u64> {
         let member = self.members.get(name)?;
@@ -115,31 +116,31 @@ impl State {
         Some(known.renew_in_ms(now))
     }
 
-    /// Takes a node in, with this key and no other.
+    /// Adds a node with this key as its only one.
     pub(super) fn admit(&mut self, name: &NodeName, key: Key) {
         self.members.insert(name.clone(), Member { key, next: None });
     }
 
-    /// Writes down a further key of a node.
+    /// Stores the renewed key of a node.
     pub(super) fn renew_key(&mut self, name: &NodeName, key: Key) {
         let member = self.members.get_mut(name).expect("the event was decided for a member");
         member.next = Some(key);
     }
 
-    /// The new key was used: the one before goes.
+    /// Drops the old key after the new one was used.
     pub(super) fn use_key(&mut self, name: &NodeName) {
         let member = self.members.get_mut(name).expect("the event was decided for a member");
         member.key = member.next.take().expect("the event was decided for a key that was renewed");
     }
 
-    /// None of a node's keys is good any more.
+    /// Revokes all keys of a node.
     pub(super) fn expel(&mut self, name: &NodeName) {
         self.members.remove(name);
         self.partitions.forget_node(name);
     }
 }
 
-/// A machine with a valid invitation joins. One whose answer was lost asks again with the same key.
+/// A machine with a valid invitation joins. Idempotent for a retry with the same key.
 pub(super) fn decide_join(
     state: &State,
     node: &NodeName,
@@ -156,7 +157,7 @@ pub(super) fn decide_join(
     Ok(vec![Event::NodeJoined { node: node.clone(), key, life_ms }])
 }
 
-/// An agent comes with a key: what is new about that.
+/// The events of an agent that connects with this key.
 pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) -> Result<Vec<Event>, Unwelcome> {
     state.welcomes(node, key, now.at)?;
     Ok(match state.member(node) {
@@ -166,7 +167,7 @@ pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) 
     })
 }
 
-/// An agent wants a certificate for a new key. If it asks with one that was new, that is now the one it uses.
+/// An agent requests a certificate for a new key. If its current key was the renewed one, the old key is dropped.
 pub(super) fn decide_renewal(
     state: &State,
     node: &NodeName,

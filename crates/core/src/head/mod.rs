@@ -1,9 +1,8 @@
 //! The head's state machine.
 //!
-//! A [`Command`] is what somebody wants or says; [`decide`] checks it against the state and answers with [`Event`]s, which are facts;
-//! [`update`] applies an event and adds what must be done to [`Changes`]. The shell makes the events durable before it carries the
-//! changes out. [`follow_up`] turns the state into what is next, as
-//! events too: placements ([`schedule`]), and what is to be switched on and off.
+//! A [`Command`] is a request or a message. [`decide`] checks it against the state and returns [`Event`]s, which are facts. [`update`]
+//! applies an event and adds the required actions to [`Changes`]. The shell makes the events durable before it carries the changes
+//! out. [`follow_up`] returns the events that the state itself calls for: placements ([`schedule`]), and nodes to power on and off.
 
 mod command;
 mod decide;

@@ -1,4 +1,4 @@
-//! What the head knows of a node.
+//! A node in the head's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -13,80 +13,80 @@ use serde::{Deserialize, Serialize};
 use super::event::ConnectionId;
 use super::settings::Settings;
 
-/// A node. What it has is durable; whether it is connected ends with the head's process.
+/// A node. Its inventory is durable; its connection ends with the head's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// Its number in the scheduler's pool: one more than the highest there was when it was first seen.
+    /// Its index in the scheduler's pool: one more than the highest index at the time when the node was first seen.
     pub ix: NodeIx,
     /// Its machine's last known boot.
     pub boot: BootId,
-    /// What it has to give.
+    /// What the node offers to jobs.
     pub resources: Resources,
-    /// What is known of it beyond that.
+    /// More about its hardware.
     #[serde(default)]
     pub hardware: Hardware,
-    /// Which limits it cannot hold jobs to.
+    /// Limits that the node cannot enforce.
     #[serde(default)]
     pub advisory: Advisory,
-    /// What its agent says that it has.
+    /// Features that its agent reports.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// Where other nodes reach its jobs, as far as its agent has said.
+    /// The address at which other nodes reach its jobs, if its agent reports one.
     #[serde(default)]
     pub address: Option<IpAddr>,
-    /// Where it says that it gossips; `None` when it does not.
+    /// The address at which it gossips; `None` if it does not gossip.
     #[serde(default)]
     pub gossip_at: Option<SocketAddr>,
-    /// By what other nodes know it when they have a command for it; `None` when it takes none.
+    /// The key by which other nodes recognise it when they send it commands; `None` if it accepts none.
     #[serde(default)]
     pub call_key: Option<Digest>,
-    /// The runs placed on it and what each holds.
+    /// The runs placed on it, with the resources of each.
     pub runs: BTreeMap<RunId, Resources>,
-    /// An operator wants nothing new placed here.
+    /// Set while an operator wants no new work on the node.
     #[serde(default)]
     pub drain: Option<Drain>,
-    /// Its runs were given up and it has not been heard of since.
+    /// Its runs were given up, and it has been silent since.
     pub given_up: bool,
     /// Its agent's connection.
     #[serde(skip)]
     pub link: Option<Link>,
-    /// Which limits of silence it has passed.
+    /// The silence limits that it has passed.
     #[serde(skip)]
     pub silence: Silence,
-    /// When it was last heard, or when this head started.
+    /// When its last message arrived, or when this head started.
     #[serde(skip)]
     pub last_heard: Timestamp,
 }
 
-/// Which limits of silence a node has passed; the last one is [`Node::given_up`].
+/// The silence limits that a node has passed; the last limit sets [`Node::given_up`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Silence {
     /// None.
     #[default]
     Short,
-    /// Silent for too long to be given work.
+    /// The first: too silent for new work.
     Suspect,
-    /// Silent for so long that it counts as down.
+    /// The second: it counts as down.
     Down,
 }
 
-/// An operator's wish that nothing new be placed on a node.
+/// An operator's request to place nothing new on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// Who wanted it.
+    /// The operator.
     pub by: String,
-    /// Why, in their words.
+    /// The reason, in the operator's words.
     pub reason: Option<String>,
-    /// When.
+    /// When the drain began.
     pub at: WallTime,
 }
 
 /// An agent's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
+    /// The connection's id.
     pub connection: ConnectionId,
     /// The agent's process id.
     pub pid: u32,
@@ -95,7 +95,7 @@ pub struct Link {
 }
 
 impl Node {
-    /// A node of which nothing is known but that there is one.
+    /// A node of which only the name is known.
     pub(super) fn new(name: NodeName, ix: NodeIx, now: Timestamp) -> Self {
         Self {
             name,
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Whether it can be given work. That it is lost matters more than that it is drained: [`Node::drain`] says so as well.
+    /// Whether the node can get work. Down takes precedence over drained; [`Node::drain`] still shows the drain.
     #[must_use]
     pub fn state(&self) -> NodeState {
         match (&self.link, self.given_up, self.silence) {
@@ -131,12 +131,12 @@ impl Node {
         }
     }
 
-    /// Whether it has not been silent for long.
+    /// Whether the node has passed no silence limit.
     pub(super) fn is_expected_back(&self) -> bool {
         !self.given_up && self.silence == Silence::Short
     }
 
-    /// When it will have passed its next limit of silence unless it is heard; `None` when there is none left to pass.
+    /// When the node passes its next silence limit unless it sends a message; `None` after the last limit.
     pub(super) fn next_limit(&self, settings: &Settings) -> Option<Timestamp> {
         let limit_ms = match self.silence {
             _ if self.given_up => return None,
@@ -159,15 +159,15 @@ impl Node {
     #[must_use]
     pub fn free_memory_bytes(&self) -> u64 {
         let held: u64 = self.runs.values().map(|held| held.memory_bytes).sum();
-        // A node may come back smaller than the runs that it still holds.
+        // A returning node may have less memory than its runs still hold.
         self.resources.memory_bytes.saturating_sub(held)
     }
 
-    /// What no run holds.
+    /// Resources that no run holds.
     #[must_use]
     pub fn free_resources(&self) -> Resources {
         let mut free = self.resources.clone();
-        // A node may come back smaller than the runs that it still holds.
+        // A returning node may have fewer resources than its runs still hold.
         self.runs.values().for_each(|held| free.remove(held));
         free
     }
@@ -179,19 +179,19 @@ impl Node {
         self.resources.counts().gpus - held.count() as u32
     }
 
-    /// What no run holds of what its configuration counts.
+    /// Units of counted resources that no run holds.
     #[must_use]
     pub fn free_counted(&self) -> Counted {
         let held = self.runs.values().map(|held| &held.counted).filter(|counted| !counted.is_empty());
         held.fold(self.resources.counted.clone(), |free, held| free.minus(held))
     }
 
-    /// What it has in all, as counts.
+    /// All its resources, as counts.
     pub(super) fn total(&self) -> Request {
         self.resources.counts()
     }
 
-    /// What no run holds, as counts.
+    /// Resources that no run holds, as counts.
     pub(super) fn free(&self) -> Request {
         Request {
             cpus: self.free_cpus().len(),

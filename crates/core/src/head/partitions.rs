@@ -1,9 +1,9 @@
-//! Partitions, what is set about nodes, and which nodes a job may use in consequence.
+//! Partitions, node traits set by operators, and the nodes that a job may use.
 //!
-//! A partition is a part of the cluster with limits and a priority of its own. Which nodes are in it is said by patterns of their names,
-//! so that nodes which join later are in it as well. What a node has is said by features: its agent names some, operators others, and
-//! its name is one. A job may use the nodes of its partition that satisfy its constraint; without either it may use all nodes, and
-//! costs nothing here. A job of root may use only nodes that run jobs of root.
+//! A partition is a part of the cluster with its own limits and priority. Patterns of node names select its nodes, so nodes that join
+//! later belong to it as well. Features describe a node: its agent names some, operators add others, and the node's name is one. A job
+//! may use the nodes of its partition that satisfy its constraint. A job with neither may use all nodes, and skips this code. A job of
+//! root may use only nodes that accept jobs of root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,125 +23,125 @@ use super::job::Job;
 use super::node::Node;
 use super::state::State;
 
-/// How many partitions there may be.
+/// The largest number of partitions.
 const MAX_PARTITIONS: usize = 1_000;
 
-/// How many features operators may give a node, and how many users and groups a partition may name.
+/// The largest number of features that operators may give a node, and of users and groups that a partition may name.
 const MAX_NAMES: usize = 1_000;
 
-/// How many sets of nodes are remembered before those that nobody needs any more are dropped.
+/// How many node sets are cached before unused ones are dropped.
 const SETS_BEFORE_CLEANING: usize = 1_024;
 
-/// A part of the cluster.
+/// A part of the cluster with its own limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
     /// Its name.
     pub name: PartitionName,
     /// Its nodes.
     pub nodes: NodePatterns,
-    /// What becomes of its jobs.
+    /// Whether it accepts and starts jobs.
     pub state: PartitionState,
-    /// Jobs of a partition with a higher one go first, whatever their own.
+    /// Jobs of a partition with a higher priority start first, whatever their own priority.
     pub priority: i32,
-    /// The time limit of jobs that do not say one, in milliseconds.
+    /// The time limit of jobs that do not set one, in milliseconds.
     pub default_time_ms: Option<u64>,
-    /// The longest time limit that a job may have, in milliseconds.
+    /// The longest allowed time limit, in milliseconds.
     pub max_time_ms: Option<u64>,
-    /// The most nodes that a task may ask for.
+    /// The most nodes that a task may request.
     pub max_nodes: Option<u32>,
-    /// Who may use it; with [`Self::groups`] everybody if both are empty.
+    /// Users who may use it. Everyone may if this and [`Self::groups`] are empty.
     pub users: BTreeSet<UserName>,
-    /// Whose users may use it.
+    /// Groups whose users may use it.
     pub groups: BTreeSet<UserName>,
 }
 
-/// What operators have set about a node.
+/// Properties of a node that operators set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTraits {
     /// Nodes with a lower weight are used first.
     pub weight: u32,
-    /// What it has, beyond what its agent says.
+    /// Features, in addition to those that its agent reports.
     pub features: BTreeSet<Feature>,
 }
 
-/// Everything the head knows of partitions and traits.
+/// All partitions and node traits.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Partitions {
     all: BTreeMap<PartitionName, Partition>,
     default: Option<PartitionName>,
     traits: BTreeMap<NodeName, NodeTraits>,
-    /// For jobs in the queue: the nodes that they may use. Jobs that may use the same ones share a set.
+    /// A cache for jobs in the queue: the nodes that each may use. Jobs with the same restrictions share a set.
     #[serde(skip)]
     sets: Sets,
-    /// Nodes, partitions or features have changed since the sets were made.
+    /// Whether nodes, partitions or features have changed since the sets were computed.
     #[serde(skip)]
     is_stale: bool,
 }
 
-/// By owner, partition and constraint. Nested maps, so that looking up copies nothing.
+/// Node sets by owner, partition and constraint. Nested maps allow lookups without copies.
 type Sets = BTreeMap<Owner, BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
 
-/// Whose a job is, as far as that decides which nodes run it.
+/// The kind of a job's owner, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
-    /// Any user but root.
+    /// Any user except root.
     User,
     /// Root of the cluster's machines.
     Root,
-    /// Somebody who has a name through one node alone, such as its root, and no account anywhere.
+    /// An account that exists on one node only, such as that node's root.
     ThroughNode,
 }
 
 impl Owner {
-    /// Whether a node's agent runs jobs of this owner.
+    /// Whether a node's agent runs jobs of this kind of owner.
     pub(super) const fn runs_on(self, node: &Node) -> bool {
         match self {
             Self::User => true,
             Self::Root => !node.advisory.refuses_root,
-            // Only where all jobs run as one user does a job need no account.
+            // A node that runs all jobs as one user needs no account for the owner.
             Self::ThroughNode => node.advisory.users.is_some(),
         }
     }
 }
 
-/// What an operator wants about partitions and traits.
+/// An operator's change of partitions or traits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartitionsCommand {
-    /// A new partition.
+    /// Add a partition.
     Add(PartitionName, PartitionChange),
-    /// Something else about one.
+    /// Change a partition.
     Change(PartitionName, PartitionChange),
-    /// A partition is to go.
+    /// Remove a partition.
     Remove(PartitionName),
-    /// Something about a node; what is absent stays.
+    /// Set traits of a node; absent traits stay as they are.
     SetTraits {
-        /// Which.
+        /// The node.
         node: NodeName,
         /// Nodes with a lower weight are used first.
         weight: Option<u32>,
-        /// All that it has beyond what its agent says.
+        /// All features in addition to those that the agent reports.
         features: Option<BTreeSet<Feature>>,
     },
 }
 
-/// What happened.
+/// A change of partitions or traits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionsEvent {
-    /// A partition is new or has changed.
+    /// A partition was added or changed.
     Put {
-        /// What it is now.
+        /// The partition after the change.
         partition: Partition,
-        /// Whether jobs that name none go there.
+        /// Whether jobs that name no partition go there.
         is_default: bool,
     },
     /// A partition was removed.
     Removed(PartitionName),
-    /// Something was set about a node.
+    /// Traits of a node were set.
     Traits {
-        /// Which.
+        /// The node.
         node: NodeName,
-        /// All there is now.
+        /// All traits after the change.
         traits: NodeTraits,
     },
 }
@@ -164,13 +164,13 @@ impl Partitions {
         self.default.as_ref()
     }
 
-    /// What operators have set about a node.
+    /// The traits that operators have set for a node.
     #[must_use]
     pub fn traits(&self, node: &NodeName) -> Option<&NodeTraits> {
         self.traits.get(node)
     }
 
-    /// All that a node has: what its agent says, what operators say, and its name.
+    /// Whether a node has a feature: from its agent, from operators, or its name.
     fn has(&self, node: &Node, feature: &Feature) -> bool {
         node.features.contains(feature)
             || node.name.as_str() == feature.as_str()
@@ -195,25 +195,25 @@ impl Partitions {
         name.and_then(|name| self.get(name)).map_or(0, |partition| partition.priority)
     }
 
-    /// Nodes have changed: which of them jobs may use is to be found out anew.
+    /// Marks the cached node sets as stale, because nodes have changed.
     pub(super) const fn forget_sets(&mut self) {
         self.is_stale = true;
     }
 
-    /// What was set about a node goes with it.
+    /// Drops the traits of a removed node.
     pub(super) fn forget_node(&mut self, node: &NodeName) {
         self.traits.remove(node);
     }
 }
 
 impl Partition {
-    /// Whether a job in it can start as far as the partition is concerned.
+    /// Whether the partition allows its jobs to start.
     #[must_use]
     pub fn starts_jobs(&self) -> bool {
         self.state != PartitionState::Paused
     }
 
-    /// Refuses what a user may not have here.
+    /// Refuses a job that exceeds the partition's limits.
     fn admit(&self, state: &State, user: &str, spec: &JobSpec) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
         let span = |ms: u64| format_duration(Duration::from_millis(ms));
@@ -225,14 +225,14 @@ impl Partition {
         }
         if let Some(most) = self.max_nodes.filter(|most| spec.nodes > *most) {
             let nodes = if most == 1 { "node" } else { "nodes" };
-            return refuse(format!("gives a job at most {most} {nodes}, and this one asks for {}", spec.nodes));
+            return refuse(format!("allows at most {most} {nodes} per job, and this one asks for {}", spec.nodes));
         }
         match (self.max_time_ms, spec.time_limit_ms) {
             (Some(most), Some(asked)) if asked > most => {
-                refuse(format!("lets jobs run for at most {}, and this one asks for {}", span(most), span(asked)))
+                refuse(format!("allows a run time of at most {}, and this job asks for {}", span(most), span(asked)))
             }
             (Some(most), None) => {
-                refuse(format!("lets jobs run for at most {}, and this one has no limit", span(most)))
+                refuse(format!("allows a run time of at most {}, and this job has no time limit", span(most)))
             }
             _ => Ok(()),
         }
@@ -246,7 +246,7 @@ impl Partition {
 }
 
 impl State {
-    /// Adds to a submission what its user has left unsaid and operators have set, for the cluster or for its partition.
+    /// Fills options that a submission leaves out with the defaults of the cluster and of its partition.
     pub fn complete(&self, spec: &mut JobSpec, unsaid: &[Unsaid]) {
         if spec.partition.is_none() {
             spec.partition.clone_from(&self.partitions.default);
@@ -272,7 +272,7 @@ impl State {
         self.partitions.may_use(self.owner_of(job), &job.spec, node)
     }
 
-    /// The owner with this name in the cluster, and this uid if it is known.
+    /// The kind of owner for this name in the cluster and this uid, if known.
     pub(super) fn owner(&self, user: &str, uid: Option<u32>) -> Owner {
         if self.is_name_through_node(user) {
             Owner::ThroughNode
@@ -283,7 +283,7 @@ impl State {
         }
     }
 
-    /// Whose a job is.
+    /// The kind of owner of a job.
     pub(super) fn owner_of(&self, job: &Job) -> Owner {
         self.owner(&job.user, job.uid)
     }
@@ -297,14 +297,14 @@ impl State {
         its.peek().is_some() && !its.any(|node| owner.runs_on(node))
     }
 
-    /// Everything that a node has but its name.
+    /// All features of a node except its name.
     #[must_use]
     pub fn features_of(&self, node: &Node) -> BTreeSet<Feature> {
         let set = self.partitions.traits(&node.name).into_iter().flat_map(|traits| traits.features.iter());
         node.features.iter().chain(set).cloned().collect()
     }
 
-    /// The nodes that a job may use; `None` when it may use all.
+    /// The nodes that a job may use; `None` for all.
     pub(super) fn among(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
         if may_use_all(owner, spec) {
             return None;
@@ -321,7 +321,7 @@ impl State {
         usable.map(|node| node.ix).collect()
     }
 
-    /// Remembers which nodes a job of the queue may use.
+    /// Caches the nodes that a queued job may use.
     pub(super) fn remember_set(&mut self, owner: Owner, spec: &JobSpec) {
         if self.partitions.is_stale {
             return;
@@ -334,7 +334,7 @@ impl State {
         self.partitions.sets = sets;
     }
 
-    /// Finds out anew which nodes the jobs of the queue may use, if that may have changed.
+    /// Recomputes the cached node sets of queued jobs if they are stale.
     pub(super) fn renew_sets(&mut self) {
         if std::mem::take(&mut self.partitions.is_stale) {
             let mut sets = Sets::new();
@@ -345,7 +345,7 @@ impl State {
         }
     }
 
-    /// Adds the set of a job that may not use all nodes; says whether it was not there.
+    /// Adds the node set of a job that may not use all nodes; returns whether the set is new.
     fn add_set(&self, sets: &mut Sets, owner: Owner, spec: &JobSpec) -> bool {
         let (partition, constraint) = (&spec.partition, &spec.constraint);
         let sets = sets.entry(owner).or_default();
@@ -358,12 +358,12 @@ impl State {
     }
 }
 
-/// Whether nothing keeps a job from any node.
+/// Whether a job may use every node.
 fn may_use_all(owner: Owner, spec: &JobSpec) -> bool {
     owner == Owner::User && spec.partition.is_none() && spec.constraint.is_none()
 }
 
-/// Refuses a job that its partition does not take, or that no node of the cluster may run.
+/// Refuses a job that its partition does not accept.
 pub(super) fn admit(state: &State, user: &str, spec: &JobSpec) -> Result<(), Refusal> {
     if let Some(name) = &spec.partition {
         state.partitions.known(name)?.admit(state, user, spec)?;
@@ -371,7 +371,7 @@ pub(super) fn admit(state: &State, user: &str, spec: &JobSpec) -> Result<(), Ref
     Ok(())
 }
 
-/// Why a job waits that its partition does not let start, or for which there is no node at all.
+/// Why a job waits: its partition does not start jobs, or no node is allowed.
 pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     let spec = &job.spec;
     if let Some(name) = &spec.partition {
@@ -388,12 +388,12 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec)))
 }
 
-/// The reason of a job that no node may run.
+/// The reason for a job that may use no node.
 pub(super) fn no_nodes(spec: &JobSpec, for_root: bool) -> Reason {
     Reason::NoNodes { partition: spec.partition.clone(), constraint: spec.constraint.clone(), for_root }
 }
 
-/// The events that follow from `command`.
+/// Returns the events that follow from `command`.
 pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> Result<Vec<PartitionsEvent>, Refusal> {
     let partitions = &state.partitions;
     match command {
@@ -444,7 +444,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
     }
 }
 
-/// A partition with a change made to it. A limit of zero is none.
+/// Applies a change to a partition. A limit of zero removes the limit.
 fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) -> Result<Vec<PartitionsEvent>, Refusal> {
     let mut after = before.clone();
     let limit = |limit: u64| Some(limit).filter(|limit| *limit > 0);
@@ -469,7 +469,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
         && usual > most
     {
         return Err(Refusal::BadPartition(
-            "the usual time limit of a partition cannot be above its longest".to_owned(),
+            "a partition's default time limit cannot exceed its longest time limit".to_owned(),
         ));
     }
     let was_default = partitions.default.as_ref() == Some(&before.name);
@@ -478,7 +478,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
     Ok(is_news.then_some(PartitionsEvent::Put { partition: after, is_default }).into_iter().collect())
 }
 
-/// Applies one event. What waited may start now.
+/// Applies one event, and requests a scheduling pass since waiting jobs may start now.
 pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent, now: Timestamp) {
     let partitions = &mut state.partitions;
     partitions.forget_sets();
@@ -508,7 +508,7 @@ pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent, now:
                 partitions.traits.insert(node.clone(), traits.clone());
             }
             state.sync_weight(node);
-            // Features that operators name are told to nodes that gossip.
+            // Gossiping nodes also learn the features that operators set.
             state.peers.changed(now);
         }
     }

@@ -1,9 +1,10 @@
-//! Peers: the nodes that gossip with each other about their load.
+//! Peers: the nodes that exchange their load by gossip.
 //!
-//! What they share changes whenever an operator removes a node. An agent that cannot hear of that falls silent to the others until it can.
+//! The key that they share changes whenever an operator removes a node. An agent that misses the change cannot take part until it gets
+//! the new key.
 //!
-//! Who they are is what agents have said with their hello; each learns of the others from the head. That something has changed is said to
-//! all of them a moment later, once for everything that changes in that time: many nodes may come at once, and each asks for all.
+//! Each node reports its gossip address in its hello and learns the other peers from the head. After a change, the head waits a moment
+//! and then notifies all peers once: many nodes may join together, and each peer requests the whole list.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +16,18 @@ use super::event::{Changes, Effect};
 use super::node::Node;
 use super::state::State;
 
-/// How long after a change it is said, in milliseconds.
+/// The delay between a change and its notification, in milliseconds. It gathers several changes.
 const GATHER_MS: u64 = 1_000;
 
-/// Whether there is something to say.
+/// A pending notification about changed peers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peers {
-    /// When it is to be said.
+    /// When to send the notification; `None` if nothing changed.
     due: Option<Timestamp>,
 }
 
 impl Peers {
-    /// When there is something to say.
+    /// When the next notification is due, if any.
     pub(super) const fn due(&self) -> Option<Timestamp> {
         self.due
     }
@@ -35,7 +36,7 @@ impl Peers {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// A node has said where it gossips, by what others know it, and what it has.
+    /// A node has reported its gossip address, key and features. Schedules a notification if they differ.
     pub(super) fn seen(
         &mut self,
         before: Option<&Node>,
@@ -52,14 +53,14 @@ impl Peers {
         }
     }
 
-    /// A node that may have gossiped is gone, or something else about the nodes that do is new.
+    /// Schedules a notification, e.g. after a peer was removed.
     pub(super) fn changed(&mut self, now: Timestamp) {
         self.due.get_or_insert(now.plus_ms(GATHER_MS));
     }
 }
 
 impl Node {
-    /// Where it gossips.
+    /// The address at which the node gossips.
     #[must_use]
     pub fn gossip_address(&self) -> Option<SocketAddr> {
         let at = self.gossip_at?;
@@ -68,7 +69,7 @@ impl Node {
     }
 }
 
-/// Tells all that gossip and are connected.
+/// Notifies all connected nodes that gossip.
 pub(super) fn tell_peers(state: &mut State, changes: &mut Changes) {
     state.peers.due = None;
     let links = state.nodes.values().filter(|node| node.gossip_at.is_some()).filter_map(|node| node.link.as_ref());

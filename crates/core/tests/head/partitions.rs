@@ -134,12 +134,12 @@ fn limits_of_a_partition_are_refused_with_figures_or_filled_in() {
     let long = JobSpec { time_limit_ms: Some(3 * hour), ..within("short") };
     assert_eq!(
         refusal(&mut head, long),
-        "partition short lets jobs run for at most 2h00m, and this one asks for 3h00m"
+        "partition short allows a run time of at most 2h00m, and this job asks for 3h00m"
     );
-    let endless = "partition short lets jobs run for at most 2h00m, and this one has no limit";
+    let endless = "partition short allows a run time of at most 2h00m, and this job has no time limit";
     assert_eq!(refusal(&mut head, within("short")), endless);
     let wide = JobSpec { nodes: 2, time_limit_ms: Some(hour), ..within("short") };
-    assert_eq!(refusal(&mut head, wide), "partition short gives a job at most 1 node, and this one asks for 2");
+    assert_eq!(refusal(&mut head, wide), "partition short allows at most 1 node per job, and this one asks for 2");
     let nowhere = head.submit(within("long")).expect_err("there is none");
     let there = vec!["short".parse().expect("a name")];
     assert_eq!(nowhere, Refusal::NoSuchPartition { partition: "long".parse().expect("a name"), there });
