@@ -193,7 +193,7 @@ fn what_can_never_run_and_what_waits_too_long_a_line_is_refused_at_once() {
     assert_eq!(never.code(), "over_quota");
     let first = head.submit("ada", 8, 1, 1).expect("accepted");
     let many = head.submit("ada", 3, 1, 1).expect_err("too many wait");
-    assert_eq!(many.to_string(), "ada may have at most 10 tasks waiting, and 8 wait already");
+    assert_eq!(many.to_string(), "ada may have at most 10 tasks waiting, and has 8 now");
     head.pass();
     head.submit("ada", 3, 1, 1).expect("four of eight run");
     head.submit("ben", 1_000, 5, 1).expect("he has no quota");

@@ -153,7 +153,7 @@ pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
     lines.into_text()
 }
 
-/// E.g. `idle for 5m12s: its agent came after 3m40s; boot takes 4m`.
+/// E.g. `idle for 5m12s: its agent connected after 3m40s; boot takes 4m`.
 fn power_line(power: &PowerView) -> String {
     let boot = match power.boots {
         0 => format!("boot takes about {} (not measured)", span(power.boot_ms)),

@@ -127,5 +127,5 @@ fn an_agent_never_comes(room: &Room) {
     room.stick("r1", false);
     let starts = room.all_go_off();
     assert!(starts["r1"] == 1 && starts["r2"] == 1 && starts.values().sum::<u32>() == 2, "{starts:?}");
-    assert!(room.timeline.tells(&["r1 is failed", "its agent has not come"]));
+    assert!(room.timeline.tells(&["r1 is failed", "its agent has not connected"]));
 }

@@ -1,7 +1,7 @@
-//! The queue: jobs that could start as far as they themselves are concerned, in the order in which they should.
+//! The queue: startable jobs in scheduling order.
 //!
-//! It has a line for each partition. It also knows how many jobs stand before one in its line without counting them one by one: jobs are
-//! counted in blocks of neighbouring ids, so that a list of thousands of waiting jobs can say that of each.
+//! Each partition has its own line. The queue also knows how many jobs are ahead of one in its line without counting them one by one: it
+//! counts jobs in blocks of neighbouring ids. So a list of thousands of waiting jobs can show each job's position.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_set};
@@ -11,25 +11,25 @@ use hostler_model::{JobId, PartitionName};
 
 use super::job::Job;
 
-/// How many ids a block spans; with this, counting costs about the same within blocks and over them at a hundred thousand jobs.
+/// How many ids a block spans. At 100 000 jobs, counting within a block then costs about as much as counting blocks.
 const BLOCK: u64 = 256;
 
-/// Jobs in order: higher priority of the partition first, then of the job, then the order of submission.
+/// Jobs ordered by priority of the partition, priority of the job, and submission.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     lines: BTreeMap<Option<PartitionName>, Line>,
 }
 
-/// The jobs of one partition, or those of none. It stays when the last one leaves.
+/// The jobs of one partition, or of jobs without one. An empty line stays.
 #[derive(Debug, Clone, Default)]
 struct Line {
     tier: i32,
     places: BTreeSet<Place>,
-    /// How many jobs stand in each block of each priority.
+    /// The number of jobs by priority and block.
     blocks: BTreeMap<(Reverse<i32>, u64), u64>,
 }
 
-/// Where a job stands in its line.
+/// A job's position in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     priority: Reverse<i32>,
@@ -51,17 +51,17 @@ impl Queue {
         self.lines.values().all(|line| line.places.is_empty())
     }
 
-    /// The jobs in their order, but for those of partitions that are not `wanted`.
+    /// The jobs of `wanted` partitions, in order.
     pub(super) fn iter(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> impl Iterator<Item = JobId> {
         let lines = self.lines.iter().filter(|(partition, _)| wanted(partition.as_ref()));
         let lines = lines.filter(|(_, line)| !line.places.is_empty());
         Merge { lines: lines.map(|(_, line)| (Reverse(line.tier), line.places.iter().peekable())).collect() }
     }
 
-    /// Puts a job in its place, in a line with this priority; says whether it was not there.
+    /// Inserts a job and sets the priority of its line; returns whether the job is new.
     pub(super) fn insert(&mut self, job: &Job, tier: i32) -> bool {
         let place = Place::of(job);
-        // Looking up copies nothing, which the first job of a line does.
+        // A lookup avoids copying the partition's name, except for the first job of a line.
         let line = match self.lines.get_mut(&job.spec.partition) {
             Some(line) => line,
             None => self.lines.entry(job.spec.partition.clone()).or_default(),
@@ -74,7 +74,7 @@ impl Queue {
         is_new
     }
 
-    /// Takes a job out if it is there.
+    /// Removes a job, if it is in the queue.
     pub(super) fn remove(&mut self, job: &Job) {
         let place = Place::of(job);
         let Some(line) = self.lines.get_mut(&job.spec.partition) else { return };
@@ -88,19 +88,19 @@ impl Queue {
         }
     }
 
-    /// Lines with a higher priority go first.
+    /// Sets the priority of a line.
     pub(super) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
         if let Some(line) = self.lines.get_mut(&Some(partition.clone())) {
             line.tier = tier;
         }
     }
 
-    /// How many jobs of a partition there are.
+    /// The number of jobs in a partition's line.
     pub(super) fn len_of(&self, partition: &PartitionName) -> u64 {
         self.lines.get(&Some(partition.clone())).map_or(0, |line| line.places.len() as u64)
     }
 
-    /// How many jobs of its line are ahead of this one, which need not be there itself.
+    /// The number of jobs ahead of this one in its line. The job itself need not be in the queue.
     pub(super) fn ahead_of(&self, job: &Job) -> u64 {
         let Some(line) = self.lines.get(&job.spec.partition) else { return 0 };
         let place = Place::of(job);
@@ -110,7 +110,7 @@ impl Queue {
     }
 }
 
-/// Lines, merged into one. There are few, so the first of all is looked for in each.
+/// An iterator that merges lines in order. There are few, so each step compares the first job of every line.
 struct Merge<'a> {
     lines: Vec<(Reverse<i32>, Peekable<btree_set::Iter<'a, Place>>)>,
 }

@@ -1,10 +1,10 @@
-//! Quotas: how much of what runs and waits may be one user's, or that of all users of a group together.
+//! Quotas: limits on what the jobs of a user, or of all users of a group, may use at once and have waiting.
 //!
-//! What is left of a quota goes to its users' jobs in the order of the queue, whether or not they fit on a node at the moment: within a
-//! pass a task counts as running as soon as it may run. So a quota is never exceeded however many jobs a pass starts, and a large job is
-//! not starved by small ones of the same user. A job for which nothing is left is passed over and holds up nobody else.
+//! A pass hands the remaining quota to jobs in queue order, whether or not they fit on a node now: a task counts as running as soon as
+//! it may run. So no number of started jobs exceeds a quota, and small jobs do not starve a large job of the same user. A job without
+//! remaining quota is skipped and delays no other user.
 //!
-//! Lowering a quota ends nothing. Without any quota nothing here costs anything.
+//! Lowering a quota ends no job. Without quotas this code costs nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::state::State;
 use super::users::Users;
 use super::waiting::memory_of;
 
-/// Jobs that are looked at to say what is left behind them.
+/// The most jobs that are examined to explain a wait for a quota.
 const LOOKED_AT: usize = 10_000;
 
-/// Whose quota it is.
+/// The user or group that a quota applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Party<'a> {
     User(&'a UserName),
@@ -26,7 +26,7 @@ pub(super) enum Party<'a> {
 }
 
 impl Party<'_> {
-    /// For people.
+    /// The party's name, for people.
     fn describe(&self) -> String {
         match self {
             Self::User(name) => name.to_string(),
@@ -35,7 +35,7 @@ impl Party<'_> {
     }
 }
 
-/// The parties whose quotas a user's jobs count against.
+/// The parties whose quotas apply to a user's jobs.
 fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>, &'a Quota)> {
     let known = users.limits_of(user);
     let own = known.map(|(name, _, quota)| (Party::User(name), quota));
@@ -44,7 +44,7 @@ fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>,
     own.into_iter().chain(groups).filter(|(_, quota)| !quota.is_unlimited())
 }
 
-/// What is used of something that a quota limits.
+/// What the jobs of a party use.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     cpus: u64,
@@ -59,7 +59,7 @@ impl Used {
         self.jobs += jobs;
     }
 
-    /// Which limits of a quota leave room for how many more tasks.
+    /// How many more tasks each limit of a quota allows.
     fn room(&self, quota: &Quota, spec: &JobSpec) -> [Option<Room>; 3] {
         let on_all_nodes = |each: u64| each.saturating_mul(spec.nodes.into());
         let room = |kind, limit: Option<u64>, used: u64, each: u64| {
@@ -73,7 +73,7 @@ impl Used {
     }
 }
 
-/// What one limit leaves.
+/// What one limit still allows.
 struct Room {
     kind: QuotaKind,
     limit: u64,
@@ -81,21 +81,21 @@ struct Room {
     tasks: u64,
 }
 
-/// What is left for the jobs of a queue, one after another.
+/// The remaining quotas during a pass over the queue.
 pub(super) struct Budget<'a> {
     users: &'a Users,
     used: BTreeMap<Party<'a>, Used>,
 }
 
 impl<'a> Budget<'a> {
-    /// What is left beside what runs; `None` when nobody has a quota or is kept out.
+    /// The quotas that running jobs leave; `None` without any quota or block.
     pub(super) fn of(state: &'a State) -> Option<Self> {
         if !state.users.has_limits() {
             return None;
         }
         let mut budget = Self { users: &state.users, used: BTreeMap::new() };
         for (job, active, node) in state.placed() {
-            // A task on several nodes is met on each of them, and is one task all the same.
+            // A task on several nodes appears once per node but counts once.
             let tasks = u64::from(active.first_live_part().is_some_and(|part| part.node == node.name));
             let held = &node.runs[&active.run];
             budget.charge(&job.user, held.cpus.len().into(), held.memory_bytes, tasks);
@@ -103,7 +103,7 @@ impl<'a> Budget<'a> {
         Some(budget)
     }
 
-    /// How many of `wanted` tasks of a job may run as well. They count from now on.
+    /// How many of `wanted` tasks the job's quotas allow. The granted tasks count as running from now on.
     pub(super) fn grant(&mut self, job: &Job, wanted: u64) -> u64 {
         if self.users.block_of(&job.user, job.uid).is_some() {
             return 0;
@@ -119,7 +119,7 @@ impl<'a> Budget<'a> {
         granted
     }
 
-    /// The limit that leaves least room for more of a job.
+    /// The limit that allows the fewest further tasks of a job.
     fn tightest(&self, job: &Job) -> Option<(Party<'a>, Room)> {
         let rooms = parties(self.users, &job.user).flat_map(|(party, quota)| {
             let used = self.used.get(&party).copied().unwrap_or_default();
@@ -135,13 +135,13 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Whether a job waits because its user is kept out.
+/// The reason if a job waits because its user is blocked.
 pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
     let (name, block) = state.users.block_of(&job.user, job.uid)?;
     Some(Reason::Blocked { user: name.to_string(), why: block.reason.clone() })
 }
 
-/// Which quota keeps a job that could start otherwise from starting, counting what is ahead of it in the queue as running.
+/// The quota for which a startable job waits; jobs ahead of it in the queue count as running.
 pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     parties(&state.users, &job.user).next()?;
     let mut budget = Budget::of(state)?;
@@ -152,30 +152,30 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
-/// Why a user may not submit one more waiting job, as a sentence. Waiting jobs use the head's memory, so this bound applies in addition to
+/// Why a user may not submit another job, as a sentence, because waiting jobs use the head's memory. Applies in addition to
 /// quotas. It counts jobs, not tasks, because an array uses as much memory as one job.
 pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
     let most = settings.waiting_jobs;
     if waiting.jobs >= u64::from(most) {
-        return Some(format!("{user} may have at most {most} jobs waiting, an array counting as one"));
+        return Some(format!("{user} may have at most {most} jobs waiting; an array counts as one"));
     }
     let bytes = waiting.bytes.saturating_add(memory_of(spec));
     (bytes > settings.waiting_bytes).then(|| {
         let (most, bytes) = (format_bytes(settings.waiting_bytes), format_bytes(bytes));
         format!(
-            "the waiting jobs of {user} may take at most {most} of the head's memory, with their command lines and dependencies, \
-             and with this one they would take {bytes}"
+            "the waiting jobs of {user} may take at most {most} of the head's memory, including command lines and dependencies; \
+            with this job they would take {bytes}"
         )
     })
 }
 
-/// Why a submission is too much for its user, as a sentence.
+/// Why a submission exceeds its user's quotas, as a sentence.
 pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     refuses_tasks(state, user, spec, spec.array.as_ref().map_or(1, |array| array.indices.len()))
 }
 
-/// Why so many more tasks of such a job are too much for its user, as a sentence.
+/// Why `tasks` more tasks of such a job exceed its user's quotas, as a sentence.
 pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<String> {
     for (party, quota) in parties(&state.users, user) {
         let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);
@@ -188,7 +188,7 @@ pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u6
         let waiting: u64 = state.live_jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
         if waiting + tasks > most {
             let whose = party.describe();
-            return Some(format!("{whose} may have at most {most} tasks waiting, and {waiting} wait already"));
+            return Some(format!("{whose} may have at most {most} tasks waiting, and has {waiting} now"));
         }
     }
     None

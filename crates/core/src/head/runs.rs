@@ -1,8 +1,8 @@
-//! What events do to runs: from their placement to their end, part by part.
+//! Events of runs, from placement to end, part by part.
 //!
-//! A run on several nodes has a part on each. Its processes begin when every part is ready; it runs when all of them run, and is over
-//! when all are. The first part that ends otherwise than completed ends the others, and says how the task ends. Where the program is
-//! on the first node only, its good end ends the others too, which have completed then.
+//! A run on several nodes has a part on each. Its processes start when every part is ready. The run is running when all parts run, and
+//! over when all parts are over. The first part that ends without completing ends the others and decides how the task ends. With
+//! `first_node`, the program runs on the first node only, and its success ends the other parts as completed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Step<'_> {
         jobs.into_iter().for_each(|job| self.job_changed(job));
     }
 
-    /// Allocates what a placement holds on its node.
+    /// Allocates the resources of a placement on its node.
     fn hold(&mut self, start: &Start) {
         let node = self.state.nodes.get_mut(&start.node).expect("a placement names a known node");
         assert!(
@@ -75,7 +75,7 @@ impl Step<'_> {
         self.state.meter(&start.node, self.now.at);
     }
 
-    /// Sends an agent the parts of a job's runs that are its own.
+    /// Sends an agent its parts of a job's runs.
     pub(super) fn launch(&mut self, connection: ConnectionId, id: JobId, parts: &[(RunId, u32)]) {
         let job = self.job(id);
         let runs = parts.iter().map(|(run, rank)| placement(self.state, &job.active[&run.task.index], *rank)).collect();
@@ -85,7 +85,7 @@ impl Step<'_> {
             spec: Arc::clone(&job.spec),
             array_len: job.len(),
             runs,
-            // Who submitted it comes first: a user who was added since under that name may be another person.
+            // The submitter's uid takes precedence: a user added later under this name may be another person.
             uid: job.uid.or_else(|| self.state.users.get(&job.user).map(|user| user.uid)),
             output_cap_bytes: self.state.settings.output_cap_bytes,
             environment: job.environment,
@@ -115,7 +115,7 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// A part waits for the others; when it is the last, all may begin.
+    /// Marks a part as ready. The last ready part starts all of them.
     pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepDoor>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
@@ -123,7 +123,7 @@ impl Step<'_> {
             let had_begun = active.has_begun();
             let part = part_of(active, rank);
             part.phase = part.phase.max(Phase::Ready);
-            // Once the others were told of a port it stays, even if the agent that had found it was started again.
+            // Once other nodes know the port it stays, even if the agent restarts.
             if !had_begun {
                 part.port = Some(port);
                 part.door = door;
@@ -138,12 +138,12 @@ impl Step<'_> {
         self.notify(run.task.job);
     }
 
-    /// Tells a part that all are ready, unless the run is to end.
+    /// Tells a part to start, unless the run must end.
     fn begin(&mut self, run: RunId, rank: u32) {
         let Some(active) = self.state.active(run).filter(|active| cause(self.state, active).is_none()) else { return };
         let (Some(part), Some(first)) = (active.part(rank), active.part(0)) else { return };
         let port = first.port.unwrap_or_default();
-        // All of them or none: they are found by their ranks.
+        // All or none, because ranks index the list.
         let doors: Option<Vec<StepDoor>> = active.parts.iter().map(|part| part.door).collect();
         if let Some(connection) = connection_of(self.state, part) {
             self.send(connection, HeadMessage::Begin { run, port, doors: doors.unwrap_or_default() });
@@ -176,7 +176,7 @@ impl Step<'_> {
         }
     }
 
-    /// All parts are over: the task has ended, or waits again.
+    /// Ends a run whose parts are all over: its task has ended, or waits again.
     fn end_run(&mut self, run: RunId) {
         let id = run.task.job;
         let index = run.task.index;
@@ -196,7 +196,7 @@ impl Step<'_> {
         let run = active.run;
         let now = self.now;
         let usage = Usage::of_all(overs(active).map(|over| over.usage));
-        // A run so short that its start was never reported still has one.
+        // A run may be too short for its start to be reported; derive the start from its run time.
         let ran = ending.exit_code.is_some();
         let started_at =
             active.started_at.or(ran.then(|| WallTime(now.wall.0 - i64::try_from(usage.wall_ms).unwrap_or(0))));
@@ -226,7 +226,7 @@ impl Step<'_> {
         });
     }
 
-    /// Gives back what a run held on a node and lets its agent remove it.
+    /// Frees the resources of a run on a node and lets its agent remove the run.
     fn let_go(&mut self, run: RunId, node: &NodeName) {
         let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
         node.runs.remove(&run);
@@ -242,12 +242,12 @@ impl Step<'_> {
         }
     }
 
-    /// Tells the agents of a run to end it, if it is to be ended and as far as they are connected.
+    /// Tells the connected agents of a run to end it, if it must end.
     pub(super) fn send_end(&mut self, run: RunId) {
         (0..self.state.parts_of(run)).for_each(|rank| self.send_end_to(run, rank));
     }
 
-    /// The same for one part.
+    /// Tells the agent of one part to end it, if the run must end.
     pub(super) fn send_end_to(&mut self, run: RunId, rank: u32) {
         let Some(active) = self.state.active(run) else { return };
         let (Some(cause), Some(part)) = (cause(self.state, active), active.part(rank)) else { return };
@@ -259,28 +259,28 @@ impl Step<'_> {
 }
 
 impl State {
-    /// What a part of a run has drawn since it was placed: of all that its node has drawn, the share of the node's CPUs that it holds.
-    /// Nothing when the node has no meter, or had none then.
+    /// The energy that a part has used since its placement: its share of the node's CPUs applied to the node's energy. `None` if the node
+    /// has no meter, or had none at the placement.
     fn energy(&self, part: &Part, now: Timestamp) -> Option<Energy> {
         let drawn = self.power.reading(&part.node, now)?.since(part.metered?);
         let all = self.nodes.get(&part.node)?.resources.cpus.len();
         Some(drawn.share(part.resources.cpus.len(), all))
     }
 
-    /// What a job's nodes have drawn for it until now, attempts that were requeued included; nothing when no node of its has a meter.
+    /// The energy that a job has used, including requeued attempts; `None` if none of its nodes has a meter.
     #[must_use]
     pub fn energy_of(&self, job: &Job, now: Timestamp) -> Option<Energy> {
         let parts = job.active.values().flat_map(|active| &active.parts).filter(|part| part.over.is_none());
         parts.map(|part| self.energy(part, now)).fold(job.energy, both)
     }
 
-    /// How many parts a run has, zero when it is not current.
+    /// The number of a run's parts; zero if the run is not current.
     fn parts_of(&self, run: RunId) -> u32 {
         self.active(run).map_or(0, |active| active.parts.len() as u32)
     }
 }
 
-/// What of both is known.
+/// The sum of the known values.
 fn both(one: Option<Energy>, other: Option<Energy>) -> Option<Energy> {
     one.map(|one| one.plus(other.unwrap_or_default())).or(other)
 }
@@ -289,15 +289,15 @@ fn part_of(active: &mut Active, rank: u32) -> &mut Part {
     active.parts.get_mut(rank as usize).expect("the event was decided for a part of the run")
 }
 
-/// The connection of the agent that has a part, unless the part is over.
+/// The connection of a part's agent, unless the part is over.
 fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
     let node = state.nodes.get(&part.node).filter(|_| part.over.is_none())?;
     node.link.as_ref().map(|link| link.connection)
 }
 
-/// What an agent is told of its part.
+/// The placement message for one part.
 fn placement(state: &State, active: &Active, rank: u32) -> Placement {
-    // One that is over may be on a node that was forgotten since.
+    // The node of an ended part may have been forgotten.
     let address = |node: &NodeName| state.nodes.get(node).and_then(|node| node.address);
     let peer = |node: &NodeName| Peer { name: node.clone(), address: address(node) };
     let is_gang = active.parts.len() > 1;
@@ -308,23 +308,23 @@ fn placement(state: &State, active: &Active, rank: u32) -> Placement {
     }
 }
 
-/// Why the parts of a run that are not over must end, if they must.
+/// Why the remaining parts of a run must end, if they must.
 fn cause(state: &State, active: &Active) -> Option<EndCause> {
     if active.broken_by.is_none() {
         return active.ending.or_else(|| is_finished(state, active).then_some(EndCause::Finished));
     }
-    // Of what will run again nothing is collected.
+    // Results of a run that will run again are not collected.
     let runs_again = verdict(state, active).is_none();
     Some(active.ending.unwrap_or(if runs_again { EndCause::Requeued } else { EndCause::Broken }))
 }
 
-/// Whether its program, which was on the first node only, has ended well.
+/// Whether a job that runs on its first node only has completed there.
 fn is_finished(state: &State, active: &Active) -> bool {
     state.job(active.run.task.job).is_some_and(|job| job.spec.first_node)
         && active.part(0).and_then(|part| part.over.as_ref()).is_some_and(|over| over.is_completed())
 }
 
-/// How the task of a run ends that is over, or that a part has broken; `None` when it waits again.
+/// How a run's task ends once its parts are over or one has failed; `None` when it waits again.
 fn verdict(state: &State, active: &Active) -> Option<Ending> {
     let completed = Ending { state: JobState::Completed, exit_code: Some(0) };
     let asked_again = active.ending == Some(EndCause::Requeued);
@@ -343,12 +343,12 @@ fn verdict(state: &State, active: &Active) -> Option<Ending> {
     }
 }
 
-/// The ends of a run's parts.
+/// The ends of a run's parts that are over.
 fn overs(active: &Active) -> impl Iterator<Item = &PartOver> {
     active.parts.iter().filter_map(|part| part.over.as_deref())
 }
 
-/// What a person should know of how a run ended.
+/// The message for people about the end of a run.
 fn message(active: &Active) -> Option<String> {
     let of_part = |part: &Part| part.over.as_ref().and_then(|over| over.message.clone());
     let Some(rank) = active.broken_by.filter(|_| active.parts.len() > 1) else {

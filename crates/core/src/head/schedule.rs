@@ -1,4 +1,4 @@
-//! From the state to the next placements, and to the reason why a job waits.
+//! Computes the next placements, and the reason why a job waits.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::power::{manage, why_asleep};
 use super::quotas::{Budget, waits_for_admin, waits_for_quota};
 use super::state::State;
 
-/// What follows from the state as it is: placements, or what is to be done about power. To be applied, and asked for again until it is
-/// nothing.
+/// Returns the next events that the state calls for: placements, or power actions. The caller applies them and repeats until there are
+/// none.
 pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
     if state.needs_pass()
         && let Some(placed) = schedule(state, now)
@@ -30,8 +30,8 @@ pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
     Vec::new()
 }
 
-/// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
-/// job that must wait is kept for [`explain`].
+/// Runs a scheduling pass: returns the event that places tasks, or `None` if none can start. Keeps the reservations of waiting jobs
+/// for [`explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     state.renew_sets();
@@ -53,13 +53,13 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     (!starts.is_empty()).then_some(Event::Placed { starts })
 }
 
-/// What may start as far as it is itself concerned, in the order of the queue, and only as much as quotas leave.
+/// Startable jobs in queue order, limited by quotas.
 pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
     let mut budget = Budget::of(state);
     state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
 }
 
-/// Why a job waits, or `None` when it has no waiting task.
+/// Why a job waits; `None` without a waiting task.
 #[must_use]
 pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     if job.pending.is_empty() {
@@ -88,7 +88,7 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
 }
 
-/// To the scheduler a node that is drained is as unusable as one that is down; to people it is not.
+/// Separates drained nodes from down nodes in a reason; the scheduler does not distinguish them.
 fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
     let Reason::NodesDown { wanted, nodes } = reason else { return reason };
     let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
@@ -100,7 +100,7 @@ fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
 }
 
 impl State {
-    /// When a job that waits first, in the cluster or in its part of it, should start at the latest, if it must wait and that is known.
+    /// The latest expected start of a job with a reservation, if known.
     #[must_use]
     pub fn expected_start(&self, job: JobId) -> Option<Timestamp> {
         self.reservations
@@ -110,7 +110,7 @@ impl State {
             .filter(|at| *at != Timestamp::NEVER)
     }
 
-    /// A job that the plan names.
+    /// A job in the plan.
     fn jobs_by_id(&self, id: JobId) -> std::sync::Arc<Job> {
         std::sync::Arc::clone(self.job(id).expect("the plan names jobs of the queue"))
     }
@@ -121,20 +121,20 @@ fn waiting(state: &State, job: &Job) -> Waiting {
     Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, state.owner_of(job), &job.spec) }
 }
 
-/// What a specification asks for, as the scheduler sees it: one task of a job without a number.
+/// A specification as a scheduler request: one task of a job without an id.
 pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
     let among = state.among(owner, spec);
     Waiting { job: JobId(0), request: spec.request.clone(), nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
 }
 
-/// As much of a job as quotas leave; `None` when that is nothing.
+/// The tasks of a job that quotas allow; `None` if there are none.
 fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
     let Some(budget) = budget else { return Some(waiting) };
     let tasks = budget.grant(job, waiting.tasks);
     (tasks > 0).then_some(Waiting { tasks, ..waiting })
 }
 
-/// What holds resources and when it will have let go of them at the latest.
+/// Everything that holds resources, with its latest end.
 pub(super) fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
@@ -144,23 +144,23 @@ pub(super) fn running(state: &State) -> Vec<Running> {
     state.placed().map(|(job, active, node)| of_job(job, active, node)).collect()
 }
 
-/// How long a task of the job can take: its time limit, and the grace after it.
+/// The longest time that a task can take: its time limit plus the grace period.
 fn longest_ms(state: &State, job: &Job) -> Option<u64> {
     let grace_ms = job.spec.grace_ms.unwrap_or(state.settings.grace_ms);
     job.spec.time_limit_ms.map(|limit| limit.saturating_add(grace_ms))
 }
 
-/// Hands out task indices, CPU ids and GPUs within one pass.
+/// Assigns task indices, CPU ids and GPUs within one pass.
 #[derive(Default)]
 struct Assignment {
-    /// The last index handed out of each job.
+    /// The last assigned index of each job.
     given: BTreeMap<JobId, u32>,
-    /// What is left of what each node has free.
+    /// The remaining free resources of each node.
     free: BTreeMap<NodeName, Resources>,
 }
 
 impl Assignment {
-    /// The lowest pending index of the job that has not been handed out.
+    /// The job's lowest pending index that is not assigned yet.
     fn next_index(&mut self, job: &Job) -> u32 {
         let from = self.given.get(&job.id).map_or(0, |last| last + 1);
         let index = job.pending.next_from(from).expect("the plan starts no more tasks than wait");
@@ -168,7 +168,7 @@ impl Assignment {
         index
     }
 
-    /// Which CPUs and GPUs of the node a task gets, of those that are free and have not been handed out.
+    /// Chooses CPUs and GPUs of the node for a task.
     fn take(&mut self, node: &Node, request: &Request) -> Resources {
         let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
         let taken = node.hardware.choose(free, request).expect("the plan places no more than is free");

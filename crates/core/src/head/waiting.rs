@@ -1,8 +1,8 @@
-//! What the waiting jobs of each user take of the head's memory.
+//! The head's memory that each user's waiting jobs take.
 //!
-//! The figures are kept as jobs begin and cease to wait, so a submission is judged without looking at other jobs. They are derived from
-//! the jobs alone: a restart finds the same ones. Jobs that share equal parts in memory count in full all the same, since which jobs
-//! share is an accident of the order in which they came.
+//! The totals are updated as jobs start and stop waiting, so a submission is checked without looking at other jobs. They depend on the
+//! jobs alone: after a restart they are the same. Data that several jobs share counts for each of them, since which jobs share data
+//! depends on their order of arrival.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -11,32 +11,32 @@ use hostler_model::{Dependency, JobId, JobSpec, Work};
 
 use super::job::Job;
 
-/// What a string takes beyond its text: where it is kept, and what an allocation costs.
+/// The overhead of a string in bytes: its struct and its allocation.
 const STRING: usize = size_of::<String>() + 16;
 
-/// What a constraint takes for each byte of its text: `a|b|c` has a term of its own for every other byte.
+/// The memory of a constraint per byte of its text: `a|b|c` has one term per two bytes.
 const CONSTRAINT_BYTE: usize = 32;
 
-/// The jobs of one user that wait.
+/// The waiting jobs of one user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitingJobs {
-    /// How many they are, an array counting as one.
+    /// The number of jobs; an array counts once.
     pub jobs: u64,
-    /// What was submitted with them takes this much memory, in bytes.
+    /// The memory of their specifications, in bytes.
     pub bytes: u64,
 }
 
-/// The waiting jobs of every user who has some.
+/// The waiting jobs of every user with at least one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting(BTreeMap<String, WaitingJobs>);
 
 impl Waiting {
-    /// Those of one user.
+    /// The waiting jobs of one user.
     pub(super) fn of(&self, user: &str) -> WaitingJobs {
         self.0.get(user).copied().unwrap_or_default()
     }
 
-    /// A job waits that did not, if it waits at all.
+    /// Counts a job, if any of its tasks waits.
     pub(super) fn add(&mut self, job: &Job) {
         if job.pending.is_empty() {
             return;
@@ -50,7 +50,7 @@ impl Waiting {
         theirs.bytes += bytes;
     }
 
-    /// A job that was counted waits no more.
+    /// Subtracts a counted job.
     pub(super) fn remove(&mut self, job: &Job) {
         let theirs = self.0.get_mut(&job.user).expect("a job that waits was counted when it began to");
         theirs.jobs -= 1;
@@ -61,8 +61,8 @@ impl Waiting {
     }
 }
 
-/// Roughly what a specification takes of the head's memory, in bytes, beyond what is the same for every job: all parts whose length its
-/// submitter has chosen.
+/// The approximate memory of a specification in bytes, without the fixed size of a job: all parts whose length the submitter
+/// chooses.
 #[must_use]
 pub fn memory_of(spec: &JobSpec) -> u64 {
     let JobSpec { name, work, request, partition, constraint, array, after, environment, .. } = spec;
@@ -74,9 +74,9 @@ pub fn memory_of(spec: &JobSpec) -> u64 {
     let counted: usize = request.counted.iter().map(|(name, _)| 2 * STRING + name.len()).sum();
     let partition = partition.as_ref().map_or(0, |partition| STRING + partition.as_str().len());
     let constraint = constraint.as_ref().map_or(0, |constraint| CONSTRAINT_BYTE * constraint.to_string().len());
-    // The tasks that wait are a set of their own beside that of the indices.
+    // The set of waiting tasks has its own copy of the indices.
     let array = array.as_ref().map_or(0, |array| 2 * array.indices.memory_bytes());
-    // Each dependency stands in the specification, in the list of unmet dependencies, and in the index of dependents.
+    // Each dependency is in the specification, the list of unmet dependencies, and the index of dependents.
     let after = after.len() * (2 * size_of::<Dependency>() + 2 * size_of::<JobId>());
     let environment: usize = environment.iter().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();
     let all = STRING + name.len() + work + counted + partition + constraint + array + after;

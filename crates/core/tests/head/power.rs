@@ -265,11 +265,11 @@ fn a_node_that_does_not_come_has_failed_another_takes_its_place_and_it_is_welcom
     let told = head.pass(3 * MINUTE + 10 * SECOND, &[]);
     assert_eq!(told, [on("r2"), on("r2"), on("r3")]);
     assert_eq!(head.stage("r2"), Stage::Failed);
-    assert!(head.why("r2").contains("accepted 3 times"), "{}", head.why("r2"));
+    assert!(head.why("r2").contains("accepted 3 requests"), "{}", head.why("r2"));
     // On, and its agent does not come.
     let told = head.pass(15 * MINUTE, &["r3"]);
     assert_eq!(head.stage("r3"), Stage::Failed);
-    assert!(head.why("r3").contains("its agent has not come"), "{}", head.why("r3"));
+    assert!(head.why("r3").contains("its agent has not connected"), "{}", head.why("r3"));
     // By then the first may be tried again; the third is on, and is not switched off and on.
     assert_eq!(told, [on("r2")], "{}", head.why("r1"));
     head.hello("r3", 13, "late", vec![]);
@@ -361,7 +361,7 @@ fn one_that_goes_off_by_itself_is_off_and_one_that_comes_by_itself_is_up() {
     head.pass(2 * MINUTE, &["r1"]);
     assert_eq!(
         (head.stage("r1"), head.why("r1")),
-        (Stage::Unknown, "somebody else has switched it on, and its agent has not come yet")
+        (Stage::Unknown, "someone else switched it on, and its agent has not connected yet")
     );
     head.hello("r1", 12, "third", vec![]);
     assert_eq!(head.stage("r1"), Stage::Up);
@@ -464,14 +464,14 @@ fn caps_and_hours_hold_and_the_reason_says_so() {
     assert_eq!(head.answer(&[]), [on("r2")]);
     head.hello("r2", 12, "second", vec![]);
     let reason = explain(&head.state, head.job(jobs[1])).expect("it waits").to_string();
-    assert!(reason.contains("may draw no more together"), "{reason}");
+    assert!(reason.contains("would exceed the power limit"), "{reason}");
     capped.policy.max_watts = None;
     capped.policy.hours = vec![Hours { from: 22 * 60, to: 6 * 60 }];
     head.now.wall = WallTime(12 * 3_600_000);
     head.plan(capped);
     assert_eq!(head.pass(MINUTE, &["r2"]), []);
     let reason = explain(&head.state, head.job(jobs[1])).expect("it waits").to_string();
-    assert!(reason.contains("may not be switched on at this hour"), "{reason}");
+    assert!(reason.contains("may not be switched on at this time of day"), "{reason}");
     head.now.wall = WallTime(23 * 3_600_000);
     let mut told = head.pass(2 * MINUTE, &["r2"]);
     told.sort();
@@ -585,7 +585,7 @@ fn no_more_than_may_be_on_are_on_and_the_weight_that_people_gave_comes_before_wh
     head.hello("r1", 11, "second", vec![]);
     assert_eq!(head.pass(MINUTE, &["r1", "r3"]), []);
     let reason = explain(&head.state, head.job(jobs[2])).expect("it waits").to_string();
-    assert!(reason.contains("as many nodes are on as may be"), "{reason}");
+    assert!(reason.contains("the maximum number of nodes is on"), "{reason}");
 }
 
 #[test]

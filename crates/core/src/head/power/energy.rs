@@ -1,51 +1,51 @@
-//! What nodes draw: as measured, or by the figures of the plan, over the times that they were off, on and busy.
+//! Energy use of nodes: measured power, or the plan's wattages, over the times that a node was off, idle and busy.
 
 use hostler_model::{Energy, Gauge, Timestamp, Watts};
 use serde::{Deserialize, Serialize};
 
-/// A reading that differs by less than this from the one before says nothing new, in milliwatts; nor does one that differs by a fiftieth.
+/// The smallest change of a reading that counts as new, in milliwatts. A change below 2 % does not count either.
 const SAME_MW: u64 = 1_000;
 
-/// What a node has drawn since it was first in a plan.
+/// The energy that a node has used since it was first in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
-    /// Until when it is counted.
+    /// The time up to which energy is counted.
     pub until: Timestamp,
-    /// What it has drawn.
+    /// The energy used.
     #[serde(default)]
     pub energy: Energy,
-    /// What it would have drawn had it never been switched off, in microjoules.
+    /// The energy that the node would have used if it had never been off, in microjoules.
     #[serde(default)]
     pub always_on_uj: u64,
-    /// How long it was off, in milliseconds.
+    /// How long the node was off, in milliseconds.
     pub off_ms: u64,
-    /// What it draws at present, in milliwatts.
+    /// The current power, in milliwatts.
     #[serde(default)]
     pub draws_mw: u64,
-    /// What was measured last while it is on, and by whom.
+    /// The last measurement since the node is on, and its source.
     #[serde(default)]
     pub measured: Option<(Gauge, u64)>,
-    /// What was measured last while it was up and nothing was held on it, in milliwatts.
+    /// The last measurement while the node was up and idle, in milliwatts.
     #[serde(default)]
     idle_mw: Option<u64>,
-    /// What it would draw if it were on, in milliwatts.
+    /// The power while on, measured or estimated, in milliwatts.
     #[serde(default)]
     on_mw: u64,
     #[serde(default)]
     is_off: bool,
 }
 
-/// What counts of a node when its meter is read.
+/// The state of a node, as far as its energy use depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// The figures of the plan.
+    /// The wattages in the plan.
     pub(super) watts: Watts,
     pub(super) is_off: bool,
-    /// Whether what was measured a moment ago still counts.
+    /// Whether the last measurement is still valid.
     pub(super) is_measured: bool,
-    /// How many of its CPUs are held.
+    /// How many of its CPUs runs hold.
     pub(super) held: u32,
-    /// How many it has.
+    /// How many CPUs it has.
     pub(super) all: u32,
 }
 
@@ -56,7 +56,7 @@ impl Meter {
         Self { until: now, energy, always_on_uj: 0, off_ms: 0, draws_mw: 0, measured, idle_mw, on_mw: 0, is_off: false }
     }
 
-    /// As it would be read now.
+    /// The meter advanced to this time.
     #[must_use]
     pub fn at(mut self, now: Timestamp) -> Self {
         self.count(now);
@@ -75,7 +75,7 @@ impl Meter {
         self.until = self.until.max(now);
     }
 
-    /// This holds from now on.
+    /// Counts up to now and sets the load from now on.
     pub(super) fn read(&mut self, now: Timestamp, load: Load) {
         self.count(now);
         let Load { watts, is_off, is_measured, held, all } = load;
@@ -90,14 +90,14 @@ impl Meter {
         self.draws_mw = if is_off { u64::from(watts.off) * 1_000 } else { self.on_mw };
     }
 
-    /// Somebody has measured what it draws, or cannot any more. To be read again then.
+    /// Stores a measurement, or that there is none any more. The caller must call [`Self::read`] afterwards.
     pub(super) fn measure(&mut self, now: Timestamp, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) {
         self.count(now);
         self.measured = mw.map(|mw| (gauge, mw));
         self.idle_mw = mw.filter(|_| is_idle).or(self.idle_mw);
     }
 
-    /// Whether this says anything that is not known: nothing when somebody who sees more of the machine measures as well.
+    /// Whether a measurement adds information. False while a gauge that covers more of the machine also measures.
     pub(super) fn is_news(&self, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) -> bool {
         let differs = |before: u64, mw: u64| mw.abs_diff(before) >= SAME_MW.max(before / 50);
         match (self.measured, mw) {
@@ -115,7 +115,7 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// On, with so many of four CPUs held.
+    /// A node that is on, with `held` of four CPUs held.
     fn on(held: u32) -> Load {
         let watts = Watts { off: 10, idle: 100, busy: 200 };
         Load { watts, is_off: false, is_measured: true, held, all: 4 }
@@ -128,7 +128,7 @@ mod tests {
     const J: u64 = 1_000_000;
 
     #[test]
-    fn it_counts_what_is_drawn_and_what_would_have_been() {
+    fn meter_counts_used_energy_and_always_on_energy() {
         let mut meter = Meter::new(Timestamp(0));
         meter.read(Timestamp(0), on(0));
         meter.read(Timestamp(1_000), on(2));
@@ -140,16 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_counts_until_the_machine_is_off() {
+    fn measurements_count_until_the_machine_is_off() {
         let mut meter = Meter::new(Timestamp(0));
         let now = Timestamp(0);
         meter.read(now, on(0));
         meter.measure(now, (Gauge::Controller, Some(5_500)), true);
         meter.read(now, on(0));
-        // Read however often, nothing is rounded away.
+        // Frequent readings lose nothing to rounding.
         (1..=2_000).for_each(|ms| meter.read(Timestamp(ms), on(0)));
         assert_eq!(meter.energy, Energy { drawn_uj: 11 * J, measured_uj: 11 * J });
-        // What it draws when it is busy is not what it draws when it is idle.
+        // The idle measurement does not apply to a busy node.
         meter.read(Timestamp(2_000), on(4));
         meter.measure(Timestamp(2_000), (Gauge::Controller, Some(190_000)), false);
         meter.read(Timestamp(2_000), on(4));
@@ -157,22 +157,26 @@ mod tests {
         meter.read(Timestamp(3_000), off());
         meter.read(Timestamp(4_000), on(4));
         assert_eq!(meter.always_on_uj, (11 + 190) * J + 5_500 * 1_000);
-        assert_eq!(meter.off_ms, 1_000, "also where it draws more when it is off");
-        assert_eq!((meter.draws_mw, meter.measured), (200_000, None), "by the figures until somebody measures again");
+        assert_eq!(meter.off_ms, 1_000, "off time counts even if the node then uses more power");
+        assert_eq!(
+            (meter.draws_mw, meter.measured),
+            (200_000, None),
+            "by the plan's wattages until the next measurement"
+        );
     }
 
     #[test]
-    fn only_news_are_news() {
+    fn repeated_and_less_complete_measurements_are_ignored() {
         let mut meter = Meter::new(Timestamp(0));
         let (agent, controller) = (|mw| (Gauge::Agent, mw), |mw| (Gauge::Controller, mw));
         assert!(meter.is_news(agent(Some(50_000)), false) && !meter.is_news(agent(None), false));
         meter.measure(Timestamp(0), agent(Some(50_000)), false);
         assert!(!meter.is_news(agent(Some(50_900)), false) && meter.is_news(agent(Some(51_000)), false));
-        assert!(meter.is_news(agent(Some(50_900)), true), "now it is known what it draws when it is idle");
+        assert!(meter.is_news(agent(Some(50_900)), true), "the first idle measurement");
         assert!(meter.is_news(agent(None), false) && meter.is_news(controller(Some(50_000)), false));
-        assert!(!meter.is_news(controller(None), false), "one that never could measure has nothing to take back");
+        assert!(!meter.is_news(controller(None), false), "a gauge that never measured changes nothing");
         meter.measure(Timestamp(0), controller(Some(90_000)), false);
         assert!(!meter.is_news(agent(Some(50_000)), false) && !meter.is_news(agent(None), false));
-        assert!(!meter.is_news(controller(Some(91_500)), false), "a fiftieth is nothing");
+        assert!(!meter.is_news(controller(Some(91_500)), false), "a change below 2 % is ignored");
     }
 }

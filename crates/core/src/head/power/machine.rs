@@ -1,4 +1,4 @@
-//! A node's next stage, from what has been confirmed.
+//! Decides a node's next stage from confirmed facts.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use hostler_model::{PowerPolicy, PowerVerb, Supply, Timestamp, format_duration};
 use super::{Power, Stage};
 use crate::head::node::Node;
 
-/// An agent that does not answer for so long whether anything runs does not answer, in milliseconds.
+/// How long an agent may take to answer, in milliseconds.
 const ANSWER_MS: u64 = 30_000;
 
-/// A question to a controller that is not answered for so long was lost, in milliseconds.
+/// After this time an unanswered request to a controller counts as lost, in milliseconds.
 const LOST_MS: u64 = 300_000;
 
-/// An agent of the boot that was switched off may still say a word for so long, in milliseconds.
+/// How long messages from before a power-off may still arrive, in milliseconds.
 const LAST_WORDS_MS: u64 = 5_000;
 
-/// The longest pause before a node that has failed is tried again, in milliseconds.
+/// The longest pause before a failed node is tried again, in milliseconds.
 const LONGEST_RETRY_MS: u64 = 24 * 3_600_000;
 
-/// Where a node goes, and why.
+/// A node's next stage and the reason.
 pub(super) type Turn = (Stage, String);
 
-/// What counts when a node's stage is judged.
+/// The inputs for deciding a node's stage.
 pub(super) struct View<'a> {
     pub(super) power: &'a Power,
     pub(super) node: Option<&'a Node>,
@@ -31,7 +31,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Its next stage, if it has another now.
+    /// The node's next stage, if it changes now.
     pub(super) fn turn(&self) -> Option<Turn> {
         match self.power.stage {
             Stage::Unknown => self.when_unknown(),
@@ -44,7 +44,7 @@ impl View<'_> {
         }
     }
 
-    /// What its controller should be asked or told now, if anything.
+    /// The next request to the node's controller, if one is due.
     pub(super) fn verb(&self) -> Option<PowerVerb> {
         let live = &self.power.live;
         if live.asked.is_some() && !self.is_lost() || live.ask_at > self.now {
@@ -60,7 +60,7 @@ impl View<'_> {
         })
     }
 
-    /// Whether its controller has yet to be told for the first time where it should go.
+    /// Whether the controller has yet to get the first order of this stage.
     pub(super) fn is_to_be_told(&self) -> bool {
         let live = &self.power.live;
         live.told == 0
@@ -71,7 +71,7 @@ impl View<'_> {
             }
     }
 
-    /// When time alone next matters for it.
+    /// When the passage of time can next change something for this node.
     pub(super) fn due(&self) -> Timestamp {
         let Power { since, live, again_at, .. } = self.power;
         let answer = live.asked.map_or(live.ask_at, |(_, _, at)| at.plus_ms(LOST_MS));
@@ -82,7 +82,7 @@ impl View<'_> {
             Stage::Up | Stage::Failed => again_at.unwrap_or(Timestamp::NEVER),
             Stage::Unknown | Stage::Off => Timestamp::NEVER,
         };
-        // What has passed without a turn waits for something else to happen.
+        // A time that has passed without a change of stage waits for another event.
         let window = self.power.settles_at.unwrap_or(Timestamp::NEVER);
         let silence = self.power.off_since.map_or(Timestamp::NEVER, |at| at.plus_ms(LAST_WORDS_MS));
         let agent = live.agent_asked.map_or(Timestamp::NEVER, |(_, at)| at.plus_ms(ANSWER_MS));
@@ -93,13 +93,13 @@ impl View<'_> {
             .unwrap_or(Timestamp::NEVER)
     }
 
-    /// When it may be tried again, should it fail now.
+    /// When the node may be tried again if it fails now.
     pub(super) fn retry_at(&self) -> Timestamp {
         let pause = self.policy.retry_ms.saturating_mul(1 << self.power.failures.min(16));
         self.now.plus_ms(pause.min(LONGEST_RETRY_MS.max(self.policy.retry_ms)))
     }
 
-    /// A question that nobody will answer any more.
+    /// Whether the answer to the open request is lost.
     fn is_lost(&self) -> bool {
         self.power.live.asked.is_some_and(|(_, _, at)| self.waited(at) >= LOST_MS)
     }
@@ -109,7 +109,7 @@ impl View<'_> {
             Supply::Off => Some((Stage::Off, "its controller says that it is off".to_owned())),
             Supply::On if self.waited(self.power.since) >= self.policy.boot_timeout_ms => {
                 let so_far = self.so_far();
-                Some((Stage::Failed, format!("it is on, and its agent has not been heard of for {so_far}")))
+                Some((Stage::Failed, format!("it is on, but its agent has been silent for {so_far}")))
             }
             Supply::On => None,
         })
@@ -117,7 +117,7 @@ impl View<'_> {
 
     fn when_off(&self) -> Option<Turn> {
         let came_on =
-            || (Stage::Unknown, "somebody else has switched it on, and its agent has not come yet".to_owned());
+            || (Stage::Unknown, "someone else switched it on, and its agent has not connected yet".to_owned());
         self.came().or_else(|| (self.said_since()? == Supply::On).then(came_on))
     }
 
@@ -134,31 +134,31 @@ impl View<'_> {
         }
         if self.power.live.told >= policy.tries && self.stays(Supply::Off) {
             let told = self.power.live.told;
-            return failed(format!("its controller has accepted {told} times to switch it on, and it is still off"));
+            return failed(format!("its controller accepted {told} requests to switch it on, and it is still off"));
         }
         if self.waited(self.power.since) < policy.boot_timeout_ms {
             return None;
         }
         let so_far = self.so_far();
         failed(match self.said() {
-            Some(Supply::On) => format!("it was switched on {so_far} ago, and its agent has not come"),
+            Some(Supply::On) => format!("it was switched on {so_far} ago, and its agent has not connected"),
             Some(Supply::Off) if self.power.live.told > 0 => {
-                format!("its controller accepted {so_far} ago to switch it on, and it is still off")
+                format!("its controller accepted the request to switch it on {so_far} ago, and it is still off")
             }
-            _ => format!("it was to be switched on {so_far} ago, and nothing has been heard of it"),
+            _ => format!("its start was requested {so_far} ago, and neither its controller nor its agent has answered"),
         })
     }
 
-    /// It stays failed, for people to see, until it may be tried again.
+    /// The node stays failed, visible to people, until it may be tried again.
     fn when_failed(&self) -> Option<Turn> {
         self.came().or_else(|| {
             let may_be_tried = self.power.again_at.is_none_or(|at| at <= self.now);
             let is_off = self.said_since_heard() == Some(Supply::Off) && self.said_since() == Some(Supply::Off);
-            (may_be_tried && is_off).then(|| (Stage::Off, format!("it is off; the last time, {}", self.power.why)))
+            (may_be_tried && is_off).then(|| (Stage::Off, format!("it is off; the last failure: {}", self.power.why)))
         })
     }
 
-    /// Its agent is gone: whether the machine is, its controller has to say.
+    /// The agent of an up node has disconnected: its controller tells whether the machine is off.
     fn when_up(&self) -> Option<Turn> {
         if self.is_linked() {
             return None;
@@ -166,7 +166,7 @@ impl View<'_> {
         match self.said_since_heard() {
             Some(Supply::Off) => Some((Stage::Off, "it went off by itself".to_owned())),
             _ if self.node.is_none_or(|node| !node.is_expected_back()) => {
-                Some((Stage::Unknown, "its agent is not heard of any more".to_owned()))
+                Some((Stage::Unknown, "its agent is silent".to_owned()))
             }
             _ => None,
         }
@@ -174,10 +174,10 @@ impl View<'_> {
 
     fn when_asking(&self) -> Option<Turn> {
         if !self.is_linked() {
-            return Some((Stage::Unknown, "its agent went away when it was asked whether anything runs".to_owned()));
+            return Some((Stage::Unknown, "its agent disconnected when it was asked whether anything runs".to_owned()));
         }
         let is_late = self.waited(self.power.since) >= ANSWER_MS;
-        is_late.then(|| (Stage::Up, "its agent did not say whether anything runs".to_owned()))
+        is_late.then(|| (Stage::Up, "its agent did not answer whether anything runs".to_owned()))
     }
 
     fn when_stopping(&self) -> Option<Turn> {
@@ -195,37 +195,37 @@ impl View<'_> {
             Some(why) => format!("it could not be switched off: {why}"),
             None => format!("it was told to shut down {} ago, and is still on", self.so_far()),
         };
-        // One whose agent lives is of use as it is, once the agent has said that its machine stays on.
+        // A node whose agent lives stays usable, once the agent has confirmed that its machine is not shutting down.
         match self.is_linked() {
             true => self.stays_on().then_some((Stage::Up, why)),
             false => Some((Stage::Failed, why)),
         }
     }
 
-    /// Its agent is connected, however that came about, and nothing can switch its machine off any more that was told to.
+    /// Up, if the agent is connected and no earlier order to switch off can take effect any more.
     fn came(&self) -> Option<Turn> {
         (self.is_linked() && !self.may_yet_go_off()).then(|| {
             let why = match self.power.stage {
-                Stage::Waking => format!("its agent came after {}", self.so_far()),
+                Stage::Waking => format!("its agent connected after {}", self.so_far()),
                 _ => "its agent is connected".to_owned(),
             };
             (Stage::Up, why)
         })
     }
 
-    /// After it was to be switched off: whether that may still happen to the boot whose agent is connected.
+    /// Whether an order to switch off can still affect the boot whose agent is connected.
     fn may_yet_go_off(&self) -> bool {
         let Some(at) = self.power.settles_at else { return false };
-        // From the same boot, the controller was mistaken, or is ahead of the machine.
+        // The same boot means that the controller reported off wrongly, or before the machine was off.
         self.now < at || self.is_boot_before() && !(self.stays_on() && self.has_said_last_words())
     }
 
-    /// Whether an agent of the boot that was switched off would have fallen silent by now.
+    /// Whether an agent of the boot that was switched off would be silent by now.
     fn has_said_last_words(&self) -> bool {
         self.power.off_since.is_none_or(|at| self.waited(at) >= LAST_WORDS_MS)
     }
 
-    /// Whether its agent should be asked now if its machine is shutting down.
+    /// Whether to ask the agent now if its machine is shutting down.
     pub(super) fn must_ask_agent(&self) -> bool {
         let is_over = match self.power.stage {
             Stage::Stopping => self.is_stop_over(),
@@ -242,13 +242,13 @@ impl View<'_> {
         is_over && self.is_boot_before() && !self.stays_on() && link.is_some_and(|link| !is_asked(link.connection))
     }
 
-    /// Whether the agent that is connected has said that its machine is not shutting down.
+    /// Whether the connected agent has answered that its machine is not shutting down.
     fn stays_on(&self) -> bool {
         let link = self.node.and_then(|node| node.link.as_ref());
         link.is_some_and(|link| self.power.live.agent_said == Some((link.connection, false)))
     }
 
-    /// Whether its agent is connected from the boot that was told to shut down.
+    /// Whether the connected agent belongs to the boot that was told to shut down.
     fn is_boot_before(&self) -> bool {
         self.is_linked() && self.node.is_some_and(|node| Some(&node.boot) == self.power.boot_before.as_ref())
     }
@@ -257,28 +257,28 @@ impl View<'_> {
         self.node.is_some_and(|node| node.link.is_some())
     }
 
-    /// What its controller said last.
+    /// The controller's last answer.
     fn said(&self) -> Option<Supply> {
         self.power.live.supply.map(|(supply, _)| supply)
     }
 
-    /// What it has said since the node's agent was last heard: before that it may have been otherwise.
+    /// The controller's answer since the agent's last message; an older answer may be out of date.
     fn said_since_heard(&self) -> Option<Supply> {
         let heard = self.node.map_or(Timestamp::default(), |node| node.last_heard);
         self.power.live.supply.filter(|(_, at)| *at >= heard).map(|(supply, _)| supply)
     }
 
-    /// What it has said in this stage.
+    /// The controller's answer in this stage.
     fn said_since(&self) -> Option<Supply> {
         self.power.live.supply.filter(|(_, at)| *at > self.power.since).map(|(supply, _)| supply)
     }
 
-    /// What it has said since it was told something.
+    /// The controller's answer since the last order.
     fn said_since_told(&self) -> Option<Supply> {
         self.power.live.supply.filter(|(_, at)| *at >= self.power.live.told_at).map(|(supply, _)| supply)
     }
 
-    /// Whether it has not done what it was told although it has had the time.
+    /// Whether the machine has not followed the last order, although it had the time.
     fn stays(&self, supply: Supply) -> bool {
         self.waited(self.power.live.told_at) >= self.policy.again_ms && self.said_since_told() == Some(supply)
     }
@@ -292,21 +292,21 @@ impl View<'_> {
         self.policy.force_off && !live.is_forced && self.waited(self.power.since) >= self.policy.stop_timeout_ms
     }
 
-    /// From then on nothing comes any more of what it was told, by this head or an earlier one. Nothing before the controller has answered
-    /// this head: until then an order of an earlier head may still be on its way.
+    /// When orders to switch off can no longer take effect, whether from this head or an earlier one. `None` until the controller has
+    /// answered this head: before that, an order of an earlier head may still be on the way.
     fn stop_limit(&self) -> Option<Timestamp> {
         let limit_ms = self.policy.stop_timeout_ms;
         let first = self.power.since.plus_ms(limit_ms * (1 + u64::from(self.policy.force_off)));
         Some(first.max(self.power.live.off_told_at?.plus_ms(limit_ms)))
     }
 
-    /// Whether nothing comes any more of what it was told, as far as that can be known: not while its controller has yet to answer.
+    /// Whether no order to switch off can take effect any more, as far as known. False while the controller has an order to answer.
     fn is_stop_over(&self) -> bool {
         let is_told = self.power.live.asked.is_some_and(|(_, verb, _)| verb != PowerVerb::Status) && !self.is_lost();
         !is_told && self.stop_limit().is_some_and(|at| at <= self.now)
     }
 
-    /// While it is being switched off its agent has come with another boot.
+    /// Whether the agent has connected from a new boot while the node is being switched off.
     fn is_started_again(&self) -> bool {
         self.is_linked() && !self.is_boot_before()
     }

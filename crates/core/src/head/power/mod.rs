@@ -1,4 +1,4 @@
-//! Power: which machines are on, and which should be.
+//! Power management: which machines are on, and which should be.
 //!
 //! ```text
 //!  unknown ──▶ off ──▶ waking ──▶ up ──▶ asking ──▶ stopping ──▶ off
@@ -7,22 +7,22 @@
 //!                └─────▶ failed ───┴─── up again ◀──────┘
 //! ```
 //!
-//! **The idea.** What is intended is an event in the log before anything is done about it, and what is done depends only on what has been
-//! confirmed since: by the node's agent, which is connected or not, and by its controller, which has said *on* or *off* or nothing. So a
-//! head that is started again needs no special path: it asks how things are and goes on.
+//! **The idea.** The log records every intention as an event before the head acts on it. Each action depends only on what is confirmed
+//! since: by the node's agent, which is connected or not, and by its power controller, which has answered *on*, *off* or nothing. So a
+//! restarted head needs no special code: it asks for the current state and continues.
 //!
-//! [`manage`] looks at everything whenever something has changed or time alone matters, and answers with events. A node's next stage is in
-//! [`machine`], which nodes the queue needs in [`wake`], which it does not in [`rest`].
+//! [`manage`] checks all nodes when something has changed or a time limit has passed, and returns events. [`machine`] decides a node's
+//! next stage, [`wake`] which nodes the queue needs, and [`rest`] which nodes it does not need.
 //!
-//! **Nothing that runs is switched off.** A node is first taken out of the scheduler's pool, in the event with which its agent is asked
-//! ([`Stage::Asking`]); only when nothing is placed there and the agent itself says that nothing runs, staged or returning results
-//! included, is its controller told ([`Stage::Stopping`]). Until then everything can be taken back.
+//! **A busy node is never switched off.** The event with which the head asks a node's agent also removes the node from the scheduler's
+//! pool ([`Stage::Asking`]). The controller gets the order ([`Stage::Stopping`]) only when no run is placed on the node and the agent
+//! confirms that nothing runs, including staging and the upload of results. Until then the head can still cancel.
 //!
-//! **An order to switch off cannot be taken back.** A controller may carry it out late, twice, or after it has answered with an error,
-//! whether this head gave it or an earlier one. So from [`Stage::Stopping`] a node returns to work only
+//! **An order to switch off cannot be cancelled.** A controller may carry it out late, twice, or after answering with an error, whether
+//! this head sent it or an earlier one. So after [`Stage::Stopping`] a node returns to work only
 //!
-//! - when the stop timeout has passed since a controller last answered such an order, or a later order to switch on was accepted, and
-//! - when its agent comes from a later boot, or says that its machine is not shutting down.
+//! - when the stop timeout has passed since the controller's last answer to such an order, or it accepted a later order to switch on, and
+//! - when its agent belongs to a later boot, or confirms that its machine is not shutting down.
 
 mod energy;
 mod machine;
@@ -45,236 +45,237 @@ pub(super) use pass::manage;
 pub(super) use pass::{decide_drew, decide_power, decide_resting, update_power};
 pub(super) use wake::why_asleep;
 
-/// Everything the head knows of power.
+/// The power state of all nodes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Powers {
-    /// What the operator wants.
+    /// The operator's plan.
     pub plan: PowerPlan,
     nodes: BTreeMap<NodeName, Power>,
-    /// Something has changed since [`manage`] looked.
+    /// Whether something has changed since the last call of [`manage`].
     #[serde(skip)]
     is_changed: bool,
-    /// When time alone next matters.
+    /// When the next time limit passes.
     #[serde(skip)]
     due: Option<Timestamp>,
-    /// How many questions and orders this head has sent.
+    /// How many requests this head has sent.
     #[serde(skip)]
     asks: u64,
 }
 
-/// The power of one node.
+/// The power state of one node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Power {
-    /// Where it stands.
+    /// The current stage.
     pub stage: Stage,
-    /// Since when, on the cluster's clock.
+    /// When the stage began, on the cluster's clock.
     pub since: Timestamp,
-    /// Since when, on the wall.
+    /// When the stage began, on the wall clock.
     pub since_wall: WallTime,
-    /// Why, for people.
+    /// The reason for the stage, for people.
     pub why: String,
-    /// The boot that was told to shut down. Its agent is asked before the node works again.
+    /// The boot that was told to shut down. The head asks its agent before the node works again.
     boot_before: Option<BootId>,
-    /// It was told to shut down and has not been up since: until then such an order may still be carried out.
+    /// Set if the node was told to shut down and has not been up since. Such an order may still take effect before this time.
     #[serde(default)]
     settles_at: Option<Timestamp>,
-    /// When its agent came, if it is up.
+    /// When its agent connected, if it is up.
     up_since: Option<Timestamp>,
-    /// When it was last confirmed to be off.
+    /// When it was last confirmed off.
     #[serde(default)]
     off_since: Option<Timestamp>,
-    /// Not before then is it to be tried once more, after it has failed or could not be switched off.
+    /// The earliest time for another attempt after a failure.
     again_at: Option<Timestamp>,
-    /// How often it has failed since it last did what it was told.
+    /// Consecutive failures.
     pub failures: u32,
-    /// How often it was switched on.
+    /// How often the head has switched it on.
     pub starts: u64,
-    /// Which head has switched it on the last time.
+    /// The epoch of the head that switched it on last.
     #[serde(default)]
     woken_in: Epoch,
-    /// How long it takes from being switched on until its agent comes.
+    /// How long it takes from the power-on until its agent connects.
     pub boots: Boots,
-    /// What it has drawn.
+    /// Its energy use.
     pub meter: Meter,
     #[serde(skip)]
     live: Live,
 }
 
-/// Where a node stands.
+/// A node's stage of power management.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Nobody has said anything of it, or not for long.
+    /// Nothing is known of the node, or nothing recent.
     Unknown,
-    /// Confirmed to be off.
+    /// Confirmed off.
     Off,
-    /// To be switched on, until its agent comes.
+    /// Being switched on, until its agent connects.
     Waking,
-    /// Its agent has come.
+    /// Its agent is connected.
     Up,
-    /// Taken out of the pool; its agent is asked whether anything runs.
+    /// Removed from the pool; its agent is asked whether anything runs.
     Asking,
-    /// Nothing runs: to be switched off, until that is confirmed.
+    /// Nothing runs: being switched off, until that is confirmed.
     Stopping,
-    /// It did not do what it was told.
+    /// The node did not follow an order.
     Failed,
 }
 
-/// What was learnt about how long a node takes to come.
+/// Observed boot times of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boots {
-    /// How many were seen.
+    /// How many boots were observed.
     pub count: u32,
-    /// How long they took, in milliseconds; the later ones count more.
+    /// The typical boot time in milliseconds; recent boots weigh more.
     pub usual_ms: u64,
 }
 
-/// What ends with the head's process.
+/// State that ends with the head's process.
 #[derive(Debug, Clone, Default)]
 struct Live {
-    /// What its controller said last, and when it was asked: so it was at some time after that.
+    /// The controller's last answer, and when that request was sent. The answer was true at some time after that.
     supply: Option<(Supply, Timestamp)>,
-    /// Why its controller could not say or do what was wanted, the last time; how often in a row.
+    /// The controller's last error, and how many errors came in a row.
     fault: Option<(PowerFault, u32)>,
-    /// What it is being asked, by the number of the question, and since when.
+    /// The open request: its number, its verb and when it was sent.
     asked: Option<(u64, PowerVerb, Timestamp)>,
-    /// How often it was told to go where it should, in this stage, and when last.
+    /// How many orders were sent in this stage.
     told: u32,
+    /// When the last order was sent.
     told_at: Timestamp,
-    /// By force.
+    /// Whether an order to switch off by force was sent.
     is_forced: bool,
-    /// When it is asked next.
+    /// When to ask the controller next.
     ask_at: Timestamp,
-    /// When a controller last answered an order to switch off in this stage, or first answered this head in it. Every earlier order has
-    /// reached the controller by then.
+    /// When the controller last answered an order to switch off in this stage, or first answered this head in it. By then every
+    /// earlier order has reached the controller.
     off_told_at: Option<Timestamp>,
-    /// Why the controller does not switch it off. This head does not tell it again in this stage.
+    /// Why the controller refuses to switch the node off. This head does not repeat the order in this stage.
     refused: Option<String>,
-    /// The number of the question to its agent whether anything runs, or whether its machine is shutting down.
+    /// The number of the open request to the agent: whether anything runs, or whether its machine is shutting down.
     rest: Option<u64>,
-    /// When the agent on this connection was asked whether its machine is shutting down.
+    /// The connection on which the agent was asked whether its machine is shutting down, and when.
     agent_asked: Option<(ConnectionId, Timestamp)>,
-    /// The agent on this connection has answered that: true if its machine is shutting down.
+    /// The agent's answer on this connection: true if its machine is shutting down.
     agent_said: Option<(ConnectionId, bool)>,
-    /// Since when nothing is placed there.
+    /// Since when no run is placed on the node.
     idle_since: Option<Timestamp>,
 }
 
-/// Why a controller could not say or do what was wanted.
+/// Why a controller could not answer or follow a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerFault {
     /// What happened, why, and what to do.
     pub text: String,
-    /// It will be the same until somebody mends it.
+    /// Whether the error persists until a person fixes the cause.
     pub is_lasting: bool,
-    /// Asking sooner is in vain, in milliseconds.
+    /// How long to wait before another request, in milliseconds.
     pub retry_after_ms: u64,
 }
 
-/// What an operator or a controller says about power.
+/// A command of an operator, or an answer of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PowerCommand {
-    /// An operator's plan, which replaces the one before.
+    /// An operator's new plan, which replaces the old one.
     Plan(Box<PowerPlan>),
-    /// An operator wants a node on.
+    /// An operator switches a node on.
     On {
-        /// Which.
+        /// The node.
         node: NodeName,
-        /// Who.
+        /// The operator.
         by: String,
     },
-    /// An operator wants a node off. Refused while anything is placed there.
+    /// An operator switches a node off. Refused while a run is placed on the node.
     Off {
-        /// Which.
+        /// The node.
         node: NodeName,
-        /// Who.
+        /// The operator.
         by: String,
-        /// Without asking its agent and its operating system.
+        /// Whether to skip the agent and the operating system.
         force: bool,
     },
-    /// An operator wants its controller asked now.
+    /// An operator requests the controller's status now.
     Look {
-        /// Which.
+        /// The node.
         node: NodeName,
     },
-    /// What a controller has answered.
+    /// A controller's answer.
     Said {
-        /// Whose.
+        /// The node.
         node: NodeName,
-        /// Which question.
+        /// The number of the request.
         ask: u64,
-        /// What it confirmed; nothing when it has only accepted what it was told.
+        /// The confirmed state; `None` if the controller only accepted an order.
         outcome: Result<Option<Supply>, PowerFault>,
     },
-    /// What somebody has measured.
+    /// A power measurement.
     Drew {
-        /// Which node.
+        /// The node.
         node: NodeName,
-        /// Who.
+        /// The source.
         gauge: Gauge,
-        /// What it draws, in milliwatts; nothing when that can no longer be measured.
+        /// The power in milliwatts; `None` when it can no longer be measured.
         milliwatts: Option<u64>,
     },
 }
 
-/// What happened.
+/// An event about power.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerEvent {
-    /// There is a plan.
+    /// There is a new plan.
     Planned(Box<PowerPlan>),
-    /// A node goes to another stage.
+    /// A node enters a stage.
     Entered {
-        /// Which.
+        /// The node.
         node: NodeName,
-        /// Which stage.
+        /// The new stage.
         stage: Stage,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// A node draws this from now on, in milliwatts; nothing when nobody can measure it any more.
+    /// The measured power of a node has changed.
     Drew {
-        /// Which.
+        /// The node.
         node: NodeName,
-        /// Who says so.
+        /// The source.
         gauge: Gauge,
-        /// How much.
+        /// The power in milliwatts; `None` when it can no longer be measured.
         milliwatts: Option<u64>,
     },
-    /// A controller is asked or told something. Not durable.
+    /// A request to a node's controller. Not durable.
     Asked {
-        /// Whose.
+        /// The node.
         node: NodeName,
-        /// What.
+        /// The request.
         verb: PowerVerb,
     },
-    /// A controller has answered. Not durable.
+    /// A controller's answer. Not durable.
     Said {
-        /// Whose.
+        /// The node.
         node: NodeName,
-        /// What it confirmed, if anything.
+        /// The confirmed state, if any.
         outcome: Result<Option<Supply>, PowerFault>,
     },
-    /// A controller has confirmed that a node is off and accepted to switch it on, which takes the place of any order to switch off.
+    /// A controller has confirmed that a node is off and accepted to switch it on. That replaces any earlier order to switch off.
     Woken {
-        /// Whose.
+        /// The node.
         node: NodeName,
     },
-    /// A controller is to be asked now. Not durable.
+    /// Request the controller's status now. Not durable.
     Look {
-        /// Whose.
+        /// The node.
         node: NodeName,
     },
     /// An agent is asked whether its machine is shutting down. Not durable.
     AskedAgent {
-        /// Whose.
+        /// The node.
         node: NodeName,
     },
-    /// An agent has answered whether its machine is shutting down. Not durable.
+    /// An agent's answer to that. Not durable.
     AgentSaid {
-        /// Whose.
+        /// The node.
         node: NodeName,
-        /// It is.
+        /// Whether its machine is shutting down.
         is_leaving: bool,
     },
 }
@@ -291,7 +292,7 @@ impl Power {
             stage: Stage::Unknown,
             since: now,
             since_wall: wall,
-            why: "nothing has been heard of it yet".to_owned(),
+            why: "nothing is known of it yet".to_owned(),
             boot_before: None,
             settles_at: None,
             up_since: None,
@@ -306,7 +307,7 @@ impl Power {
         }
     }
 
-    /// For people: idle is up with nothing placed there.
+    /// The state shown to people: idle means up without a placed run.
     #[must_use]
     pub const fn state(&self) -> PowerState {
         match self.stage {
@@ -320,12 +321,12 @@ impl Power {
         }
     }
 
-    /// Whether anything may be placed there.
+    /// Whether runs may be placed on the node.
     const fn takes_work(&self) -> bool {
         matches!(self.stage, Stage::Up)
     }
 
-    /// Whether it draws more than its controller does, as far as is known.
+    /// Whether the node uses more power than its controller alone, as far as known.
     pub(super) const fn is_on(&self) -> bool {
         match self.stage {
             Stage::Off => false,
@@ -339,19 +340,19 @@ impl Power {
         matches!(self.live.supply, Some((Supply::Off, _)))
     }
 
-    /// What its controller said last, and when it was asked.
+    /// The controller's last answer, and when that request was sent.
     #[must_use]
     pub const fn supply(&self) -> Option<(Supply, Timestamp)> {
         self.live.supply
     }
 
-    /// Why its controller could not answer, if it could not the last time it was asked.
+    /// The controller's error, if the last request failed.
     #[must_use]
     pub fn fault(&self) -> Option<&PowerFault> {
         self.live.fault.as_ref().map(|(fault, _)| fault)
     }
 
-    /// How long it should take to come when it is switched on, in milliseconds.
+    /// The expected boot time in milliseconds.
     #[must_use]
     pub const fn usual_boot_ms(&self, traits: &PowerTraits) -> u64 {
         if self.boots.count > 0 { self.boots.usual_ms } else { traits.boot_ms }
@@ -366,30 +367,30 @@ impl Boots {
 }
 
 impl Powers {
-    /// A node's power, if it can be switched.
+    /// A node's power state, if the head can switch it.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Power> {
         self.nodes.get(name)
     }
 
-    /// The power of all nodes that can be switched.
+    /// All nodes that the head can switch.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &Power)> {
         self.nodes.iter()
     }
 
-    /// What is known of a node beforehand.
+    /// The traits in the plan.
     #[must_use]
     pub fn traits(&self, name: &NodeName) -> PowerTraits {
         self.plan.nodes.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether the plan has a node. One that leaves the plan while it may yet be switched off is kept until it is up.
+    /// Whether the plan contains a node. A node that leaves the plan while it may still be switched off is kept until it is up.
     #[must_use]
     pub fn is_planned(&self, name: &NodeName) -> bool {
         self.plan.nodes.contains_key(name)
     }
 
-    /// A head begins. Answers to what another has asked, in this process or an earlier one, are told apart by their numbers.
+    /// Starts numbering the requests of this head. Numbers never repeat, so late answers to other requests are recognised.
     pub(super) fn begin_epoch(&mut self, epoch: Epoch) {
         self.asks = epoch.0 << 32;
     }
@@ -398,22 +399,22 @@ impl Powers {
         &self.plan.policy
     }
 
-    /// Whether a node may be given work as far as its power is concerned: not while it is or may yet be switched off.
+    /// Whether runs may be placed on a node, as far as its power is concerned.
     pub(super) fn takes_work(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_none_or(Power::takes_work)
     }
 
-    /// What a node's meter shows now, if it has one.
+    /// The current reading of a node's meter, if it has one.
     pub(super) fn reading(&self, name: &NodeName, now: Timestamp) -> Option<Energy> {
         self.nodes.get(name).map(|power| power.meter.at(now).energy)
     }
 
-    /// Something has changed that could matter.
+    /// Notes a change that may matter for power management.
     pub(super) fn changed(&mut self) {
         self.is_changed = !self.nodes.is_empty();
     }
 
-    /// A node has, or has not, something placed on it.
+    /// Notes whether runs are placed on a node.
     pub(super) fn note_use(&mut self, name: &NodeName, is_idle: bool, now: Timestamp) {
         if let Some(power) = self.nodes.get_mut(name) {
             match is_idle {
@@ -424,12 +425,12 @@ impl Powers {
         self.changed();
     }
 
-    /// When time alone matters next.
+    /// When [`manage`] is next due.
     pub(super) fn due(&self) -> Option<Timestamp> {
         if self.is_changed { Some(Timestamp::default()) } else { self.due }
     }
 
-    /// Whether [`manage`] has something to look at.
+    /// Whether [`manage`] is due.
     #[must_use]
     pub fn needs_a_look(&self, now: Timestamp) -> bool {
         !self.nodes.is_empty() && self.due().is_some_and(|due| due <= now)

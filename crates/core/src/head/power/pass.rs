@@ -1,4 +1,4 @@
-//! Looking at everything, and what commands and events do.
+//! One pass over all nodes, and the effects of power commands and events.
 
 use hostler_model::{Gauge, NodeName, NodeState, PowerVerb, Timestamp};
 use hostler_proto::link::HeadMessage;
@@ -14,8 +14,8 @@ use crate::head::node::Node;
 use crate::head::state::State;
 use crate::head::update::Step;
 
-/// What should happen now, to be applied in order. To be asked again until it is nothing: what one node does may be what another waits
-/// for. Due when [`super::Powers::needs_a_look`].
+/// Returns the events that are due now, in order. The caller applies them and repeats until there are none, since one node's change may
+/// unblock another. Due when [`super::Powers::needs_a_look`].
 pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     state.power.is_changed = false;
     let events = turns(state, now)
@@ -27,17 +27,17 @@ pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     events.unwrap_or_default().into_iter().map(Event::Power).collect()
 }
 
-/// That a node enters a stage.
+/// The event with which a node enters a stage.
 pub(super) fn entered(node: &NodeName, (stage, why): Turn) -> PowerEvent {
     PowerEvent::Entered { node: node.clone(), stage, why }
 }
 
-/// Some events or none at all.
+/// The events, or `None` if there are none.
 pub(super) fn some(events: Vec<PowerEvent>) -> Option<Vec<PowerEvent>> {
     (!events.is_empty()).then_some(events)
 }
 
-/// A node as its stage is judged.
+/// The inputs for deciding a node's stage.
 fn view<'a>(state: &'a State, name: &NodeName, power: &'a Power, now: Timestamp) -> View<'a> {
     View { power, node: state.node(name), policy: state.power.policy(), now }
 }
@@ -65,7 +65,7 @@ fn next_due(state: &State, now: Timestamp) -> Option<Timestamp> {
     nodes.chain(idle).filter(|at| *at != Timestamp::NEVER).min()
 }
 
-/// What follows from what an operator wants or a controller says.
+/// Returns the events that follow from an operator's command or a controller's answer.
 pub(in crate::head) fn decide_power(state: &State, command: &PowerCommand) -> Result<Vec<PowerEvent>, Refusal> {
     match command {
         PowerCommand::Plan(plan) if state.power.plan == **plan => Ok(Vec::new()),
@@ -105,15 +105,15 @@ fn switchable<'a>(state: &'a State, name: &NodeName) -> Result<&'a Power, Refusa
     }
 }
 
-/// Twice the same changes nothing; what is being switched off is switched on once it is off.
+/// Idempotent. A node that is being switched off must be off before it can be switched on.
 fn decide_on(state: &State, name: &NodeName, by: &str) -> Result<Vec<PowerEvent>, Refusal> {
     let in_use = |why: &str| Err(Refusal::NodeInUse { node: name.clone(), why: why.to_owned() });
-    let why = format!("{by} wants it on");
+    let why = format!("{by} asked to switch it on");
     match switchable(state, name)?.stage {
         Stage::Off | Stage::Failed | Stage::Unknown => Ok(vec![entered(name, (Stage::Waking, why))]),
         Stage::Asking => Ok(vec![entered(name, (Stage::Up, why))]),
         Stage::Waking | Stage::Up => Ok(Vec::new()),
-        Stage::Stopping => in_use("is being switched off; say it again when it is off"),
+        Stage::Stopping => in_use("is being switched off; retry when it is off"),
     }
 }
 
@@ -122,7 +122,7 @@ fn decide_off(state: &State, name: &NodeName, by: &str, force: bool) -> Result<V
     let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
     let tasks = state.node(name).map_or(0, |node| node.runs.len());
     let is_linked = state.node(name).is_some_and(|node| node.link.is_some());
-    let why = format!("{by} wants it off");
+    let why = format!("{by} asked to switch it off");
     match power.stage {
         _ if tasks > 0 => in_use(format!(
             "has {tasks} {}; drain it and wait, or cancel them",
@@ -132,12 +132,14 @@ fn decide_off(state: &State, name: &NodeName, by: &str, force: bool) -> Result<V
         Stage::Asking if !force => Ok(Vec::new()),
         _ if force => Ok(vec![entered(name, (Stage::Stopping, format!("{why}, by force")))]),
         Stage::Up | Stage::Asking if is_linked => Ok(vec![entered(name, (Stage::Asking, why))]),
-        Stage::Waking => in_use("is being switched on; say it again when it is up, or use --force".to_owned()),
-        _ => in_use("has no agent that could say whether anything runs there; if nothing does, use --force".to_owned()),
+        Stage::Waking => in_use("is being switched on; retry when it is up, or use --force".to_owned()),
+        _ => {
+            in_use("has no connected agent to confirm that nothing runs there; if nothing does, use --force".to_owned())
+        }
     }
 }
 
-/// What somebody has measured, if that is news and the node has a meter.
+/// The event for a new measurement, if it adds information and the node has a meter.
 pub(in crate::head) fn decide_drew(
     state: &State,
     name: &NodeName,
@@ -149,13 +151,13 @@ pub(in crate::head) fn decide_drew(
     is_news.then(|| PowerEvent::Drew { node: name.clone(), gauge, milliwatts })
 }
 
-/// Whether it is up and nothing is held there.
+/// Whether the node is up without a placed run.
 fn is_idle(state: &State, name: &NodeName) -> bool {
     state.power.node(name).is_some_and(|power| power.stage == Stage::Up)
         && state.node(name).is_some_and(|node| node.runs.is_empty())
 }
 
-/// What an agent answers that was asked to rest.
+/// The event for an agent's answer to a rest request.
 pub(in crate::head) fn decide_resting(
     state: &State,
     node: &Node,
@@ -171,7 +173,7 @@ pub(in crate::head) fn decide_resting(
         return Some(PowerEvent::AgentSaid { node: node.name.clone(), is_leaving });
     }
     Some(match busy {
-        // Its machine shuts down whatever the head wants.
+        // The machine is shutting down, whatever the head wants.
         Some(_) if is_leaving && node.runs.is_empty() => entered(&node.name, (Stage::Stopping, power.why.clone())),
         Some(busy) => entered(&node.name, (Stage::Up, format!("it was not switched off: {busy}"))),
         None if !node.runs.is_empty() => return None,
@@ -179,7 +181,7 @@ pub(in crate::head) fn decide_resting(
     })
 }
 
-/// What an event does.
+/// Applies one event.
 pub(in crate::head) fn update_power(step: &mut Step<'_>, event: &PowerEvent) {
     match event {
         PowerEvent::Planned(plan) => step.plan_power(plan),
@@ -190,11 +192,11 @@ pub(in crate::head) fn update_power(step: &mut Step<'_>, event: &PowerEvent) {
             let now = step.now.at;
             let is_idle = is_idle(step.state, node);
             step.change_power(node, |power| power.meter.measure(now, (*gauge, *milliwatts), is_idle));
-            // Nothing is decided by it.
+            // No decision depends on measurements.
             return step.state.meter(node, now);
         }
         PowerEvent::Look { node } => {
-            // An order that has no answer yet may still be carried out, and is waited for.
+            // Keep waiting for an open order, which may still be carried out.
             step.change_power(node, |power| {
                 power.live.asked = power.live.asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
             });
@@ -220,14 +222,14 @@ impl Step<'_> {
         }
     }
 
-    /// Its controller is to be asked at once.
+    /// Requests the status from a node's controller at once.
     pub(in crate::head) fn look_at_power(&mut self, name: &NodeName) {
         let now = self.now.at;
         self.change_power(name, |power| power.live.ask_at = now);
     }
 
-    /// Nodes that were in the plan before keep what is known of them. One that leaves it while it may yet be switched off takes no work
-    /// until it is up again.
+    /// Applies a new plan. Nodes that stay in the plan keep their state. A node that leaves it while it may still be switched off gets no
+    /// work until it is up again.
     fn plan_power(&mut self, plan: &hostler_model::PowerPlan) {
         let now = self.now;
         let before = std::mem::take(&mut self.state.power.nodes);
@@ -238,7 +240,7 @@ impl Step<'_> {
             .keys()
             .map(|name| (name.clone(), before.remove(name).unwrap_or_else(|| Power::new(now.at, now.wall))))
             .collect();
-        // One whose agent was only asked works on.
+        // A node that was only asked returns to work.
         let asked = before.iter().filter(|(_, power)| power.stage == Stage::Asking).map(|(name, _)| name.clone());
         asked.collect::<Vec<_>>().iter().for_each(|name| self.tell(name, HeadMessage::Rise));
         before.retain(|_, power| power.stage == Stage::Stopping || power.settles_at.is_some());
@@ -259,7 +261,7 @@ impl Step<'_> {
         let stop_timeout_ms = self.state.power.policy().stop_timeout_ms;
         self.change_power(name, |power| {
             before = power.stage;
-            // The clock stood still while there was no head.
+            // Only boots within one epoch count, since the clock stops while no head runs.
             if (power.stage, stage) == (Stage::Waking, Stage::Up) && power.woken_in == epoch {
                 power.boots.learn(now.at.ms_since(power.since));
             }
@@ -273,7 +275,7 @@ impl Step<'_> {
             (power.live.rest, power.live.agent_asked, power.live.agent_said) = (None, None, None);
             match (before, stage) {
                 (_, Stage::Up) => (power.settles_at, power.boot_before) = (None, None),
-                // It is off before the time of the last order has passed.
+                // The machine went off before the timeout of the last order.
                 (Stage::Stopping, Stage::Off) => power.settles_at = Some(now.at.plus_ms(stop_timeout_ms)),
                 (Stage::Stopping, _) => power.settles_at = Some(now.at),
                 _ => {}
@@ -282,7 +284,7 @@ impl Step<'_> {
             power.again_at = None;
             match stage {
                 Stage::Off => {
-                    // One that could not be switched on is not mended by being off.
+                    // A node that could not be switched on has not recovered by being off.
                     power.failures = if before == Stage::Failed { power.failures } else { 0 };
                     (power.up_since, power.off_since) = (None, Some(now.at));
                 }
@@ -292,7 +294,7 @@ impl Step<'_> {
                     power.up_since = None;
                 }
                 Stage::Up if before.is_end_of_leaving() => {
-                    // It could not be switched off, or is busy with something else: not again at once.
+                    // The node could not be switched off, or is busy: wait before the next attempt.
                     power.again_at = retry_at;
                     power.failures = power.failures.saturating_add(u32::from(before == Stage::Stopping));
                 }
@@ -326,7 +328,7 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    /// Says something to a node's agent, if it is connected.
+    /// Sends a message to a node's agent, if it is connected.
     fn tell(&mut self, name: &NodeName, message: HeadMessage) {
         if let Some(connection) = self.state.node(name).and_then(|node| Some(node.link.as_ref()?.connection)) {
             self.send(connection, message);
@@ -340,7 +342,7 @@ impl Step<'_> {
         self.tell(name, HeadMessage::Rest { ask });
     }
 
-    /// Asks a node's agent whether its machine is shutting down. It rests meanwhile.
+    /// Asks a node's agent whether its machine is shutting down. The node accepts no new work meanwhile.
     fn ask_agent(&mut self, name: &NodeName) {
         let now = self.now.at;
         let on = self.state.node(name).and_then(|node| Some(node.link.as_ref()?.connection));
@@ -348,13 +350,13 @@ impl Step<'_> {
         self.tell_to_rest(name);
     }
 
-    /// What an agent must know that has just connected.
+    /// Tells an agent that has just connected about its power stage.
     pub(in crate::head) fn tell_power(&mut self, name: &NodeName) {
         match self.state.power.node(name).map(|power| power.stage) {
             Some(Stage::Asking) => self.tell_to_rest(name),
             Some(Stage::Stopping) => {
                 self.tell_to_rest(name);
-                // It has been asked too early for its answer to count.
+                // The answer would come too early to count.
                 self.change_power(name, |power| power.live.rest = None);
             }
             Some(Stage::Off) | None => {}
@@ -393,31 +395,31 @@ impl Step<'_> {
             let told = asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
             let is_busy = matches!(power.stage, Stage::Waking | Stage::Stopping);
             let pause = match is_busy {
-                // This was asked before it came to that.
+                // The answered request was sent before the order became due.
                 true if is_to_be_told => 0,
                 true => policy.watch_ms,
                 false => policy.poll_ms,
             };
             let before = power.live.fault.take().map_or(0, |(_, times)| times);
-            // An order that was answered with an error may be carried out all the same.
+            // A controller may carry out an order that it answered with an error.
             if power.stage == Stage::Stopping && (told.is_some() || power.live.off_told_at.is_none()) {
                 power.live.off_told_at = Some(now);
             }
             match outcome {
                 Ok(supply) => {
                     power.live.ask_at = now.plus_ms(pause);
-                    // Until now it may have waited for its turn.
+                    // The controller may have queued the order until now.
                     if told.is_some() && supply.is_none() {
                         power.live.told_at = now;
                     }
                     if let Some(supply) = supply {
-                        // So it was at some time after the question.
+                        // The answer was true at some time after the request.
                         power.live.supply = Some((*supply, asked.map_or(now, |(_, _, at)| at)));
                     }
                 }
                 Err(fault) => {
                     power.live.ask_at = now.plus_ms(pause.max(policy.watch_ms).max(fault.retry_after_ms));
-                    // What was not done is to be told again.
+                    // Repeat an order that was not carried out.
                     power.live.told = power.live.told.saturating_sub(u32::from(told.is_some()));
                     let times = before.saturating_add(1);
                     if power.live.told == 0 && told.is_some() && (fault.is_lasting || times >= policy.tries) {
@@ -431,19 +433,19 @@ impl Step<'_> {
 }
 
 impl Stage {
-    /// Whether it is on, or may be, and somebody is there to measure what it draws.
+    /// Whether the node is or may be on, with a gauge that can measure its power.
     pub(super) const fn is_powered(self) -> bool {
         matches!(self, Self::Waking | Self::Up | Self::Asking | Self::Stopping)
     }
 
-    /// Whether something that is up from here was to be switched off.
+    /// Whether a node that goes up from this stage was about to be switched off.
     const fn is_end_of_leaving(self) -> bool {
         matches!(self, Self::Asking | Self::Stopping)
     }
 }
 
 impl State {
-    /// Reads a node's meter. To be done whenever its power or what it holds has changed.
+    /// Updates a node's meter. Call this whenever the node's power stage or placed runs change.
     pub(in crate::head) fn meter(&mut self, name: &NodeName, now: Timestamp) {
         let traits = self.power.traits(name);
         let (held, all) = self
@@ -451,13 +453,13 @@ impl State {
             .get(name)
             .map_or((0, 1), |node| (node.runs.values().map(|held| held.cpus.len()).sum(), node.resources.cpus.len()));
         if let Some(power) = self.power.nodes.get_mut(name) {
-            // Only by what is in the log: a head that reads it again must come to the same figures.
+            // Use only logged data, so that a replay of the log gives the same readings.
             let (is_off, is_measured) = (power.stage == Stage::Off, power.stage.is_powered());
             power.meter.read(now, Load { watts: traits.watts, is_off, is_measured, held, all });
         }
     }
 
-    /// Whether a node may be counted on when it is on: no operator drains it.
+    /// Whether a node can get work once it is on: no operator drains it.
     pub(super) fn would_take_work(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_some_and(|node| node.drain.is_none() && node.state() != NodeState::Removed)
     }

@@ -1,4 +1,4 @@
-//! Which nodes nobody needs, and which of them are needed after all.
+//! Chooses idle nodes to switch off, and cancels that when a job needs one.
 
 use hostler_model::{NodeName, NodeState, PowerPolicy, Timestamp};
 
@@ -9,7 +9,7 @@ use crate::head::node::Node;
 use crate::head::schedule::startable;
 use crate::head::state::State;
 
-/// Nodes whose agents are being asked and that a job needs which has come in the meantime.
+/// Nodes in [`Stage::Asking`] that a new job needs.
 pub(super) fn recalled(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
     let asked = state.power.nodes().filter(|(_, power)| power.stage == Stage::Asking);
     let needed =
@@ -17,7 +17,7 @@ pub(super) fn recalled(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
     some(needed.map(|(name, _)| entered(name, (Stage::Up, "a job needs it".to_owned()))).collect())
 }
 
-/// The node that is to be switched off next, if any: the one that saves most. One at a time, so that the next is judged without it.
+/// The next node to switch off: the idle node that saves most power. One at a time, so that the next choice takes it into account.
 pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let policy = state.power.policy();
     let on = state
@@ -28,14 +28,14 @@ pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let are_spare = on > policy.keep_warm as usize;
     let idle =
         state.power.nodes().filter(|(name, power)| may_rest_at(state, name, power).is_some_and(|at| at <= now.at));
-    // One that is drained keeps nothing warm.
+    // A drained node does not count as warm.
     let spare = idle.filter(|(name, _)| are_spare || !state.would_take_work(name));
     let unwanted = spare.filter(|(name, _)| state.node(name).is_some_and(|node| !is_wanted(state, node)));
     let (name, power) =
         unwanted.max_by_key(|(name, _)| (state.power.traits(name).watts.idle, std::cmp::Reverse(*name)))?;
     let idle_ms = now.at.ms_since(power.live.idle_since.unwrap_or(now.at));
     let idle = hostler_model::format_duration(std::time::Duration::from_millis(idle_ms));
-    Some(vec![entered(name, (Stage::Asking, format!("nothing has run there for {idle}")))])
+    Some(vec![entered(name, (Stage::Asking, format!("it has been idle for {idle}")))])
 }
 
 /// When the next node may be switched off.
@@ -44,7 +44,7 @@ pub(super) fn due(state: &State, now: Timestamp) -> Option<Timestamp> {
     times.filter(|at| *at > now).min()
 }
 
-/// From when on a node may be switched off as far as it is itself concerned; `None` while it may not.
+/// When a node may be switched off as far as its own limits are concerned; `None` while it may not.
 fn may_rest_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestamp> {
     let (policy, traits): (&PowerPolicy, _) = (state.power.policy(), state.power.traits(name));
     if power.stage != Stage::Up || !traits.is_managed || !is_up(state, name) {
@@ -55,12 +55,12 @@ fn may_rest_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestam
     Some(idle.max(stayed).max(power.again_at.unwrap_or_default()))
 }
 
-/// Whether its agent is there and nothing is placed on it.
+/// Whether its agent is connected and no run is placed on it.
 fn is_up(state: &State, name: &NodeName) -> bool {
     state.node(name).is_some_and(|node| matches!(node.state(), NodeState::Up | NodeState::Drained))
 }
 
-/// Whether a job of the queue could use it.
+/// Whether a queued job could use the node.
 fn is_wanted(state: &State, node: &Node) -> bool {
     if node.drain.is_some() {
         return false;

@@ -1,8 +1,8 @@
-//! Which nodes the queue needs that are not on.
+//! Chooses nodes to switch on for the queue.
 //!
-//! **The idea.** A set of nodes is enough when the scheduler's own plan, made as if they were there and free, starts as much with it as
-//! with all that could be switched on. So what is woken is what will be used, whatever jobs ask for: constraints, several nodes, GPUs. Of the
-//! sets that are enough the cheapest is taken. Nodes that are on their way count as there.
+//! **The idea.** The scheduler plans as if a set of off nodes were on and free. The set is sufficient if as much starts as with all
+//! nodes that could be switched on. So the head wakes only nodes that will be used, whatever jobs request: constraints, several nodes,
+//! GPUs. Of the sufficient sets it takes the cheapest. Nodes that are waking count as on.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +16,26 @@ use crate::head::job::Job;
 use crate::head::schedule::{asked, running, startable};
 use crate::head::state::State;
 
-/// With so many nodes to choose from all sets of them are tried; with more, nodes are left out one by one as long as that costs nothing.
+/// Up to this many candidates, all subsets are tried. With more, nodes are dropped one by one while that costs nothing.
 const TRIED_ALL: usize = 8;
 
-/// Nodes named in a reason at most.
+/// The most nodes that a reason names.
 const NAMED: usize = 3;
 
-/// What a plan starts: tasks by job, and whether nodes are kept for a job that must wait. Without that a job which needs nodes that are off
-/// beside others that are busy would be passed over for ever.
+/// Tasks that a plan starts, by job, and whether it reserves nodes for a waiting job. Without the reservation, a job that needs off
+/// nodes together with busy ones would be passed over forever.
 type Started = BTreeMap<JobId, (u64, bool)>;
 
 /// A node that could be switched on.
 struct Candidate<'a> {
     name: &'a NodeName,
     weight: u32,
-    /// What it costs to switch it on and let it work for an hour, in watt-seconds.
+    /// The energy to switch the node on and let it work for an hour, in watt-seconds.
     cost: u64,
     busy_watts: u32,
 }
 
-/// Nodes to be switched on now.
+/// The nodes to switch on now.
 pub(super) fn wanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let candidates = candidates(state, now);
     if candidates.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn wanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     some(chosen)
 }
 
-/// Nodes to reach the number that is always on.
+/// Nodes to switch on so that `keep_warm` nodes are on.
 fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> {
     let is_warm = |(name, power): &(&NodeName, &Power)| {
         matches!(power.stage, Stage::Up | Stage::Waking) && state.would_take_work(name)
@@ -64,7 +64,7 @@ fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> 
     chosen.into_iter().map(|candidate| entered(candidate.name, (Stage::Waking, why()))).collect()
 }
 
-/// The cheapest nodes with which as much of the queue starts as with all.
+/// The cheapest nodes with which as much of the queue starts as with all candidates.
 fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec<PowerEvent> {
     let question = Question { state, now, soonest_ms: soonest_ms(state, candidates) };
     let coming: Vec<&NodeName> =
@@ -89,7 +89,7 @@ fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec
         .collect()
 }
 
-/// The cheapest of the sets with which most starts; empty when none helps.
+/// The cheapest set with which most starts; empty if no set helps.
 fn best_of_all<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
@@ -115,7 +115,7 @@ fn best_of_all<'c>(
     best.0
 }
 
-/// As much as there is room for, without those without which as much starts.
+/// Takes as many candidates as the limits allow, then drops those without which as much starts.
 fn least_of_all<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
@@ -132,7 +132,7 @@ fn least_of_all<'c>(
     if !is_better(&most, without) {
         return Vec::new();
     }
-    // The dearest first; many at once as long as that goes well.
+    // The most expensive first, and in large groups where possible.
     let mut step = chosen.len().next_power_of_two();
     while step > 0 {
         let mut end = chosen.len();
@@ -149,12 +149,12 @@ fn least_of_all<'c>(
     chosen
 }
 
-/// What a set costs: weights first, as for nodes that are on.
+/// The price of a set. Weights come first, as for nodes that are on.
 fn price(set: &[&Candidate<'_>]) -> (u64, u64, usize) {
     (set.iter().map(|it| u64::from(it.weight)).sum(), set.iter().map(|it| it.cost).sum(), set.len())
 }
 
-/// Whether more of the first job starts, by submission, of which not as much starts.
+/// Whether more tasks start: compares the first job, in order of submission, whose number of started tasks differs.
 fn is_better(one: &Started, other: &Started) -> bool {
     let jobs = one.keys().chain(other.keys()).collect::<std::collections::BTreeSet<_>>();
     let count = |started: &Started, job: &JobId| started.get(job).copied().unwrap_or_default();
@@ -162,16 +162,16 @@ fn is_better(one: &Started, other: &Started) -> bool {
     differing.is_some_and(|job| count(one, job) > count(other, job))
 }
 
-/// What would start if.
+/// Evaluates what would start with other nodes switched on.
 struct Question<'a> {
     state: &'a State,
     now: Timestamp,
-    /// How long it takes until the first node that could be switched on is there.
+    /// The shortest boot time of the nodes that could be switched on.
     soonest_ms: u64,
 }
 
 impl Question<'_> {
-    /// What the scheduler would start if these nodes were on. What will start anyway before any node can come counts as well.
+    /// What would start if these nodes were on, including what will start anyway before the first of them is up.
     fn started(&self, nodes: &[&NodeName]) -> Started {
         let state = self.state;
         let mut pool: Pool = state.pool.clone();
@@ -196,7 +196,7 @@ impl Question<'_> {
     }
 }
 
-/// What caps leave.
+/// What the limits on nodes and watts still allow.
 struct Room {
     nodes: Option<u32>,
     watts: Option<u32>,
@@ -221,7 +221,7 @@ impl Room {
     }
 }
 
-/// Nodes that may be switched on now, the cheapest first.
+/// The nodes that may be switched on now, the cheapest first.
 fn candidates(state: &State, now: Now) -> Vec<Candidate<'_>> {
     let may = |(name, power): &(&NodeName, &Power)| why_not(state, name, power, now).is_none();
     let mut candidates: Vec<Candidate<'_>> = state
@@ -251,7 +251,7 @@ fn soonest_ms(state: &State, candidates: &[Candidate<'_>]) -> u64 {
     boots.min().unwrap_or(0)
 }
 
-/// Why a node that is not on is not switched on when it is needed, as the rest of a sentence; `None` when it may be.
+/// Why a node that is off is not switched on, as the rest of a sentence; `None` if it may be.
 fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<String> {
     let policy: &PowerPolicy = state.power.policy();
     let is_down = |what: &str| Some(format!("{what}: {}", power.why));
@@ -269,14 +269,14 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
         return Some("is switched by operators only".to_owned());
     }
     if !state.would_take_work(name) {
-        return Some("takes no work".to_owned());
+        return Some("is drained, or its agent has never connected".to_owned());
     }
-    (!policy.allows(now.wall)).then(|| "may not be switched on at this hour".to_owned())
+    (!policy.allows(now.wall)).then(|| "may not be switched on at this time of day".to_owned())
 }
 
-/// For a job that waits: which nodes are on their way for it, or why none that is off is switched on. `None` when neither has to do with it.
+/// For a waiting job: the nodes being switched on for it, or why off nodes are not. `None` if off nodes do not matter.
 pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
-    // Most heads can switch no node, and ask this of every job that is listed.
+    // Most heads cannot switch any node, and a listing asks this for every job.
     state.power.nodes().next()?;
     let waiting = asked(state, state.owner_of(job), &job.spec);
     let fits = |name: &NodeName| {
@@ -304,9 +304,9 @@ pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<
     let room = Room::of(state);
     let told = asleep.iter().map(|(name, why)| match why {
         Some(why) => format!("{name} {why}"),
-        None if room.nodes == Some(0) => format!("{name} is off, and as many nodes are on as may be"),
+        None if room.nodes == Some(0) => format!("{name} is off, and the maximum number of nodes is on"),
         None if room.watts.is_some_and(|most| state.power.traits(name).watts.busy > most) => {
-            format!("{name} is off, and the nodes that are on may draw no more together")
+            format!("{name} is off, and switching it on would exceed the power limit")
         }
         None => format!("{name} is off"),
     });
