@@ -174,7 +174,7 @@ fn a_job_on_a_silent_node_says_since_when_what_will_happen_and_what_to_do() {
     assert!(!lost.contains("never ran"), "{lost}");
     assert!(lost.contains("it ran on node n1 and its output there is lost"), "{lost}");
     let why = cluster.ok(&["why", &id]);
-    assert!(why.contains("it has ended as node_fail: node n1 was not heard of for too long"), "{why}");
+    assert!(why.contains("it has ended as node_fail: node n1 was silent for too long"), "{why}");
 
     // One that was cancelled before it started did not run.
     let never = run_detached(&cluster, &["--hold", "--", "true"]);

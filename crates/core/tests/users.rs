@@ -107,7 +107,7 @@ fn everybody_has_a_uid_of_their_own() {
     let again = head.command(UsersCommand::Add(new("ada", None))).expect_err("she is there");
     assert_eq!(again.to_string(), "there is a user ada already");
     let taken = head.command(UsersCommand::Add(new("dan", Some(2000)))).expect_err("it is hers");
-    assert_eq!(taken.to_string(), "uid 2000 is ada's already, so dan cannot have it");
+    assert_eq!(taken.to_string(), "uid 2000 belongs to ada, so dan cannot have it");
     assert!(head.state.users.get("dan").is_none());
 }
 

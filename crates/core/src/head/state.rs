@@ -22,51 +22,50 @@ use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
 use super::waiting::{Waiting, WaitingJobs};
 
-/// With how many specifications a new job's is compared, to have equal ones once.
+/// With how many recent specifications a new job's is compared, to share equal ones.
 const SPECS_AT_HAND: usize = 8;
 
-/// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
-/// end with the process.
+/// The head's whole state. Serialised, it is a snapshot of the log. Skipped fields are derived from others or end with the process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct State {
-    /// How often a head has started on this store.
+    /// How many times a head has started on this store.
     pub epoch: Epoch,
-    /// The time of the last event: the cluster's clock goes on from here after a restart.
+    /// The time of the last event, from which the cluster's clock continues after a restart.
     pub last_event_at: Timestamp,
-    /// The same on the head's wall clock. For what people are told, and for hours of the day.
+    /// The time of the last event on the head's wall clock, for display and for times of day.
     #[serde(skip)]
     pub last_event_wall: WallTime,
-    /// How many machines have been put out: removed, or replaced by another of their name. What nodes that gossip share is another after
-    /// each, as that machine knows it.
+    /// How many machines were removed, or replaced by another machine of the same name. Each changes the key that gossiping nodes
+    /// share, since the removed machine knows the old one.
     #[serde(default)]
     pub expelled: u64,
-    /// The number of the last job that was submitted, zero before the first.
+    /// The number of the last submitted job; zero before the first.
     last_job: u64,
     /// Jobs that have not ended.
     jobs: BTreeMap<JobId, Arc<Job>>,
-    /// Jobs leave the state when they end. In logs of heads before that they stay.
+    /// Whether ended jobs leave the state. Older heads kept them, so in their logs they stay.
     #[serde(default)]
     pub(super) archives: bool,
     pub(super) nodes: BTreeMap<NodeName, Node>,
-    /// Who has joined, whether or not their agent has ever connected.
+    /// Nodes that have joined, whether or not their agents have ever connected.
     #[serde(default)]
     pub(super) members: BTreeMap<NodeName, Member>,
-    /// What an operator has set.
+    /// The values that operators have set.
     #[serde(default)]
     pub settings: Settings,
-    /// Who has set what is not as by default.
+    /// Who set each changed setting.
     #[serde(default)]
     pub set_by: BTreeMap<Setting, SetBy>,
-    /// Who is known, and by which tokens.
+    /// Users and their tokens.
     #[serde(default)]
     pub users: Users,
-    /// Parts of the cluster, and what operators have set about nodes.
+    /// Partitions and node traits.
     #[serde(default)]
     pub partitions: Partitions,
-    /// Which machines are on.
+    /// Power stages of the nodes.
     #[serde(default)]
     pub power: Powers,
-    /// The uid that runs the head.
+    /// The uid under which the head runs.
     #[serde(default)]
     pub(super) owner: Option<u32>,
 
@@ -74,10 +73,10 @@ pub struct State {
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,
     #[serde(skip)]
     queue: Queue,
-    /// The specifications of jobs that came last, the last one first.
+    /// The specifications of the most recent jobs, the latest first.
     #[serde(skip)]
     specs: VecDeque<Arc<JobSpec>>,
-    /// How many tasks wait, in the queue or not.
+    /// The number of waiting tasks, in the queue or not.
     #[serde(skip)]
     pending: u64,
     #[serde(skip)]
@@ -90,24 +89,24 @@ pub struct State {
     pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
-    /// Runs, with the ranks of nodes, whose launch this head has sent and whose agent has not said that it has it. What an earlier head sent is not among them:
-    /// nobody knows what became of it until the node's hello says so.
+    /// Parts of runs, by rank, that this head has launched and the agent has not confirmed. Launches of an earlier head are not
+    /// included: only the node's hello tells what became of them.
     #[serde(skip)]
     pub(super) unconfirmed: BTreeSet<(RunId, u32)>,
-    /// Nodes by when their next limit of silence will have passed.
+    /// Nodes by the time at which they pass their next silence limit.
     #[serde(skip)]
     silences: BTreeSet<(Timestamp, NodeName)>,
     #[serde(skip)]
     pub(super) reservations: Vec<Reservation>,
-    /// Something has changed since the last scheduling pass that could let a task start.
+    /// Whether a change since the last scheduling pass may let a task start.
     #[serde(skip)]
     pub(super) needs_pass: bool,
-    /// Whether nodes that gossip must be told of each other.
+    /// The pending notification of gossiping nodes.
     #[serde(skip)]
     pub(super) peers: Peers,
 }
 
-/// What the nodes that are up have together.
+/// The total resources of the nodes that are up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// CPUs.
@@ -116,13 +115,13 @@ pub struct Capacity {
     pub memory_bytes: Amount,
     /// GPUs.
     pub gpus: Amount,
-    /// What their configurations count.
+    /// Counted resources.
     pub counted: BTreeMap<String, u64>,
-    /// What no run holds of that.
+    /// Counted resources that no run holds.
     pub counted_free: BTreeMap<String, u64>,
 }
 
-/// Adds to sums, which may be more than one node can have.
+/// Adds counts to totals, which saturate.
 fn add_counts(sums: &mut BTreeMap<String, u64>, counted: &Counted) {
     for (name, count) in counted.iter() {
         let sum = sums.entry(name.to_owned()).or_insert(0);
@@ -131,7 +130,7 @@ fn add_counts(sums: &mut BTreeMap<String, u64>, counted: &Counted) {
 }
 
 impl State {
-    /// Rebuilds what is derived, after a snapshot was read.
+    /// Rebuilds the derived fields after a snapshot was read.
     #[must_use]
     pub fn restored(mut self) -> Self {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
@@ -151,7 +150,7 @@ impl State {
         self
     }
 
-    /// Enters a new node in the pool, not usable yet.
+    /// Adds a new node to the pool.
     pub(super) fn enrol(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
         self.names.insert(node.ix, name.clone());
@@ -160,14 +159,14 @@ impl State {
         self.sync_weight(name);
     }
 
-    /// Tells the pool what an operator has set about a node, if there is one of that name.
+    /// Updates a node's weight in the pool, if the node exists.
     pub(super) fn sync_weight(&mut self, name: &NodeName) {
         if let Some(node) = self.nodes.get(name) {
             self.pool.set_weight(node.ix, self.partitions.traits(name).map_or(0, |traits| traits.weight));
         }
     }
 
-    /// The number of the next new node.
+    /// The index of the next new node.
     pub(super) fn next_ix(&self) -> NodeIx {
         self.names.last_key_value().map_or(NodeIx(0), |(last, _)| NodeIx(last.0 + 1))
     }
@@ -186,7 +185,7 @@ impl State {
         self.needs_pass = true;
     }
 
-    /// Tells the pool what a node has, has free, and whether it can be used. The node must exist.
+    /// Updates a node's total and free resources in the pool, and whether it is usable. The node must exist.
     pub(super) fn sync_pool(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
         let usable = node.state() == NodeState::Up && self.power.takes_work(name);
@@ -195,7 +194,7 @@ impl State {
         self.needs_pass = true;
     }
 
-    /// Changes a node and brings `silences` in line with it. The node must exist; the pool is told by [`Self::sync_pool`].
+    /// Changes a node and updates `silences`. The node must exist. Callers update the pool with [`Self::sync_pool`].
     pub(super) fn change_node<T>(&mut self, name: &NodeName, change: impl FnOnce(&mut Node) -> T) -> T {
         let node = self.nodes.get_mut(name).expect("the event was decided for a node that is known");
         let before = node.next_limit(&self.settings);
@@ -208,7 +207,7 @@ impl State {
         value
     }
 
-    /// Changes a setting, and brings what follows from it in line: when nodes will have been silent for too long, and what may start.
+    /// Changes a setting and recomputes the silence limits. Requests a scheduling pass.
     pub(super) fn change_settings(&mut self, setting: Setting, value: Option<SettingValue>) {
         self.settings = self.settings.with(setting, value);
         let limit = |node: &Node| Some((node.next_limit(&self.settings)?, node.name.clone()));
@@ -216,15 +215,14 @@ impl State {
         self.needs_pass = true;
     }
 
-    /// When time alone next matters to the state, whatever else happens until then: [`super::Command::Tick`] has something to say from
-    /// then on. The retention of ended jobs is [apart](Self::kept_until).
+    /// When the passage of time next requires a [`super::Command::Tick`]. The retention of ended jobs is [separate](Self::kept_until).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
         silence.into_iter().chain(self.peers.due()).chain(self.power.due()).min()
     }
 
-    /// Nodes that have been silent for longer than their next limit.
+    /// Nodes that have passed their next silence limit.
     pub(super) fn overdue_nodes(&self, now: Timestamp) -> impl Iterator<Item = &Node> {
         self.silences.iter().take_while(move |(at, _)| *at < now).map(|(_, name)| &self.nodes[name])
     }
@@ -235,63 +233,63 @@ impl State {
         JobId(self.last_job + 1)
     }
 
-    /// A job by id, unless it has ended.
+    /// A job by id, if it is live.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
     }
 
-    /// Jobs by id, ascending. Ended ones are among them only until a head that keeps them elsewhere begins an epoch.
+    /// Jobs by ascending id. Includes ended jobs only until a head that archives them starts its epoch.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
 
-    /// How many jobs it has.
+    /// The number of jobs in the state.
     #[must_use]
     pub fn job_count(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Jobs that have not ended, by id, ascending.
+    /// Live jobs by ascending id.
     pub fn live_jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values().filter(|job| !job.is_ended())
     }
 
-    /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
+    /// Startable jobs in queue order.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.queue.iter(|_| true).map(|id| &self.jobs[&id])
     }
 
-    /// Those of the queue whose partition lets them start.
+    /// Startable jobs in queue order, without those in partitions that start no jobs.
     pub(super) fn startable_queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         let starts_jobs = |name: &PartitionName| self.partitions.get(name).is_some_and(Partition::starts_jobs);
         self.queue.iter(move |partition| partition.is_none_or(starts_jobs)).map(|id| &self.jobs[&id])
     }
 
-    /// How many jobs of a partition could start as far as they themselves are concerned.
+    /// The number of startable jobs in a partition.
     #[must_use]
     pub fn waiting_in(&self, partition: &PartitionName) -> u64 {
         self.queue.len_of(partition)
     }
 
-    /// Jobs of this partition go before or behind those of others.
+    /// Sets the priority of a partition's jobs relative to other partitions.
     pub(super) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
         self.queue.set_tier(partition, tier);
     }
 
-    /// How many jobs of its partition are ahead of this one in the queue.
+    /// The number of jobs ahead of this one in its partition.
     #[must_use]
     pub fn ahead_of(&self, job: &Job) -> u64 {
         self.queue.ahead_of(job)
     }
 
-    /// The jobs of a user that wait, and what they take of the memory.
+    /// The waiting jobs of a user and their memory.
     #[must_use]
     pub fn waiting_jobs_of(&self, user: &str) -> WaitingJobs {
         self.waiting.of(user)
     }
 
-    /// The parts of placed tasks that are not over, node by node. Costs nothing for what waits.
+    /// The parts of placed tasks that are not over, node by node. The cost does not depend on waiting jobs.
     pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active, &Node)> {
         let runs = self.nodes.values().flat_map(|node| node.runs.keys().map(move |run| (run, node)));
         runs.map(|(run, node)| {
@@ -300,7 +298,7 @@ impl State {
         })
     }
 
-    /// Results of parts that are over while others of their run go on. They are not in the history yet.
+    /// Results of ended parts whose runs continue. The history does not contain them yet.
     #[must_use]
     pub fn early_results(&self) -> Vec<Digest> {
         let over = |part: &Part| part.over.as_ref().and_then(|over| over.result);
@@ -311,7 +309,7 @@ impl State {
             .collect()
     }
 
-    /// A current run and the rank of one of its nodes.
+    /// A current run and its rank on a node.
     pub(super) fn part_on(&self, node: &NodeName, run: RunId) -> Option<(RunId, u32)> {
         Some((run, self.active(run)?.rank_of(node)?))
     }
@@ -333,25 +331,25 @@ impl State {
         self.connections.get(&connection).map(|name| &self.nodes[name])
     }
 
-    /// The job that was submitted with this key, if it has not ended.
+    /// The live job that was submitted with this key.
     #[must_use]
     pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
         self.keys.get(&key).copied()
     }
 
-    /// The run's task, if the run is the current one of its task.
+    /// The task of a run, if the run is current.
     #[must_use]
     pub fn active(&self, run: RunId) -> Option<&Active> {
         self.jobs.get(&run.task.job)?.active.get(&run.task.index).filter(|active| active.run == run)
     }
 
-    /// Whether a scheduling pass could find something to start.
+    /// Whether a scheduling pass may find something to start.
     #[must_use]
     pub fn needs_pass(&self) -> bool {
         self.needs_pass && !self.queue.is_empty() && !self.connections.is_empty()
     }
 
-    /// Whether a node can be given work, its power included: one that was switched off is off, not lost.
+    /// A node's state including its power: a node that the head switched off is off, not down.
     #[must_use]
     pub fn node_state(&self, node: &Node) -> NodeState {
         match self.power.node(&node.name).map(|power| power.stage) {
@@ -362,7 +360,7 @@ impl State {
         }
     }
 
-    /// Nodes by state.
+    /// The number of nodes in each state.
     #[must_use]
     pub fn node_counts(&self) -> NodeCounts {
         self.nodes.values().fold(NodeCounts::default(), |mut counts, node| {
@@ -381,11 +379,11 @@ impl State {
         })
     }
 
-    /// Live tasks by stage.
+    /// The number of live tasks in each stage.
     #[must_use]
     pub fn live_counts(&self) -> LiveCounts {
         let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
-        // A task on several nodes is met on each of them.
+        // A task on several nodes appears once per node but counts once.
         let is_first =
             |active: &Active, node: &Node| active.first_live_part().is_some_and(|part| part.node == node.name);
         for (_, active, _) in self.placed().filter(|(_, active, node)| is_first(active, node)) {
@@ -398,7 +396,7 @@ impl State {
         counts
     }
 
-    /// What the nodes that are up have together. Agents may say anything, so sums that are too large stay at the largest number.
+    /// The total resources of the nodes that are up. Totals saturate, because agents may report any number.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         let mut all = Capacity::default();
@@ -422,7 +420,7 @@ impl State {
         self.take_in(Arc::new(job));
     }
 
-    /// Takes in a job: a new one, or one that had ended.
+    /// Adds a job: a new one, or one that had ended.
     pub(super) fn take_in(&mut self, job: Arc<Job>) {
         self.keys.insert(job.key, job.id);
         for dependency in &job.unmet {
@@ -436,7 +434,7 @@ impl State {
         self.index(id);
     }
 
-    /// Jobs that are submitted one after the other are often alike: then they have one specification in memory.
+    /// Shares equal specifications in memory, since consecutive jobs are often alike.
     fn share_spec(&mut self, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("it was just taken in");
         if let Some(known) = self.specs.iter().find(|known| **known == job.spec) {
@@ -452,7 +450,7 @@ impl State {
         self.specs.push_front(Arc::clone(&job.spec));
     }
 
-    /// Removes a job, if it is here.
+    /// Removes a job, if it is in the state.
     pub(super) fn remove_job(&mut self, id: JobId) -> Option<Arc<Job>> {
         let job = self.jobs.remove(&id)?;
         self.keys.remove(&job.key);
@@ -465,11 +463,11 @@ impl State {
         Some(job)
     }
 
-    /// Leaves a job with these of its dependencies. The job must exist.
+    /// Sets the unmet dependencies of a job, a subset of the current ones. The job must exist.
     pub(super) fn set_unmet(&mut self, id: JobId, unmet: Vec<Dependency>) {
         let settled = self.change_job(id, |job| std::mem::replace(&mut job.unmet, unmet));
         for on in settled.into_iter().map(|dependency| dependency.job) {
-            // Two dependencies may be on the same job, and only one of them be settled.
+            // A job may depend on another in two ways, of which only one is settled.
             if self.jobs[&id].unmet.iter().all(|open| open.job != on) {
                 self.depends_no_more(id, on);
             }
@@ -485,7 +483,7 @@ impl State {
         }
     }
 
-    /// Changes a job and brings the indexes in line with it. The job must exist.
+    /// Changes a job and updates the indexes. The job must exist.
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
         let waited = job.pending.len();
@@ -500,7 +498,7 @@ impl State {
         value
     }
 
-    /// Brings the queue in line with a job.
+    /// Updates the queue for a job.
     fn index(&mut self, id: JobId) {
         self.power.changed();
         let job = &self.jobs[&id];

@@ -1,4 +1,4 @@
-//! What each event does to the state. Nothing else changes it.
+//! Applies events to the head's state. Nothing else changes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::users::{tell_accounts, tell_all_accounts, update_users};
 
-/// Applies one event to the state and adds what follows from it to `changes`.
+/// Applies one event to the state and adds its consequences to `changes`.
 ///
 /// # Panics
-/// When the event contradicts the state: it was decided for another one, or the log is damaged.
+/// When the event contradicts the state: it was decided for another state, or the log is damaged.
 pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     let now = stamped.now;
     state.last_event_at = state.last_event_at.max(now.at);
@@ -112,12 +112,12 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     step.let_ended_jobs_go();
 }
 
-/// One event being applied.
+/// The application of one event.
 pub(super) struct Step<'a> {
     pub(super) state: &'a mut State,
     pub(super) now: Now,
     pub(super) changes: &'a mut Changes,
-    /// Jobs that have ended with this event, or had ended before it.
+    /// Jobs that ended with this event, and jobs that had ended before it.
     moved: Vec<JobId>,
 }
 
@@ -127,7 +127,7 @@ impl Step<'_> {
         self.state.power.begin_epoch(epoch);
         if archives && !self.state.archives {
             self.state.archives = true;
-            // What a head left here that kept ended jobs in its state.
+            // An older head kept these ended jobs in its state.
             let ended = self.state.jobs().filter(|job| job.is_ended());
             self.moved = ended.map(|job| job.id).collect();
         }
@@ -154,11 +154,11 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Takes back a job that had ended, for as long as this event lasts or until it ends again.
+    /// Takes an ended job back into the state, until the event is applied or the job ends again.
     fn recall(&mut self, ended: Option<&Arc<Job>>) {
         let Some(job) = ended else { return };
         let mut job = Arc::clone(job);
-        // It waits for nothing that has ended meanwhile: that was settled, or the job was cancelled and is wanted all the same.
+        // Dependencies that ended meanwhile were settled, or the job was cancelled and the user wants to run it regardless.
         if job.unmet.iter().any(|dependency| self.state.job(dependency.job).is_none()) {
             Arc::make_mut(&mut job).unmet.retain(|dependency| self.state.job(dependency.job).is_some());
         }
@@ -166,7 +166,7 @@ impl Step<'_> {
         self.state.take_in(job);
     }
 
-    /// Jobs that have ended leave the state for the store; one that had ended and lives again leaves the store.
+    /// Moves ended jobs from the state to the store, and removes jobs that run again from the store.
     fn let_ended_jobs_go(&mut self) {
         if !self.state.archives {
             return;
@@ -184,7 +184,7 @@ impl Step<'_> {
         }
     }
 
-    /// Pending tasks end at once; placed ones are told to end.
+    /// Ends waiting tasks at once and tells the agents to end placed tasks.
     fn cancel(&mut self, id: JobId, index: Option<u32>) {
         self.cancel_pending(id, index, None);
         self.end_active(id, index, EndCause::Cancelled);
@@ -202,8 +202,8 @@ impl Step<'_> {
         if gone.is_empty() {
             return;
         }
-        // A row only where it says more than the job does: a cancelled array of a million must not write a million rows. The message in
-        // the first one's is that of all the others without a row; so a task that was cancelled alone needs one of its own.
+        // Write a row only if it adds information: a cancelled array of a million tasks must not write a million rows. The message in
+        // the first row applies to all tasks without a row, so a task that was cancelled alone needs its own row.
         if let Some(first) = gone.first().filter(|_| message.is_some() || index.is_some() && job.spec.array.is_some()) {
             self.changes.records.push(Record::Ended(Box::new(EndedTask {
                 job: id,
@@ -230,7 +230,7 @@ impl Step<'_> {
         });
     }
 
-    /// Tells the agents of a job's placed tasks to end them. The last cause stands: users may change their minds.
+    /// Tells the agents of a job's placed tasks to end them. The last cause counts: users may change their minds.
     fn end_active(&mut self, id: JobId, index: Option<u32>, cause: EndCause) {
         let runs: Vec<RunId> = self
             .job(id)
@@ -247,7 +247,7 @@ impl Step<'_> {
         }
     }
 
-    /// Placed tasks are ended to run again, ended ones wait again.
+    /// Ends placed tasks to run them again, and makes ended tasks wait again.
     fn requeue(&mut self, id: JobId, index: Option<u32>) {
         self.end_active(id, index, EndCause::Requeued);
         let job = Arc::clone(self.job(id));
@@ -263,8 +263,8 @@ impl Step<'_> {
                 job.reopen(index);
                 job.results.remove(index);
                 job.fetched.remove(index);
-                // Whether it was ever placed is not known any more, and a run that was lost may still go on somewhere: the next one
-                // must not have its name.
+                // The state no longer knows whether the task was placed before, and a lost run may still be active somewhere. So the
+                // next run must have another id.
                 job.attempts.entry(index).or_insert(hostler_model::Attempt(1));
                 job.wait_again(index);
                 (job.ended_at, job.ended) = (None, None);
@@ -285,7 +285,7 @@ impl Step<'_> {
         self.state.enrol(name);
     }
 
-    /// The agent holds what it lists; what was placed and is not among it never arrived and is sent again.
+    /// Records a connection. Compares the agent's runs with the state: forgets unknown ones and sends missing launches again.
     fn connect(&mut self, name: &NodeName, link: Link, holds: &[RunId]) {
         let connection = link.connection;
         let now = self.now;
@@ -342,19 +342,19 @@ impl Step<'_> {
         let noticed = Timestamp(self.now.at.0.saturating_sub(self.state.settings.suspect_after_ms));
         let link = self.state.change_node(name, |node| {
             node.silence = Silence::Suspect;
-            // A head that itself stood still noticed late: its agents get the time to come back that they would have had.
+            // If the head itself was stopped and notices late, its agents still get the full time to reconnect.
             node.last_heard = node.last_heard.max(noticed);
             node.link.take()
         });
         if let Some(link) = link {
             self.state.connections.remove(&link.connection);
-            self.close(link.connection, "the head has not heard of this node for too long");
+            self.close(link.connection, "this node was silent for too long");
         }
         self.state.sync_pool(name);
         self.notify_node(name);
     }
 
-    /// Its link was closed when it became suspect, and what can run again elsewhere follows as events of its own.
+    /// Marks a node as down. Its connection was closed before; runs that move to other nodes follow as separate events.
     fn mark_down(&mut self, name: &NodeName) {
         self.state.change_node(name, |node| node.silence = Silence::Down);
         self.notify_node(name);
@@ -363,7 +363,7 @@ impl Step<'_> {
     fn give_up_node(&mut self, name: &NodeName) {
         self.state.change_node(name, |node| node.given_up = true);
         self.state.sync_pool(name);
-        self.lose_runs(name, &format!("node {name} was not heard of for too long"));
+        self.lose_runs(name, &format!("node {name} was silent for too long"));
         self.notify_node(name);
     }
 
@@ -387,7 +387,7 @@ impl Step<'_> {
         }
     }
 
-    /// Agents learn how often to say that they live when they introduce themselves: when that is to be more often, they are made to.
+    /// Changes a setting. Agents learn the heartbeat interval in the hello, so a shorter one closes all connections.
     fn change_setting(&mut self, setting: Setting, value: Option<SettingValue>, by: &str) {
         let heartbeat_ms = self.state.settings.heartbeat_ms;
         self.state.change_settings(setting, value);
@@ -401,13 +401,13 @@ impl Step<'_> {
         if self.state.settings.heartbeat_ms < heartbeat_ms {
             let connections: Vec<ConnectionId> = self.state.connections.keys().copied().collect();
             for connection in connections {
-                self.close(connection, "the heartbeat has changed: come again to learn it");
+                self.close(connection, "the heartbeat interval has changed: reconnect to learn it");
                 self.disconnect(connection);
             }
         }
     }
 
-    /// After a task started, ended or waits again: times, whoever depends on the job, and whoever watches.
+    /// Handles a task that started, ended or waits again: sets times, checks dependents, and notifies clients.
     pub(super) fn job_changed(&mut self, id: JobId) {
         let now = self.now;
         if self.job(id).is_ended() && self.job(id).ended.is_none() {
@@ -421,14 +421,14 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Looks again at every job that depends on this one.
+    /// Checks every job that depends on this one.
     pub(super) fn settle_dependents(&mut self, id: JobId) {
         let Some(dependents) = self.state.dependents.get(&id).cloned() else { return };
         dependents.into_iter().for_each(|dependent| self.settle_dependencies(dependent, &[]));
     }
 
-    /// Drops the dependencies of a job that are satisfied; cancels it when one never can be. Of those that are not in the state, `ended`
-    /// says how they had ended.
+    /// Drops satisfied dependencies of a job, and cancels the job if one can never be satisfied. `ended` has the states of dependencies
+    /// that have left the state.
     fn settle_dependencies(&mut self, id: JobId, ended: &[(JobId, JobState)]) {
         let job = Arc::clone(self.job(id));
         let how_ended = |on: JobId| ended.iter().find(|(ended, _)| *ended == on).map(|(_, state)| *state);
@@ -472,14 +472,15 @@ impl Step<'_> {
     }
 }
 
-/// Where a dependency stands.
+/// The status of a dependency.
 enum Standing {
     Satisfied,
     Open,
     Never,
 }
 
-/// Judges a dependency by the job it is on, or by how that had ended; a job that was dropped long ago has ended, nobody knows how.
+/// Checks a dependency against the job it names, or against that job's final state. For a job that was forgotten long ago, the final
+/// state is unknown.
 fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobState>) -> Standing {
     let Some(job) = on else {
         let is_met = match dependency.condition {

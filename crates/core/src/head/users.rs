@@ -1,11 +1,11 @@
-//! Users: who is known by which name, role and key, and which tokens stand for whom.
+//! Users of the cluster: names, roles, keys, quotas and login tokens.
 //!
-//! Everybody whom the kernel of the head's machine knows may use the cluster, with the role of a user; what is kept here is what goes
-//! beyond that: other roles, uids that hold on all nodes, keys for logging in from elsewhere, quotas, and tokens that were given out
-//! for a login. A token is kept only as its hash and is bound to its user when it is used: a role that is taken away is gone at once.
-//! Tokens end on the cluster's clock, which stands still while no head runs.
+//! Every account on the head's machine may use the cluster with the role of a user. The state contains only additions: other roles, uids
+//! that apply to all nodes, SSH keys for logins from other machines, quotas, and login tokens. A token is stored only as its hash and is
+//! resolved to its user at each use, so a lost role takes effect at once. Tokens expire on the cluster's clock, which stops while no head
+//! runs.
 //!
-//! Passwords are absent, and so is any knowledge of what a key or a signature is: the shell reads those.
+//! There are no passwords. The shell parses keys and verifies signatures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -17,26 +17,26 @@ use serde::{Deserialize, Serialize};
 use super::event::{Changes, ConnectionId, Effect, Now};
 use super::state::State;
 
-/// How long a token is good for, in milliseconds on the cluster's clock.
+/// The lifetime of a token, in milliseconds on the cluster's clock.
 pub const TOKEN_TTL_MS: u64 = 12 * 3600 * 1000;
 
-/// Tokens that one user may have at once; a new one beyond that makes the oldest void.
+/// The most tokens per user; a further one revokes the oldest.
 const TOKENS_EACH: usize = 64;
 
-/// Users that may be known.
+/// The most users of a cluster.
 const MAX_USERS: usize = 20_000;
 
-/// Keys that a user may have.
+/// The most SSH keys per user.
 const MAX_KEYS: usize = 64;
 
 /// The longest reason for a block, in bytes.
 const MAX_REASON_BYTES: usize = 500;
 
-/// Groups that a user may be in.
+/// The most groups per user.
 const MAX_GROUPS: usize = 64;
 
-/// The uids that are given to users for whom none was asked for: above what systems give out by themselves, and below what they use for
-/// containers, dynamic users and nobody.
+/// The uids for users who are added without one: above the range that systems assign themselves, and below the ranges for containers,
+/// dynamic users and `nobody`.
 const AUTOMATIC_UIDS: RangeInclusive<u32> = 20_000..=59_999;
 
 /// A user of the cluster.
@@ -46,41 +46,41 @@ pub struct User {
     pub name: UserName,
     /// The uid, on every machine.
     pub uid: u32,
-    /// What they may do.
+    /// The role.
     pub role: Role,
     /// Groups, for quotas.
     pub groups: BTreeSet<UserName>,
     /// SSH public keys as lines of an `authorized_keys` file: type, base64, comment.
     pub keys: Vec<String>,
-    /// How much they may have.
+    /// The quota.
     pub quota: Quota,
 }
 
-/// A user as somebody wants to have them.
+/// The data of a user to add or import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewUser {
     /// The name.
     pub name: UserName,
-    /// The uid. When absent, the one they have or had, or else one that nobody of the cluster has or had; whether the head's machine
-    /// knows that one is for the shell to find out.
+    /// The uid. When absent: the user's current or former uid, else one that no user has or had. The shell must check that the
+    /// head's machine does not use it.
     pub uid: Option<u32>,
     /// The role.
     pub role: Role,
     /// Groups.
     pub groups: BTreeSet<UserName>,
-    /// SSH public keys, in the form in which [`User::keys`] has them.
+    /// SSH public keys, in the format of [`User::keys`].
     pub keys: Vec<String>,
 }
 
-/// Stands for a user until it ends. Its name in the map is its hash.
+/// A login token. Its hash is the key in the map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Token {
     user: UserName,
-    /// On the cluster's clock.
+    /// The expiry on the cluster's clock.
     ends: Timestamp,
 }
 
-/// Everything the head knows of users.
+/// All users, groups, tokens and blocks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Users {
     users: BTreeMap<UserName, User>,
@@ -90,111 +90,111 @@ pub struct Users {
     /// Users who were removed. Accounts and files on nodes keep their uids.
     #[serde(default)]
     former: BTreeMap<UserName, Former>,
-    /// Who is kept out, whether they were ever added or not.
+    /// Blocked accounts, whether or not they were ever users.
     #[serde(default)]
     blocked: BTreeMap<UserName, Block>,
 }
 
-/// What is kept of a user who was removed: whoever the machines know by that name still counts against the quotas.
+/// The remaining data of a removed user. Quotas still apply to an account of that name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Former {
-    /// The uid they had.
+    /// The former uid.
     pub uid: u32,
     /// Groups, for quotas.
     #[serde(default)]
     pub groups: BTreeSet<UserName>,
-    /// How much they may have.
+    /// The quota.
     #[serde(default)]
     pub quota: Quota,
 }
 
-/// That an account is kept out, by its name and by its uid.
+/// A block of an account, by name and by uid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// The account's uid.
     pub uid: u32,
-    /// Who wants that.
+    /// The admin.
     pub by: String,
-    /// Why, in their words.
+    /// The reason, in the admin's words.
     #[serde(default)]
     pub reason: Option<String>,
-    /// When.
+    /// When the account was blocked.
     pub at: WallTime,
 }
 
-/// What somebody wants to have done about users. Who may want it is settled before.
+/// A change of users. The shell has already checked the caller's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsersCommand {
-    /// A new user.
+    /// Add a user.
     Add(NewUser),
-    /// Several users, new or not, all or none: what they had of uid, role and groups is replaced, keys are added.
+    /// Add or update several users, all or none: replaces uid, role and groups, and adds keys.
     Import(Vec<NewUser>),
-    /// A user is no user any more. Their jobs stay as they are, and their quotas count for whoever has the name.
+    /// Remove a user. Jobs stay, and quotas continue to apply to the name.
     Remove(UserName),
-    /// An account is kept out: it is refused whatever it asks, and what waits of its jobs does not start. What runs goes on.
+    /// Block an account: its requests are refused and its waiting jobs do not start. Running jobs continue.
     Block {
-        /// Its name.
+        /// The account's name.
         name: UserName,
-        /// Its uid, if the shell knows it.
+        /// The account's uid, if the shell knows it.
         uid: Option<u32>,
-        /// Who wants that.
+        /// The admin.
         by: String,
-        /// Why, in their words.
+        /// The reason, in the admin's words.
         reason: Option<String>,
     },
-    /// An account is let in again.
+    /// Unblock an account.
     Unblock(UserName),
-    /// Another role.
+    /// Change a role.
     SetRole(UserName, Role),
-    /// More keys and fewer; keys to remove need not carry their comment.
+    /// Add and remove keys; keys to remove need no comment.
     ChangeKeys {
-        /// Whose.
+        /// The user.
         user: UserName,
-        /// These come.
+        /// The keys to add.
         add: Vec<String>,
-        /// These go.
+        /// The keys to remove.
         remove: Vec<String>,
     },
-    /// How much a user may have.
+    /// Set a user's quota.
     SetQuota(UserName, Quota),
-    /// How much a group may have.
+    /// Set a group's quota.
     SetGroupQuota(UserName, Quota),
-    /// A login succeeded: this hash of a token stands for the user.
+    /// A login succeeded: store the hash of a token for the user.
     IssueToken {
         /// The token's hash.
         token: Digest,
-        /// For whom it stands.
+        /// The token's user.
         user: UserName,
     },
-    /// A token is not to be good any more.
+    /// Revoke a token.
     RevokeToken(Digest),
 }
 
-/// What happened.
+/// An event about users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsersEvent {
-    /// Users are new, or have changed.
+    /// Users were added or changed.
     Put(Vec<User>),
     /// A user was removed, with all their tokens.
     Removed(UserName),
-    /// An account is kept out.
+    /// An account was blocked.
     Blocked {
-        /// Its name.
+        /// The account's name.
         name: UserName,
-        /// Why, and by whom.
+        /// Who blocked it, and why.
         block: Block,
     },
-    /// An account is let in again.
+    /// An account was unblocked.
     Unblocked(UserName),
-    /// How much somebody may have who was removed.
+    /// The quota of a removed user was set.
     FormerQuota {
         /// Their name.
         name: UserName,
         /// Their quota.
         quota: Quota,
     },
-    /// What a group may have.
+    /// A group's quota was set.
     GroupQuota {
         /// The group.
         group: UserName,
@@ -205,64 +205,64 @@ pub enum UsersEvent {
     TokenIssued {
         /// The token's hash.
         token: Digest,
-        /// For whom it stands.
+        /// The token's user.
         user: UserName,
-        /// Until when, on the cluster's clock.
+        /// The expiry, on the cluster's clock.
         ends: Timestamp,
     },
-    /// A token is not good any more.
+    /// A token was revoked.
     TokenRevoked {
-        /// Its hash.
+        /// The token's hash.
         token: Digest,
     },
 }
 
-/// Why something is not done about users.
+/// Why a change of users is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsersRefusal {
-    /// There is no such user.
+    /// The user does not exist.
     #[error("there is no user {0}")]
     NoSuchUser(UserName),
     /// The name is taken.
     #[error("there is a user {0} already")]
     Exists(UserName),
     /// The uid is taken.
-    #[error("uid {uid} is {owner}'s already, so {wanted} cannot have it")]
+    #[error("uid {uid} belongs to {owner}, so {wanted} cannot have it")]
     UidTaken {
         /// The uid.
         uid: u32,
-        /// Who has it.
+        /// The user who has it.
         owner: UserName,
-        /// Who wants it.
+        /// The user who should get it.
         wanted: UserName,
     },
     /// An import names the same user twice.
-    #[error("{0} is there twice")]
+    #[error("the import names {0} twice")]
     Twice(UserName),
     /// The user does not have this key.
     #[error("{0} does not have that key")]
     NoSuchKey(UserName),
-    /// More of something than is kept.
+    /// A limit is exceeded.
     #[error("{0}")]
     TooMany(String),
-    /// The account is kept out.
+    /// The account is blocked.
     #[error("{user} is blocked on this cluster{}", because(.reason.as_deref()))]
     Blocked {
-        /// Its name.
+        /// The account's name.
         user: UserName,
-        /// Why, in an admin's words.
+        /// The reason, in an admin's words.
         reason: Option<String>,
     },
-    /// The account is not kept out.
+    /// The account is not blocked.
     #[error("{0} is not blocked")]
     NotBlocked(UserName),
-    /// Nobody knows the uid of an account that is to be kept out.
-    #[error("neither the cluster nor the head's machine knows the uid of {0}")]
+    /// The uid of the account to block is unknown.
+    #[error("cannot block {0}: neither the cluster nor the head's machine knows its uid")]
     UnknownUid(UserName),
-    /// Nobody can keep root out.
-    #[error("{0} is an admin by the head's machine itself and cannot be blocked")]
+    /// Root cannot be blocked.
+    #[error("{0} is always an admin on the head's machine and cannot be blocked")]
     CannotBlock(UserName),
-    /// The reason is no line.
+    /// The reason is too long or contains control characters.
     #[error("a reason is one line of at most {MAX_REASON_BYTES} bytes")]
     BadReason,
 }
@@ -272,7 +272,7 @@ fn because(reason: Option<&str>) -> String {
 }
 
 impl UsersRefusal {
-    /// A stable word for programs.
+    /// A stable code for programs.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -292,7 +292,7 @@ impl UsersRefusal {
 }
 
 impl Users {
-    /// A user by name. Names that no user of the cluster can have are nobody's.
+    /// A user by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&User> {
         self.users.get(name)
@@ -309,7 +309,7 @@ impl Users {
         self.users.values().find(|user| user.uid == uid)
     }
 
-    /// The uids that new users may get for whom none is asked for.
+    /// An allocator of uids for new users.
     #[must_use]
     pub fn automatic_uids(&self) -> AutomaticUids {
         AutomaticUids {
@@ -330,37 +330,37 @@ impl Users {
         self.groups.get_key_value(group.as_str())
     }
 
-    /// Whether anybody has a quota, or is kept out.
+    /// Whether any quota or block exists.
     pub(super) fn has_limits(&self) -> bool {
         let of_users = self.users.values().any(|user| !user.quota.is_unlimited());
         let of_former = || self.former.values().any(|former| !former.quota.is_unlimited());
         !self.groups.is_empty() || !self.blocked.is_empty() || of_users || of_former()
     }
 
-    /// The groups and the quota that count for a name, which may be of a user who was removed.
+    /// The groups and the quota that apply to a name, including removed users.
     pub(super) fn limits_of(&self, name: &str) -> Option<(&UserName, &BTreeSet<UserName>, &Quota)> {
         let of_user = self.users.get_key_value(name).map(|(name, user)| (name, &user.groups, &user.quota));
         of_user.or_else(|| self.former.get_key_value(name).map(|(name, it)| (name, &it.groups, &it.quota)))
     }
 
-    /// Users who were removed, by name.
+    /// Removed users, by name.
     pub fn former(&self) -> impl Iterator<Item = (&UserName, &Former)> {
         self.former.iter()
     }
 
-    /// Accounts that are kept out, by name.
+    /// Blocked accounts, by name.
     pub fn blocks(&self) -> impl Iterator<Item = (&UserName, &Block)> {
         self.blocked.iter()
     }
 
-    /// Why whoever has this name, or this uid, is kept out.
+    /// The block that applies to this name or uid, if any.
     #[must_use]
     pub fn block_of(&self, name: &str, uid: Option<u32>) -> Option<(&UserName, &Block)> {
         let by_uid = || self.blocked.iter().find(|(_, block)| Some(block.uid) == uid);
         self.blocked.get_key_value(name).or_else(by_uid)
     }
 
-    /// Refuses whoever is kept out.
+    /// Refuses a blocked account.
     ///
     /// # Errors
     /// [`UsersRefusal::Blocked`], with the name that was blocked.
@@ -369,25 +369,25 @@ impl Users {
         Err(UsersRefusal::Blocked { user: user.clone(), reason: block.reason.clone() })
     }
 
-    /// The accounts that are kept out of every node.
+    /// The accounts that every node blocks.
     fn kept_out(&self) -> Vec<Account> {
         self.blocked.iter().map(|(name, block)| Account { name: name.clone(), uid: block.uid }).collect()
     }
 
-    /// For whom a token stands now, by its hash, and until when.
+    /// The user of a token, by its hash, and the token's expiry; `None` if it has expired.
     #[must_use]
     pub fn by_token(&self, token: &Digest, now: Timestamp) -> Option<(&User, Timestamp)> {
         let token = self.tokens.get(token).filter(|token| now < token.ends)?;
         Some((self.users.get(token.user.as_str())?, token.ends))
     }
 
-    /// Whether a token with this hash was given out and is only too old: its holder may be told so.
+    /// Whether a token with this hash has expired. The error may say so to its holder.
     #[must_use]
     pub fn has_ended(&self, token: &Digest, now: Timestamp) -> bool {
         self.tokens.get(token).is_some_and(|token| now >= token.ends)
     }
 
-    /// The accounts that belong on every node.
+    /// The accounts that every node needs.
     fn accounts(&self) -> Vec<Account> {
         self.users.values().map(|user| Account { name: user.name.clone(), uid: user.uid }).collect()
     }
@@ -405,7 +405,7 @@ impl State {
         role > Role::User || self.owner == Some(uid)
     }
 
-    /// The uids of such accounts, for which no node's word is taken; none when an admin has allowed that. Root has rules of its own.
+    /// The uids of privileged accounts, which nodes cannot vouch for; none if an admin allows that. Root is handled separately.
     #[must_use]
     pub fn guarded_uids(&self) -> Vec<u32> {
         if self.settings.roles_through_nodes {
@@ -416,14 +416,14 @@ impl State {
         all.into_iter().collect()
     }
 
-    /// Whether a name is one that somebody has through a node alone, such as `root@n1`.
+    /// Whether an account exists on one node only, such as `root@n1`.
     pub(super) fn is_name_through_node(&self, user: &str) -> bool {
         let node = user.rsplit_once('@').and_then(|(_, node)| node.parse::<NodeName>().ok());
         node.is_some_and(|node| self.member(&node).is_some() || self.node(&node).is_some())
     }
 }
 
-/// The events that follow from `command`.
+/// Returns the events that follow from `command`.
 pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> Result<Vec<UsersEvent>, UsersRefusal> {
     match command {
         UsersCommand::Add(new) if users.users.contains_key(new.name.as_str()) => {
@@ -473,7 +473,7 @@ fn block(
     }
     let known = users.get(name.as_str()).map(|user| user.uid);
     let known = known.or_else(|| users.former.get(name.as_str()).map(|former| former.uid));
-    // A name that nobody was added under may be another person's on the head's machine, so what is said comes first.
+    // A uid of a current or former user takes precedence: the head's machine may use the name for another person.
     let uid = known.or(uid).ok_or_else(|| UsersRefusal::UnknownUid(name.clone()))?;
     if uid == 0 || name.as_str() == "root" {
         return Err(UsersRefusal::CannotBlock(name.clone()));
@@ -513,30 +513,30 @@ fn add_keys(user: &mut User, add: &[String]) -> Result<(), UsersRefusal> {
     Ok(())
 }
 
-/// Whether two lines hold the same key, whatever their comments.
+/// Whether two lines contain the same key, ignoring comments.
 fn is_same_key(one: &str, other: &str) -> bool {
     let key = |line: &str| -> Vec<String> { line.split_ascii_whitespace().take(2).map(str::to_owned).collect() };
     key(one) == key(other)
 }
 
-/// Hands out uids to new users, each once.
+/// Allocates uids for new users, each once.
 #[derive(Debug, Clone)]
 pub struct AutomaticUids {
     owned: BTreeSet<u32>,
     former: BTreeMap<UserName, u32>,
     reserved: BTreeSet<u32>,
-    /// Those before are handed out or taken.
+    /// Every uid below this one is allocated or taken.
     next: u32,
 }
 
 impl AutomaticUids {
-    /// Nobody gets this one.
+    /// Excludes a uid.
     pub fn reserve(&mut self, uid: u32) {
         self.owned.insert(uid);
     }
 
-    /// A uid for a new user: the one they had before they were removed, or else the first that nobody of the cluster has or had and
-    /// for which `is_taken` does not hold. `None` when none is left.
+    /// Allocates a uid: the user's former uid, else the first that no user has or had and for which `is_taken` is false. `None` when
+    /// none is left.
     pub fn take(&mut self, name: &UserName, mut is_taken: impl FnMut(u32) -> bool) -> Option<u32> {
         let had = self.former.get(name).copied().filter(|uid| !self.owned.contains(uid) && !is_taken(*uid));
         let uid = had.or_else(|| {
@@ -550,7 +550,7 @@ impl AutomaticUids {
     }
 }
 
-/// Who has which uid, while several users are being admitted.
+/// The owners of uids while several users are added.
 struct Uids {
     owners: BTreeMap<u32, UserName>,
     automatic: AutomaticUids,
@@ -562,13 +562,13 @@ impl Uids {
         Self { owners, automatic: users.automatic_uids() }
     }
 
-    /// New users, or new particulars of known ones; all or none.
+    /// Adds or updates users; all or none.
     fn admit(mut self, users: &Users, all: &[NewUser]) -> Result<Vec<UsersEvent>, UsersRefusal> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = all.iter().find(|new| !seen.insert(&new.name)) {
             return Err(UsersRefusal::Twice(twice.name.clone()));
         }
-        // What is to be replaced makes room first, so that two users may exchange their uids.
+        // Free the uids that will be replaced first, so that two users can swap uids.
         for new in all.iter().filter(|new| new.uid.is_some()) {
             new.uid.into_iter().for_each(|uid| self.automatic.reserve(uid));
             self.owners.retain(|_, owner| *owner != new.name);
@@ -586,7 +586,7 @@ impl Uids {
                 role: new.role,
                 groups: new.groups.clone(),
                 keys: known.map(|known| known.keys.clone()).unwrap_or_default(),
-                // Who comes back has the quota from before.
+                // A returning user gets the former quota.
                 quota: users.limits_of(new.name.as_str()).map(|(_, _, quota)| *quota).unwrap_or_default(),
             };
             add_keys(&mut user, &new.keys)?;
@@ -599,7 +599,7 @@ impl Uids {
         Ok(vec![UsersEvent::Put(admitted)])
     }
 
-    /// The uid that a user gets: the one asked for, the one they have, or one that is free.
+    /// The uid of a user: the requested, the current or a free one.
     fn take(&mut self, new: &NewUser, known: Option<u32>) -> Result<u32, UsersRefusal> {
         let uid = new.uid.or(known).or_else(|| self.automatic.take(&new.name, |_| false));
         let uid = uid.ok_or_else(|| {
@@ -613,7 +613,7 @@ impl Uids {
     }
 }
 
-/// Applies one event, and tells the agents when accounts have changed.
+/// Applies one event, and tells the agents when accounts change.
 pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, changes: &mut Changes) {
     let before = match event {
         UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {
@@ -659,14 +659,14 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
             users.tokens.remove(token);
         }
     }
-    // With another quota, or in another group, what waited may start.
+    // A new quota or group may let waiting jobs start.
     state.needs_pass |= !matches!(event, UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. });
     if before.is_some_and(|before| before != accounts_now(state)) {
         tell_all_accounts(state, changes);
     }
 }
 
-/// Tells all agents which accounts there are and what holds for them.
+/// Sends all agents the current accounts.
 pub(super) fn tell_all_accounts(state: &State, changes: &mut Changes) {
     for &connection in state.connections.keys() {
         changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
@@ -691,7 +691,7 @@ fn accounts_now(state: &State) -> HeadMessage {
     HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out(), guarded: state.guarded_uids() }
 }
 
-/// Tells an agent which accounts its machine should have. A cluster without users of its own has nothing to say.
+/// Sends an agent the accounts that its machine needs. Sends nothing if there are no users, blocks or privileged accounts.
 pub(super) fn tell_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
     if !state.users.users.is_empty() || !state.users.blocked.is_empty() || !state.guarded_uids().is_empty() {
         changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
