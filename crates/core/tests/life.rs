@@ -1,4 +1,4 @@
-//! The life of nodes, as scripts: they join, renew their keys, are drained, resumed and removed.
+//! Scripted tests of node membership: joining, key renewal, drain, resume and removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,13 +81,13 @@ impl Head {
         Ok(())
     }
 
-    /// The head dies, and another one reads what it has left: a snapshot of what it knew, and the log.
+    /// Restarts the head from a snapshot of the state, and checks the log against it.
     fn restart(&mut self) {
         let mut from_log = State::default();
         self.log.iter().for_each(|event| update(&mut from_log, event, &mut Changes::default()));
         let bytes = hostler_proto::encode(&self.state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
-        assert_eq!(self.state.member(&n1()), from_log.member(&n1()), "the log says the same as the snapshot");
+        assert_eq!(self.state.member(&n1()), from_log.member(&n1()), "log and snapshot agree");
         self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), archives: true, owner: None });
     }
 
@@ -99,7 +99,7 @@ impl Head {
         self.command(&Command::Renew { node: n1(), with, key, life_ms: LIFE_MS })
     }
 
-    /// Node n1 with two CPUs comes with a key, holding nothing.
+    /// Sends the hello of node n1 with two CPUs, with this key and no runs.
     fn hello(&mut self, key: Digest, connection: u64) -> Result<(), Refusal> {
         let hello = AgentHello {
             protocol_min: 1,
@@ -189,7 +189,7 @@ fn unwelcome(result: Result<(), Refusal>) -> Unwelcome {
 }
 
 #[test]
-fn only_who_has_joined_is_let_in() {
+fn only_members_may_connect() {
     let mut head = Head::new();
     assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
     head.join(FIRST, false).expect("the name is free");
@@ -204,7 +204,7 @@ fn only_who_has_joined_is_let_in() {
 }
 
 #[test]
-fn a_machine_that_was_invited_under_a_name_takes_the_place_of_the_one_that_had_it() {
+fn machine_invited_by_name_replaces_the_old_one() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.hello(FIRST, 1).expect("a member");
@@ -217,7 +217,7 @@ fn a_machine_that_was_invited_under_a_name_takes_the_place_of_the_one_that_had_i
 }
 
 #[test]
-fn both_keys_are_good_until_the_new_one_is_used() {
+fn both_keys_are_valid_until_the_new_one_is_used() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.hello(FIRST, 1).expect("a member");
@@ -230,12 +230,12 @@ fn both_keys_are_good_until_the_new_one_is_used() {
     assert_eq!(head.welcomes(SECOND), Err(Unwelcome::Replaced(n1())));
     head.restart();
     assert_eq!((head.welcomes(FIRST), head.welcomes(THIRD)), (Ok(()), Ok(())));
-    // A crash before the new key is on the disk, and one after it.
+    // A crash before the new key is on disk, and one afterwards.
     head.hello(FIRST, 2).expect("the old key");
     head.hello(THIRD, 3).expect("the new key");
     assert_eq!(unwelcome(head.hello(FIRST, 4)), Unwelcome::Replaced(n1()));
     assert_eq!(head.state.renew_in_ms(&n1(), THIRD, Timestamp(head.at)), Some(60_000));
-    // Whoever renews with a key that was new has used it.
+    // Renewing with a new key also counts as using it.
     head.renew(THIRD, FIRST).expect("it may");
     head.renew(FIRST, SECOND).expect("it may");
     assert_eq!(head.welcomes(THIRD), Err(Unwelcome::Replaced(n1())));
@@ -243,7 +243,7 @@ fn both_keys_are_good_until_the_new_one_is_used() {
 }
 
 #[test]
-fn a_key_ends_by_the_clusters_clock() {
+fn key_expires_on_the_clusters_clock() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.at = LIFE_MS;
@@ -257,15 +257,15 @@ fn a_key_ends_by_the_clusters_clock() {
 }
 
 #[test]
-fn a_node_that_joined_before_keys_were_written_down_is_adopted() {
+fn node_that_joined_before_keys_were_stored_is_accepted() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.hello(FIRST, 1).expect("a member");
-    // As an older head has left it.
+    // The state of an older head.
     let mut old: serde_json::Value = serde_json::to_value(&head.state).expect("a state is data");
     old.as_object_mut().expect("an object").remove("members").expect("it is new");
     old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("it is new");
-    head.state = serde_json::from_value::<State>(old).expect("what is new may be absent").restored();
+    head.state = serde_json::from_value::<State>(old).expect("new fields may be absent").restored();
     head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true, owner: None });
     head.hello(SECOND, 2).expect("its certificate is the cluster's");
     assert_eq!(
@@ -276,7 +276,7 @@ fn a_node_that_joined_before_keys_were_written_down_is_adopted() {
 }
 
 #[test]
-fn a_drained_node_finishes_what_it_has_and_gets_nothing_new() {
+fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.hello(FIRST, 1).expect("a member");
@@ -295,7 +295,7 @@ fn a_drained_node_finishes_what_it_has_and_gets_nothing_new() {
     assert_eq!(head.notices, told);
     head.restart();
     head.hello(FIRST, 2).expect("a member");
-    assert_eq!((head.node_state(), head.launched.len()), (NodeState::Drained, 1), "a restart forgets no drain");
+    assert_eq!((head.node_state(), head.launched.len()), (NodeState::Drained, 1), "a drain survives a restart");
     let drain = head.state.node(&n1()).and_then(|node| node.drain.clone()).expect("drained");
     assert_eq!((drain.by.as_str(), drain.reason.as_deref(), drain.at), ("root", Some("swap a disk"), WallTime(77)));
     head.command(&Command::ResumeNode { node: n1() }).expect("known");
@@ -304,7 +304,7 @@ fn a_drained_node_finishes_what_it_has_and_gets_nothing_new() {
 }
 
 #[test]
-fn a_removed_node_loses_everything_at_once() {
+fn removed_node_loses_keys_connection_and_runs() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.hello(FIRST, 1).expect("a member");
@@ -331,15 +331,15 @@ fn a_removed_node_loses_everything_at_once() {
     assert_eq!(unwelcome(head.renew(FIRST, SECOND)), Unwelcome::NotAMember(n1()));
     assert_eq!(head.remove(), Err(Refusal::NoSuchNode(n1())));
     head.restart();
-    assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()), "a restart forgives nothing");
-    // Invited again, it is a new node, and the job that may run again does.
+    assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()), "still removed after a restart");
+    // Invited again, it is a new node, and the requeued job runs.
     head.join(SECOND, false).expect("the name is free again");
     head.hello(SECOND, 3).expect("a member");
     assert_eq!(head.state_of(again), JobState::Starting);
 }
 
 #[test]
-fn a_node_that_joined_and_never_came_can_be_removed() {
+fn node_that_never_connected_can_be_removed() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.remove().expect("it has joined");

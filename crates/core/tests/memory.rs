@@ -1,5 +1,4 @@
-//! What the head's state costs in memory: as little as this for each job that waits, and nothing for one that has ended; and that what
-//! counts of a user's share is about what their jobs take.
+//! Memory use of the head's state: bounds per waiting job, nothing per ended job, and a realistic estimate by [`memory_of`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hostler_core::head::{Changes, Event, Now, Stamped, State, SubmissionKey, memory_of, update};
 use hostler_model::{Digest, JobId, JobSpec, Request, Timestamp, WallTime, Work};
 
-/// Counts what is allocated, as the C library rounds it up.
+/// Counts allocations with the C library's rounding.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -17,7 +16,7 @@ fn rounded(bytes: usize) -> usize {
     ((bytes + 8).next_multiple_of(16)).max(32)
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(rounded(layout.size()), Ordering::Relaxed);
@@ -42,7 +41,7 @@ fn apply(state: &mut State, event: Event) {
     update(state, &Stamped { now, event }, &mut Changes::default());
 }
 
-/// Submits jobs as `hostler run --detach` does, with what `spec` makes of a number.
+/// Submits `JOBS` jobs like `hostler run --detach`; `spec` gets each job's number.
 fn state_with_jobs(spec: impl Fn(u64) -> JobSpec) -> State {
     state_with(JOBS, spec)
 }
@@ -52,7 +51,7 @@ fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
     let epoch = state.next_epoch();
     apply(&mut state, Event::EpochStarted { epoch, archives: true, owner: None });
     for number in 1..=jobs {
-        // As it comes from the network: nothing is shared, and nothing has room to spare.
+        // As received from the network: without sharing and spare capacity.
         let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("as it was encoded");
         apply(
             &mut state,
@@ -75,7 +74,7 @@ fn command(argv: &[&str]) -> JobSpec {
     JobSpec { umask: Some(0o022), ..JobSpec::new(argv[0], work, Request::new(1, 1 << 30)) }
 }
 
-/// One test, since all threads of a process count together.
+/// One test, since the counter covers all threads of the process.
 #[test]
 fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     let before = ALLOCATED.load(Ordering::Relaxed);
@@ -99,7 +98,7 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     assert!(left < 4, "{left} bytes are left of each job that has ended");
     drop(state);
 
-    // What a job counts as of its user's share is what it takes, whatever it is that its submitter has made long.
+    // The estimate matches the real memory for each part that a submitter can make long.
     let (many, empty) = ("x".repeat(60), "");
     let long: [(&str, JobSpec); 6] = [
         ("long arguments", command(&["./simulate", &"x".repeat(10_000)])),
@@ -112,7 +111,7 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     for (what, spec) in long {
         const FEW: u64 = 100;
         let before = ALLOCATED.load(Ordering::Relaxed);
-        // Different ones, so that nothing is shared.
+        // All different, so that nothing is shared.
         let state = state_with(FEW, |number| JobSpec { priority: i32::try_from(number).expect("few"), ..spec.clone() });
         let each = ((ALLOCATED.load(Ordering::Relaxed) - before) as u64) / FEW;
         drop(state);

@@ -1,4 +1,4 @@
-//! Scripts about quotas: what may start beside what runs, who is told what, and who is held up by nobody else's quota.
+//! Scripted tests of quotas and blocks: what may start, the reasons shown, and independence of other users.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Head {
         self.users(UsersCommand::Block { name: name(user), uid: Some(1000), by, reason });
     }
 
-    /// Submits a job: tasks of so many CPUs and GiB each.
+    /// Submits a job with this many tasks, and CPUs and GiB per task.
     fn submit(&mut self, user: &str, tasks: u32, cpus: u32, gib: u64) -> Result<JobId, Refusal> {
         let request = Request::new(cpus, gib * GIB);
         let mut spec = JobSpec::new("job", Work::command(["true"], "/"), request);
@@ -118,7 +118,7 @@ fn name(name: &str) -> UserName {
 }
 
 #[test]
-fn several_jobs_of_one_pass_count_together() {
+fn quota_covers_all_jobs_of_a_pass() {
     let mut head = Head::start();
     head.add("ada", &[]);
     head.limit("ada", Quota { cpus: Some(5), ..Quota::default() });
@@ -126,7 +126,7 @@ fn several_jobs_of_one_pass_count_together() {
     let other = head.submit("ben", 2, 4, 1).expect("accepted");
     head.pass();
     assert_eq!(jobs.map(|job| head.running(job)), [3, 1, 0]);
-    assert_eq!(head.running(other), 2, "another's quota holds up nobody");
+    assert_eq!(head.running(other), 2, "one user's quota does not delay another user");
     let quota = |used| Some(Reason::Quota { whose: "ada".to_owned(), kind: QuotaKind::Cpus, used, limit: 5 });
     assert_eq!(head.reason(jobs[2]), quota(5));
     assert_eq!(
@@ -135,11 +135,11 @@ fn several_jobs_of_one_pass_count_together() {
     );
     head.end_one(jobs[1]);
     head.pass();
-    assert_eq!(head.running(jobs[2]), 2, "as much as was given back");
+    assert_eq!(head.running(jobs[2]), 2, "as many tasks as CPUs were freed");
 }
 
 #[test]
-fn memory_and_tasks_count_as_well_and_the_tightest_limit_is_named() {
+fn reason_names_the_tightest_limit() {
     let mut head = Head::start();
     head.add("ada", &[]);
     head.limit("ada", Quota { memory_bytes: Some(5 * GIB), jobs: Some(3), ..Quota::default() });
@@ -155,13 +155,13 @@ fn memory_and_tasks_count_as_well_and_the_tightest_limit_is_named() {
     head.limit("ada", Quota { jobs: Some(3), ..Quota::default() });
     assert_eq!(reason(&head, large), QuotaKind::Jobs);
     head.limit("ada", Quota::default());
-    assert!(head.state.needs_pass(), "what waited may start now");
+    assert!(head.state.needs_pass(), "waiting jobs may start now");
     head.pass();
-    assert_eq!(head.running(large), 7, "as much as the node has");
+    assert_eq!(head.running(large), 7, "as many as fit on the node");
 }
 
 #[test]
-fn a_group_shares_its_quota_and_lowering_it_ends_nothing() {
+fn group_shares_its_quota_and_lowering_it_ends_nothing() {
     let mut head = Head::start();
     head.add("ada", &["lab"]);
     head.add("ben", &["lab", "other"]);
@@ -176,15 +176,15 @@ fn a_group_shares_its_quota_and_lowering_it_ends_nothing() {
     assert_eq!(head.reason(jobs[1]), Some(reason));
     head.end_one(jobs[0]);
     head.pass();
-    assert_eq!(head.running(jobs[1]), 1, "three still run where one may");
-    // Whoever leaves the group is free of it.
+    assert_eq!(head.running(jobs[1]), 1, "three run although the limit is one");
+    // A user who leaves the group is free of its quota.
     head.add("ben", &["other"]);
     head.pass();
     assert_eq!(head.running(jobs[1]), 3);
 }
 
 #[test]
-fn what_can_never_run_and_what_waits_too_long_a_line_is_refused_at_once() {
+fn jobs_beyond_quota_or_queue_limit_are_refused() {
     let mut head = Head::start();
     head.add("ada", &["lab"]);
     head.limit("ada", Quota { cpus: Some(4), queued: Some(10), ..Quota::default() });
@@ -215,10 +215,10 @@ fn quota_of_a_removed_user_still_counts() {
     assert_eq!(head.submit("ada", 1, 5, 1).expect_err("as before").code(), "over_quota");
     head.pass();
     assert_eq!(head.running(job), 2, "the group's quota counts as well");
-    // It is lifted as that of a user, and somebody who is added again has it.
+    // A returning user gets the old quota; an admin can lift it after the removal.
     head.add("ada", &[]);
     head.pass();
-    assert_eq!(head.running(job), 3, "in no group any more");
+    assert_eq!(head.running(job), 3, "no longer in the group");
     assert_eq!(head.submit("ada", 1, 5, 1).expect_err("hers again").code(), "over_quota");
     head.users(UsersCommand::Remove(name("ada")));
     head.limit("ada", Quota::default());
@@ -226,7 +226,7 @@ fn quota_of_a_removed_user_still_counts() {
 }
 
 #[test]
-fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
+fn blocked_user_is_refused_and_waiting_jobs_start_after_the_unblock() {
     let mut head = Head::start();
     let running = head.submit("ada", 1, 1, 1).expect("accepted");
     head.pass();
@@ -234,7 +234,7 @@ fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
     head.block("ada", "ask at the desk");
     let other = head.submit("ben", 1, 1, 1).expect("accepted");
     head.pass();
-    assert_eq!([running, waiting, other].map(|job| head.running(job)), [1, 0, 1], "what runs goes on");
+    assert_eq!([running, waiting, other].map(|job| head.running(job)), [1, 0, 1], "running jobs continue");
     let reason = head.reason(waiting).expect("it waits").to_string();
     assert_eq!(reason, "ada is blocked on this cluster: ask at the desk");
     let refused = head.submit("ada", 1, 1, 1).expect_err("blocked");
@@ -243,7 +243,7 @@ fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
     head.add("ben", &[]);
     head.block("ben", "x");
     assert_eq!(head.command(&Command::Users(token)).expect_err("blocked").code(), "blocked");
-    // Neither another name of the uid nor removal is a way round it.
+    // Another name with the same uid does not help, nor does removal.
     let namesake = Caller { user: "ada2".to_owned(), uid: Some(1000), operator: false };
     let spec = Arc::new(JobSpec::new("job", Work::command(["true"], "/"), Request::new(1, GIB)));
     let submit = Command::Submit {
@@ -258,7 +258,7 @@ fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
     assert_eq!(head.submit("ben", 1, 1, 1).expect_err("still blocked").code(), "blocked");
 
     head.users(UsersCommand::Unblock(name("ada")));
-    assert!(head.state.needs_pass(), "what waited may start now");
+    assert!(head.state.needs_pass(), "waiting jobs may start now");
     head.pass();
     assert_eq!(head.running(waiting), 1);
     head.submit("ada", 1, 1, 1).expect("she is let in");
@@ -272,7 +272,7 @@ fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
 fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
     let mut head = Head::start();
     head.state.settings.waiting_jobs = 3;
-    // An array is one, however long.
+    // An array counts once, however many tasks it has.
     let array = head.submit("ada", 1_000_000, 1, 1).expect("the first");
     head.submit("ada", 1, 1, 1).expect("the second");
     head.submit("ada", 1, 1, 1).expect("the third");
@@ -287,11 +287,7 @@ fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
         let caller = Caller { user: "ada".to_owned(), uid: None, operator };
         Command::Act { caller, job: array, index: None, action: JobAction::Requeue }
     };
-    assert_eq!(
-        head.command(&again(false)).expect_err("three wait").code(),
-        "over_quota",
-        "nor by requeuing what ended"
-    );
+    assert_eq!(head.command(&again(false)).expect_err("three wait").code(), "over_quota", "a requeue counts as well");
     head.command(&again(true)).expect("operators may");
     assert_eq!(State::default().settings.waiting_jobs, 100_000);
 }

@@ -1,4 +1,4 @@
-//! Scripts about users: commands in, what is known of users and what agents are told out.
+//! Scripted tests of users: commands in, user data and messages to agents out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use hostler_model::{
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Account, HeadMessage};
 
-/// A head and what it has said to agents.
+/// A head and the messages that it sent to agents.
 #[derive(Default)]
 struct Head {
     state: State,
@@ -98,7 +98,7 @@ fn new(user: &str, uid: Option<u32>) -> NewUser {
 }
 
 #[test]
-fn everybody_has_a_uid_of_their_own() {
+fn every_user_has_their_own_uid() {
     let mut head = Head::default();
     head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
     head.command(UsersCommand::Add(new("ben", None))).expect("some uid is free");
@@ -112,7 +112,7 @@ fn everybody_has_a_uid_of_their_own() {
 }
 
 #[test]
-fn uid_of_a_removed_user_goes_to_nobody_else_by_itself() {
+fn uid_of_a_removed_user_is_not_reassigned() {
     let mut head = Head::default();
     for user in ["ada", "ben"] {
         head.command(UsersCommand::Add(new(user, None))).expect("some uid is free");
@@ -122,13 +122,17 @@ fn uid_of_a_removed_user_goes_to_nobody_else_by_itself() {
     assert_eq!(head.user("cy").uid, 20_002, "ben's accounts and files may still be on nodes");
     head.command(UsersCommand::Add(new("ben", None))).expect("his own is free");
     assert_eq!(head.user("ben").uid, 20_001, "his accounts on nodes have it");
-    // What machines know is for the shell to say.
+    // The shell excludes uids that the machine uses.
     let mut uids = head.state.users.automatic_uids();
     uids.reserve(20_005);
     let mut take = |user: &str| uids.take(&name(user), |uid| uid < 20_005);
-    assert_eq!([take("dan"), take("eve"), take("ben")], [20_006, 20_007, 20_008].map(Some), "what ben had is taken");
+    assert_eq!(
+        [take("dan"), take("eve"), take("ben")],
+        [20_006, 20_007, 20_008].map(Some),
+        "ben's former uid is taken"
+    );
     assert_eq!(uids.take(&name("fay"), |_| true), None);
-    // An admin may pass a uid on, such as to the same person with another name.
+    // An admin may reassign a uid, e.g. to the same person under another name.
     head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
     head.command(UsersCommand::Add(new("benjamin", Some(20_001)))).expect("asked for");
     head.command(UsersCommand::Add(new("ben", None))).expect("some uid is free");
@@ -168,7 +172,7 @@ fn job_belongs_to_a_name_and_its_uid() {
 }
 
 #[test]
-fn an_import_is_done_whole_or_not_at_all() {
+fn import_is_atomic() {
     let mut head = Head::default();
     head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
     head.command(UsersCommand::Add(new("ben", Some(2001)))).expect("free");
@@ -177,16 +181,16 @@ fn an_import_is_done_whole_or_not_at_all() {
     let twice = head.command(UsersCommand::Import(vec![new("cy", None), new("cy", None)]));
     assert_eq!(twice, Err(UsersRefusal::Twice(name("cy"))));
     assert!(head.state.users.get("cy").is_none());
-    // Two users exchange their uids; a third keeps what a roster does not say.
+    // Two users swap their uids; a user without a uid in the import keeps theirs.
     head.command(UsersCommand::Import(vec![new("ada", Some(2001)), new("ben", Some(2000)), new("cy", None)]))
-        .expect("in the end nobody shares one");
+        .expect("no uid is shared after the import");
     assert_eq!([head.user("ada").uid, head.user("ben").uid, head.user("cy").uid], [2001, 2000, 20_000]);
     head.command(UsersCommand::Import(vec![new("cy", None)])).expect("known");
     assert_eq!(head.user("cy").uid, 20_000);
 }
 
 #[test]
-fn keys_come_and_go_whatever_their_comments() {
+fn keys_are_added_and_removed_regardless_of_comments() {
     let mut head = Head::default();
     head.command(UsersCommand::Add(new("ada", None))).expect("free");
     let change = |add: &[&str], remove: &[&str]| UsersCommand::ChangeKeys {
@@ -202,7 +206,7 @@ fn keys_come_and_go_whatever_their_comments() {
 }
 
 #[test]
-fn a_token_ends_with_its_time_its_user_or_when_it_is_revoked() {
+fn token_ends_by_expiry_removal_or_revocation() {
     let mut head = Head::default();
     let issue = |token: u8, user: &str| UsersCommand::IssueToken { token: digest(token), user: name(user) };
     assert_eq!(head.command(issue(1, "ada")), Err(UsersRefusal::NoSuchUser(name("ada"))));
@@ -213,22 +217,22 @@ fn a_token_ends_with_its_time_its_user_or_when_it_is_revoked() {
     }
     assert_eq!(head.stands_for(1), Some("ada"));
     head.command(UsersCommand::RevokeToken(digest(1))).expect("it is there");
-    head.command(UsersCommand::RevokeToken(digest(1))).expect("as it is wanted already");
+    head.command(UsersCommand::RevokeToken(digest(1))).expect("it is already revoked");
     head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
     head.at += TOKEN_TTL_MS - 1;
     assert_eq!([head.stands_for(1), head.stands_for(2), head.stands_for(3)], [None, Some("ada"), None]);
-    // A head that starts again knows the same tokens.
+    // A restarted head knows the same tokens.
     let mut restarted = State::default();
     head.log.iter().for_each(|event| update(&mut restarted, event, &mut Changes::default()));
     assert!(restarted.users.by_token(&digest(2), Timestamp(head.at)).is_some());
     head.at += 1;
     assert_eq!(head.stands_for(2), None);
     assert!(head.state.users.has_ended(&digest(2), Timestamp(head.at)));
-    assert!(!head.state.users.has_ended(&digest(9), Timestamp(head.at)), "nobody was ever given this one");
+    assert!(!head.state.users.has_ended(&digest(9), Timestamp(head.at)), "this token was never issued");
 }
 
 #[test]
-fn one_user_does_not_collect_tokens_for_ever() {
+fn tokens_per_user_are_limited() {
     let mut head = Head::default();
     head.command(UsersCommand::Add(new("ada", None))).expect("free");
     for token in 0..100 {
@@ -241,10 +245,10 @@ fn one_user_does_not_collect_tokens_for_ever() {
 }
 
 #[test]
-fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
+fn agents_get_accounts_on_connect_and_on_change() {
     let mut head = Head::default();
     head.connect("n1", 1);
-    assert_eq!(head.said, [], "a cluster without users of its own has nothing to say");
+    assert_eq!(head.said, [], "a cluster without users sends no accounts");
     head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
     let accounts = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
@@ -252,7 +256,7 @@ fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
         guarded: Vec::new(),
     };
     let both = accounts(&[("ada", 2000), ("ben", 2001)]);
-    assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "once, not once a user");
+    assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "one message for both users");
     head.command(UsersCommand::SetQuota(name("ada"), Quota { cpus: Some(4), ..Quota::default() })).expect("known");
     assert_eq!(head.said, [], "no account has changed");
     head.connect("n2", 2);
@@ -260,7 +264,7 @@ fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
 }
 
 #[test]
-fn agents_hear_who_is_blocked_and_when_nobody_is_any_more() {
+fn agents_get_blocks_and_their_removal() {
     let mut head = Head::default();
     head.connect("n1", 1);
     let block = |reason: &str| UsersCommand::Block {
@@ -286,7 +290,7 @@ fn agents_hear_who_is_blocked_and_when_nobody_is_any_more() {
 }
 
 #[test]
-fn agents_hear_for_whom_no_node_may_speak() {
+fn agents_get_the_privileged_uids() {
     let mut head = Head::default();
     let guarded = |head: &mut Head| -> Vec<(u64, Vec<u32>)> {
         let said = std::mem::take(&mut head.said).into_iter();
@@ -299,7 +303,7 @@ fn agents_hear_for_whom_no_node_may_speak() {
     let epoch = head.state.next_epoch();
     head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(1000) });
     head.connect("n1", 1);
-    assert_eq!(guarded(&mut head), [(1, vec![1000])], "whoever runs the head");
+    assert_eq!(guarded(&mut head), [(1, vec![1000])], "the head's own account");
     head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
     head.command(UsersCommand::SetRole(name("ada"), Role::Operator)).expect("known");
     assert_eq!(guarded(&mut head), [(1, vec![1000]), (1, vec![1000, 2000])]);
@@ -308,7 +312,7 @@ fn agents_hear_for_whom_no_node_may_speak() {
     head.set(Setting::RolesThroughNodes, None);
     head.command(UsersCommand::SetRole(name("ada"), Role::User)).expect("known");
     assert_eq!(guarded(&mut head), [(1, vec![1000, 2000]), (1, vec![1000])]);
-    // Root has rules of its own.
+    // Root is handled separately.
     let epoch = head.state.next_epoch();
     head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(0) });
     assert_eq!(head.state.guarded_uids(), []);

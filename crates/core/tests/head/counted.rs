@@ -1,4 +1,4 @@
-//! What configurations count: held by jobs like everything else.
+//! Counted resources from node configurations: jobs request and hold them like CPUs.
 
 use hostler_core::head::{Refusal, explain};
 use hostler_model::{Counted, CpuSet, Hardware, JobId, JobSpec, JobState, Reason, Request, Resources};
@@ -6,7 +6,7 @@ use hostler_proto::link::{HeadMessage, RunReport, RunStatus};
 
 use super::harness::{Head, ended, spec};
 
-/// A machine of eight CPUs.
+/// A machine with eight CPUs and these counted resources.
 fn machine(counted: &str) -> (Resources, Hardware) {
     let counted = counted.parse().expect("names and counts");
     (Resources { counted, ..Resources::new(CpuSet::first(8), 8 << 30) }, Hardware::default())
@@ -37,7 +37,7 @@ fn submit(head: &mut Head, counted: &str) -> JobId {
 }
 
 #[test]
-fn no_more_is_given_than_there_is() {
+fn counted_resources_are_not_overcommitted() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine("license=3,camera"));
     let (one, none) = (submit(&mut head, "license=2"), submit(&mut head, ""));
@@ -53,7 +53,7 @@ fn no_more_is_given_than_there_is() {
         HeadMessage::Launch(launch) => Some(launch.runs[0].resources.counted.to_string()),
         _ => None,
     });
-    assert_eq!(told.as_deref(), Some("license=2"), "the agent is told");
+    assert_eq!(told.as_deref(), Some("license=2"), "the launch names the counted resources");
 
     let run = head.run_of(one);
     head.report(1, run, ended(0)).expect("current");
@@ -61,7 +61,7 @@ fn no_more_is_given_than_there_is() {
 }
 
 #[test]
-fn nodes_that_have_what_others_lack_are_kept_for_those_who_ask() {
+fn nodes_with_counted_resources_are_used_last_by_other_jobs() {
     let mut head = Head::new();
     head.hello_of("lab", 1, "boot", Vec::new(), machine("camera"));
     head.hello_of("plain", 2, "boot", Vec::new(), machine(""));
@@ -71,14 +71,14 @@ fn nodes_that_have_what_others_lack_are_kept_for_those_who_ask() {
 }
 
 #[test]
-fn what_no_node_has_is_refused_with_words() {
+fn request_that_no_node_can_satisfy_is_refused_with_a_reason() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine("license=3"));
     for (asked, part) in [
         ("license=4", "asks for license=4; no node has more than n1, which has license=3"),
         ("robot", "asks for robot=1; no node has any"),
     ] {
-        let Err(Refusal::NeverFits(why)) = head.submit(asks(asked)) else { panic!("{asked}: there are not so many") };
+        let Err(Refusal::NeverFits(why)) = head.submit(asks(asked)) else { panic!("{asked}: no node has that many") };
         assert!(why.to_string().contains(part), "{why}");
     }
 }
@@ -90,17 +90,20 @@ fn a_configuration_may_change_while_jobs_run() {
     let (one, two) = (submit(&mut head, "license=2"), submit(&mut head, "license=2"));
     let runs = vec![RunReport { run: head.run_of(one), status: RunStatus::Running }];
     head.restart();
-    // Fewer than are held: what runs goes on, and nobody else gets any.
+    // Fewer than runs hold: they continue, and no other job gets any.
     head.hello_of("n1", 2, "boot", runs.clone(), machine("license=1"));
     assert_eq!((head.state_of(one), free(&head).as_str()), (JobState::Running, ""));
     let reason = explain(&head.state, head.job(two)).expect("it waits").to_string();
-    assert_eq!(reason, "no node has enough free now; closest is n1, which lacks license=1", "of what there is in all");
+    assert_eq!(
+        reason, "no node has enough free now; closest is n1, which lacks license=1",
+        "measured against the node's total"
+    );
     head.hello_of("n1", 3, "boot", runs, machine("license=4"));
     assert_eq!((head.state_of(two), free(&head).as_str()), (JobState::Starting, ""));
 }
 
 #[test]
-fn many_nodes_have_more_together_than_one_can() {
+fn totals_may_exceed_the_limits_of_one_node() {
     let mut head = Head::new();
     let of_node = |node: usize| (0..40).map(|i| format!("r{}=900000000", node * 40 + i)).collect::<Vec<_>>().join(",");
     head.hello_of("n1", 1, "boot", Vec::new(), machine(&of_node(0)));
@@ -111,7 +114,7 @@ fn many_nodes_have_more_together_than_one_can() {
 }
 
 #[test]
-fn words_of_an_older_release_are_understood() {
+fn messages_of_older_releases_without_counts_are_decoded() {
     let old = hostler_proto::encode(&serde_json::json!({ "cpus": "0-7", "memory_bytes": 8_u64 << 30 }));
     assert_eq!(hostler_proto::decode::<Resources>(&old).expect("nothing was counted"), machine("").0);
     let old = hostler_proto::encode(&serde_json::json!({ "cpus": 1, "memory_bytes": 7 }));

@@ -1,4 +1,4 @@
-//! Jobs that have ended are in the store and not in the state; whatever is asked of them still works.
+//! Ended jobs are in the store and not in the state; commands about them still work.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn head_with_ended_job(code: i32) -> (Head, JobId) {
     (head, job)
 }
 
-/// The run of a job ends with a result.
+/// Ends a job's run with a result.
 fn end(head: &mut Head, job: JobId, code: i32) {
     let RunStatus::Ended(end) = ended(code) else { unreachable!("it is an end") };
     let result = Some(RunResult { manifest: Digest([7; 32]), inline: Vec::new() });
@@ -36,7 +36,7 @@ fn ended_job_leaves_the_state_and_a_restart_does_not_bring_it_back() {
     assert_eq!(head.stored.0[&job].state(), JobState::Completed);
     head.restart();
     assert_eq!(head.state.job_count(), 0);
-    assert_eq!(head.submit(spec()).expect("accepted").0, job.0 + 1, "numbers are not given again");
+    assert_eq!(head.submit(spec()).expect("accepted").0, job.0 + 1, "ids are not reused");
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn retried_submission_of_an_ended_job_is_the_same_job() {
     head.restart();
     head.keys -= 1;
     assert_eq!(head.submit(spec()), Ok(job));
-    assert_eq!((head.state.job_count(), head.stored.0.len()), (0, 1), "nothing runs a second time");
+    assert_eq!((head.state.job_count(), head.stored.0.len()), (0, 1), "the job does not run twice");
 }
 
 #[test]
-fn dependencies_on_ended_jobs_are_settled_by_how_they_ended() {
+fn dependencies_on_ended_jobs_depend_on_their_final_state() {
     for (code, met, broken) in [(0, "afterok", "afternotok"), (1, "afternotok", "afterok")] {
         let (mut head, job) = head_with_ended_job(code);
         head.restart();
@@ -61,7 +61,10 @@ fn dependencies_on_ended_jobs_are_settled_by_how_they_ended() {
         let id = head.submit(after(&format!("{broken}:{job}"))).expect("accepted");
         assert_eq!(head.state_of(id), JobState::Cancelled);
         let how = if code == 0 { "completed" } else { "failed" };
-        let says_how = |record: &Record| matches!(record, Record::Ended(row) if row.job == id && row.message.as_deref().is_some_and(|it| it.contains(how)));
+        let says_how = |record: &Record| match record {
+            Record::Ended(row) if row.job == id => row.message.as_deref().is_some_and(|it| it.contains(how)),
+            _ => false,
+        };
         assert!(head.records.iter().any(says_how), "{:?}", head.records.last());
     }
 }
@@ -73,7 +76,7 @@ fn ended_job_runs_again_when_it_is_requeued_and_ends_again() {
     let eve = Command::Act { caller: user("eve"), job, index: None, action: JobAction::Requeue };
     assert!(matches!(head.command(&eve), Err(Refusal::NotYours { .. })));
     head.act(job, JobAction::Requeue).expect("an ended job may run again");
-    assert!(!head.stored.0.contains_key(&job), "what lives is not in the store");
+    assert!(!head.stored.0.contains_key(&job), "a live job is not in the store");
     assert_eq!(head.state.job_of_key(SubmissionKey(1)), Some(job));
     head.restart();
     head.hello("n1", 1, "boot", vec![]);
@@ -89,7 +92,7 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
     head.restart();
     let dropped = Command::DropResults { job, indices: IndexSet::one(0) };
     head.command(&dropped).expect("it is known");
-    assert!(head.stored.0[&job].results.contains(0), "nobody has fetched it");
+    assert!(head.stored.0[&job].results.contains(0), "the result was not fetched");
     head.command(&Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) }).expect("it is hers");
     assert!(head.stored.0[&job].fetched.contains(0));
     head.command(&dropped).expect("it is known");
@@ -100,7 +103,7 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
 }
 
 #[test]
-fn other_actions_on_ended_jobs_are_answered_as_before() {
+fn other_actions_on_ended_jobs_work_or_are_refused() {
     let (mut head, job) = head_with_ended_job(0);
     assert_eq!(head.act(job, JobAction::Cancel), Ok(()));
     let why = |refused: Result<(), Refusal>| refused.expect_err("it makes no sense").to_string();
@@ -116,7 +119,7 @@ fn other_actions_on_ended_jobs_are_answered_as_before() {
 }
 
 #[test]
-fn requeued_job_does_not_wait_for_what_ended_while_it_was_cancelled() {
+fn requeued_job_ignores_dependencies_that_ended_while_it_was_cancelled() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
@@ -128,7 +131,7 @@ fn requeued_job_does_not_wait_for_what_ended_while_it_was_cancelled() {
 }
 
 #[test]
-fn environment_goes_when_its_job_has_completed_and_stays_when_it_has_not() {
+fn environment_is_deleted_only_when_its_job_completes() {
     let environment = Some(Digest([3; 32]));
     for (code, is_kept) in [(1, true), (0, false)] {
         let mut head = Head::new();
@@ -158,7 +161,7 @@ fn environment_goes_when_its_job_has_completed_and_stays_when_it_has_not() {
 
 /// Older heads kept ended jobs in the state and environments in specifications.
 #[test]
-fn jobs_that_ended_under_an_older_head_move_to_the_store_when_a_newer_one_starts() {
+fn ended_jobs_of_an_older_head_move_to_the_store() {
     let mut head = Head::new();
     head.state = State::default();
     head.stored.0.clear();
@@ -172,7 +175,7 @@ fn jobs_that_ended_under_an_older_head_move_to_the_store_when_a_newer_one_starts
     end(&mut head, done, 0);
     end(&mut head, failed, 1);
     head.apply(Event::Fetched { job: done, indices: IndexSet::one(0), ended: None });
-    assert_eq!((head.state.job_count(), head.stored.0.len()), (3, 0), "as an older head has it");
+    assert_eq!((head.state.job_count(), head.stored.0.len()), (3, 0), "the state of an older head");
 
     let bytes = hostler_proto::encode(&head.state);
     head.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();

@@ -1,4 +1,4 @@
-//! Runs on several nodes: placed together or not at all, begun together, ended together.
+//! Runs on several nodes: all parts are placed together, start together and end together.
 
 use hostler_core::head::{Record, Refusal};
 use hostler_model::{Digest, JobId, JobSpec, JobState, Reason, RunId};
@@ -20,7 +20,7 @@ fn cluster() -> Head {
     head
 }
 
-/// A job on three nodes whose processes run.
+/// A running job on three nodes.
 fn running() -> (Head, JobId, RunId) {
     let mut head = cluster();
     let job = head.submit(on_nodes(3)).expect("it fits");
@@ -41,7 +41,7 @@ fn ready(n: u64) -> RunStatus {
 }
 
 #[test]
-fn all_nodes_begin_when_the_last_is_ready() {
+fn all_nodes_start_when_the_last_is_ready() {
     let mut head = cluster();
     let job = head.submit(on_nodes(3)).expect("it fits");
     let run = head.run_of(job);
@@ -50,7 +50,7 @@ fn all_nodes_begin_when_the_last_is_ready() {
         .into_iter()
         .map(|message| match message {
             HeadMessage::Launch(launch) => {
-                let gang = launch.runs[0].gang.as_ref().expect("it is told of the others");
+                let gang = launch.runs[0].gang.as_ref().expect("the launch lists the other nodes");
                 assert_eq!((launch.runs[0].run, gang.nodes.len()), (run, 3));
                 gang.rank
             }
@@ -69,18 +69,18 @@ fn all_nodes_begin_when_the_last_is_ready() {
         head.report(connection, run, RunStatus::Running).expect("its own");
         assert_eq!(head.state_of(job), JobState::Starting, "not all of them run");
     }
-    // The agent of the second has been started again and did not hear that it may begin.
+    // The second node's agent was restarted and missed the first `Begin`.
     head.report(2, run, RunStatus::Ready { port: 7, door: None }).expect("its own");
-    assert_eq!(head.sent_to(), [(2, begin)], "the port stays what the others were told");
+    assert_eq!(head.sent_to(), [(2, begin)], "the port that the other nodes know stays");
     head.report(2, run, RunStatus::Running).expect("its own");
     assert_eq!(head.state_of(job), JobState::Running);
 }
 
 #[test]
-fn it_has_completed_when_all_have() {
+fn run_completes_when_all_parts_complete() {
     let (mut head, job, run) = running();
     head.report(2, run, ended(0)).expect("its own");
-    assert_eq!(head.sent_to(), [(2, HeadMessage::Forget { run })], "what the second held is free again");
+    assert_eq!(head.sent_to(), [(2, HeadMessage::Forget { run })], "the second node is free again");
     assert_eq!(head.state_of(job), JobState::Running);
     head.restart();
     for n in [1, 3] {
@@ -99,12 +99,12 @@ fn it_has_completed_when_all_have() {
 }
 
 #[test]
-fn the_first_failure_ends_the_others_and_is_the_reason() {
+fn first_failure_ends_the_other_parts_and_decides_the_ending() {
     let (mut head, job, run) = running();
     head.report(3, run, ended(7)).expect("its own");
     let end = HeadMessage::End { run, cause: EndCause::Broken, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(3, HeadMessage::Forget { run }), (1, end.clone()), (2, end)]);
-    assert_eq!(head.state_of(job), JobState::Running, "two of them still run");
+    assert_eq!(head.state_of(job), JobState::Running, "two parts still run");
     let asked = Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) });
     head.report(1, run, fate(asked)).expect("its own");
     head.report(2, run, ended(0)).expect("it ended by itself just before");
@@ -118,7 +118,7 @@ fn the_first_failure_ends_the_others_and_is_the_reason() {
 }
 
 #[test]
-fn a_lost_node_ends_all_or_all_run_again() {
+fn lost_node_ends_the_run_or_requeues_it() {
     for requeue in [false, true] {
         let mut head = cluster();
         let job = head.submit(JobSpec { requeue, ..on_nodes(2) }).expect("it fits");
@@ -148,13 +148,13 @@ fn a_lost_node_ends_all_or_all_run_again() {
 }
 
 #[test]
-fn what_has_not_begun_everywhere_has_not_begun() {
+fn run_that_has_not_started_on_all_nodes_is_placed_again() {
     let mut head = cluster();
     let job = head.submit(on_nodes(2)).expect("it fits");
     let run = head.run_of(job);
     head.report(1, run, ready(1)).expect("its own");
     head.report(2, run, RunStatus::Accepted).expect("its own");
-    // The second node loses its power: nothing of the job ran, so it may be placed again though it must not be requeued.
+    // The second node reboots. No process of the job has started, so the task is placed again even without `requeue`.
     head.hello("n2", 9, "another boot", vec![]);
     let sent = head.sent_to();
     let again = HeadMessage::End { run, cause: EndCause::Requeued, grace_ms: 10_000 };
@@ -165,13 +165,13 @@ fn what_has_not_begun_everywhere_has_not_begun() {
 }
 
 #[test]
-fn two_jobs_that_each_want_most_nodes_do_not_hold_each_other_up() {
+fn two_wide_jobs_do_not_deadlock() {
     let mut head = cluster();
     let wide = JobSpec { request: hostler_model::Request::new(2, 1 << 30), ..on_nodes(2) };
     let first = head.submit(wide.clone()).expect("it fits");
     let second = head.submit(wide).expect("it fits");
     assert_eq!(head.job(first).active[&0].parts.len(), 2);
-    assert!(head.job(second).active.is_empty(), "not even the one node that is free is taken");
+    assert!(head.job(second).active.is_empty(), "the free node is not held for it");
     let reason = hostler_core::head::explain(&head.state, head.job(second)).expect("it waits");
     assert!(matches!(reason, Reason::TooFewNodes { wanted: 2, enough: 1, .. }), "{reason:?}");
     let run = head.run_of(first);
@@ -179,7 +179,7 @@ fn two_jobs_that_each_want_most_nodes_do_not_hold_each_other_up() {
     assert_eq!(
         head.job(second).active[&0].parts.len(),
         2,
-        "two nodes are free now, whatever the first does on the other"
+        "two nodes are free, although the first job still runs on the other"
     );
 }
 
@@ -195,7 +195,7 @@ fn cancelling_ends_every_part() {
 }
 
 #[test]
-fn more_nodes_than_there_are_is_refused() {
+fn request_for_too_many_nodes_is_refused() {
     let mut head = cluster();
     let refusal = head.submit(on_nodes(4)).expect_err("there are three");
     assert!(matches!(refusal, Refusal::NeverFits(_)), "{refusal:?}");
@@ -204,7 +204,7 @@ fn more_nodes_than_there_are_is_refused() {
 }
 
 #[test]
-fn nodes_that_take_steps_learn_of_each_others_doors() {
+fn nodes_that_accept_steps_learn_each_others_addresses() {
     let mut head = cluster();
     let job = head.submit(JobSpec { first_node: true, ..on_nodes(2) }).expect("it fits");
     let run = head.run_of(job);
@@ -219,7 +219,7 @@ fn nodes_that_take_steps_learn_of_each_others_doors() {
 }
 
 #[test]
-fn a_program_on_the_first_node_is_the_job() {
+fn first_node_job_ends_with_its_program() {
     let started = |requeue| {
         let mut head = cluster();
         let job = head.submit(JobSpec { first_node: true, requeue, ..on_nodes(3) }).expect("it fits");
@@ -231,12 +231,12 @@ fn a_program_on_the_first_node_is_the_job() {
         head.sent();
         (head, job, run)
     };
-    // Its good end ends the others, which have completed then.
+    // The program's success ends the other parts as completed.
     let (mut head, job, run) = started(false);
     head.report(1, run, ended(0)).expect("its own");
     let end = HeadMessage::End { run, cause: EndCause::Finished, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(1, HeadMessage::Forget { run }), (2, end.clone()), (3, end.clone())]);
-    // A node that was away is told when it comes back.
+    // A node that was disconnected is told when it reconnects.
     let held = hostler_proto::link::RunReport { run, status: RunStatus::Running };
     head.hello("n2", 12, "boot", vec![held]);
     assert_eq!(head.sent_to(), [(12, end)]);
@@ -245,7 +245,7 @@ fn a_program_on_the_first_node_is_the_job() {
     head.report(3, run, ended(0)).expect("its own");
     assert_eq!(head.state_of(job), JobState::Completed);
 
-    // Its failure is the job's.
+    // The program's failure fails the job.
     let (mut head, job, run) = started(false);
     head.report(1, run, ended(9)).expect("its own");
     let end = HeadMessage::End { run, cause: EndCause::Broken, grace_ms: 10_000 };
@@ -255,7 +255,7 @@ fn a_program_on_the_first_node_is_the_job() {
     }
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(9)));
 
-    // The others do not end by themselves: one that does has failed to wait.
+    // The other parts must not end by themselves: one that does fails the job.
     let (mut head, job, run) = started(false);
     head.report(2, run, ended(137)).expect("its own");
     for connection in [1, 3] {
@@ -263,7 +263,7 @@ fn a_program_on_the_first_node_is_the_job() {
     }
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(137)));
 
-    // Asked to run again just as it ends, it does.
+    // A requeue that arrives just before the end takes effect.
     let (mut head, job, run) = started(false);
     head.act(job, JobAction::Requeue).expect("it runs");
     head.sent();

@@ -1,4 +1,4 @@
-//! GPUs: which a task gets, and that nobody else has them meanwhile.
+//! GPUs: which GPUs a task gets, and that no other task gets them meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -42,12 +42,12 @@ fn free(head: &Head) -> u32 {
 }
 
 #[test]
-fn each_gpu_is_one_jobs() {
+fn gpu_belongs_to_one_job_at_a_time() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine());
     let [one, two, three] = [1, 2, 2].map(|gpus| head.submit(with_gpus(gpus)).expect("fits"));
     assert_eq!(held(&head, one), "GPU-0 0");
-    assert_eq!(held(&head, two), "GPU-2+GPU-3 4", "both of one NUMA node, with a CPU of the same");
+    assert_eq!(held(&head, two), "GPU-2+GPU-3 4", "both GPUs and the CPU are on one NUMA node");
     assert_eq!(head.state_of(three), JobState::Pending);
     let Some(Reason::Resources { closest }) = explain(&head.state, head.job(three)) else {
         panic!("it waits for a GPU")
@@ -63,7 +63,7 @@ fn each_gpu_is_one_jobs() {
             _ => None,
         })
         .collect();
-    assert_eq!(ids.iter().map(BTreeSet::len).collect::<Vec<_>>(), [1, 2], "an agent is told which");
+    assert_eq!(ids.iter().map(BTreeSet::len).collect::<Vec<_>>(), [1, 2], "the launch names the GPUs");
 
     let run = head.run_of(one);
     head.report(1, run, ended(0)).expect("current");
@@ -72,7 +72,7 @@ fn each_gpu_is_one_jobs() {
 }
 
 #[test]
-fn too_many_are_refused_with_words() {
+fn request_for_too_many_gpus_is_refused_with_a_reason() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine());
     let Err(Refusal::NeverFits(why)) = head.submit(with_gpus(5)) else { panic!("there are four") };
@@ -80,7 +80,7 @@ fn too_many_are_refused_with_words() {
 }
 
 #[test]
-fn a_restarted_head_and_a_restarted_agent_keep_the_books() {
+fn gpu_assignments_survive_restarts_of_head_and_agent() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine());
     let (one, two) = (head.submit(with_gpus(2)).expect("fits"), head.submit(with_gpus(1)).expect("fits"));
@@ -91,9 +91,9 @@ fn a_restarted_head_and_a_restarted_agent_keep_the_books() {
     assert_eq!([held(&head, one), held(&head, two)], before);
     assert_eq!(free(&head), 1);
     let third = head.submit(with_gpus(1)).expect("fits");
-    assert_eq!(held(&head, third), "GPU-3 5", "the one that is left");
+    assert_eq!(held(&head, third), "GPU-3 5", "the last free GPU");
 
-    // A card has gone: what holds it goes on, and nobody else gets more than there is.
+    // A GPU has disappeared: the job that holds it continues, and no other job gets more than there is.
     let (mut resources, mut hardware) = machine();
     resources.gpus.remove(&hardware.gpus.remove(0).id);
     head.hello_of("n1", 3, "boot", runs.to_vec(), (resources, hardware));
@@ -101,10 +101,10 @@ fn a_restarted_head_and_a_restarted_agent_keep_the_books() {
 }
 
 #[test]
-fn words_of_an_older_release_are_understood() {
+fn messages_of_older_releases_without_gpus_are_decoded() {
     let (resources, _) = machine();
     let old = rmp_encoded(&serde_json::json!({ "cpus": "0-7", "memory_bytes": 8_u64 << 30 }));
-    let read: Resources = hostler_proto::decode(&old).expect("no GPUs were spoken of");
+    let read: Resources = hostler_proto::decode(&old).expect("older releases send no GPUs");
     assert_eq!(read, Resources { gpus: BTreeSet::new(), ..resources });
 }
 

@@ -1,4 +1,4 @@
-//! The head's state machine, as scripts: commands in, messages and records out.
+//! Scripted tests of the head's state machine: commands in, messages and records out.
 
 mod counted;
 mod ended;
@@ -26,7 +26,7 @@ use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
 
 #[test]
-fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
+fn launch_contains_the_users_uid_in_the_cluster() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let uid = |head: &mut Head, uid: Option<u32>| {
@@ -44,7 +44,7 @@ fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
         });
         found.expect("there is room")
     };
-    assert_eq!(uid(&mut head, Some(1000)), Some(1000), "as where it was submitted");
+    assert_eq!(uid(&mut head, Some(1000)), Some(1000), "the uid of the submission");
     let ada = NewUser {
         name: "ada".parse().expect("a name"),
         uid: Some(2000),
@@ -53,13 +53,17 @@ fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
         keys: Vec::new(),
     };
     head.command(&Command::Users(UsersCommand::Add(ada))).expect("free");
-    assert_eq!(uid(&mut head, None), Some(2000), "as an admin has said");
+    assert_eq!(uid(&mut head, None), Some(2000), "the uid that an admin has set");
     head.hello("n2", 2, "boot", vec![]);
-    assert_eq!(uid(&mut head, Some(1000)), Some(1000), "a namesake's job never runs as the user who was added");
+    assert_eq!(
+        uid(&mut head, Some(1000)),
+        Some(1000),
+        "a job of another person with this name never runs as the added user"
+    );
 }
 
 #[test]
-fn a_job_goes_its_way() {
+fn job_passes_through_its_states() {
     let mut head = Head::new();
     let job = head.submit(spec()).expect("accepted before there are nodes");
     assert_eq!(head.state_of(job), JobState::Pending);
@@ -81,7 +85,7 @@ fn a_job_goes_its_way() {
 }
 
 #[test]
-fn a_retried_submission_is_the_same_job_and_what_cannot_run_is_refused() {
+fn retried_submission_is_the_same_job_and_impossible_jobs_are_refused() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
@@ -95,19 +99,20 @@ fn a_retried_submission_is_the_same_job_and_what_cannot_run_is_refused() {
 }
 
 #[test]
-fn others_may_look_but_not_touch() {
+fn users_cannot_cancel_jobs_of_others() {
     let mut head = Head::new();
     let job = head.submit(spec()).expect("accepted");
     let cancel = |caller| Command::Act { caller, job, index: None, action: JobAction::Cancel };
     let refusal = head.command(&cancel(user("eve"))).expect_err("not hers");
     assert_eq!(refusal, Refusal::NotYours { job, owner: "ada".into() });
-    head.command(&cancel(Caller { user: "root".into(), uid: None, operator: true })).expect("an operator may");
+    head.command(&cancel(Caller { user: "root".into(), uid: None, operator: true }))
+        .expect("operators may cancel any job");
     assert_eq!(head.state_of(job), JobState::Cancelled);
 }
 
 #[test]
-fn a_hello_that_says_two_things_of_one_run_is_believed_once() {
-    // Found by fuzzing: the second report was about a run that the first had ended.
+fn hello_with_two_reports_about_one_run_counts_the_first() {
+    // Found by fuzzing: the second report was about a run that the first one had ended.
     for (first, second) in [(ended(0), RunStatus::Running), (ended(3), ended(0)), (RunStatus::Running, ended(0))] {
         let mut head = Head::new();
         head.hello("n1", 1, "boot", vec![]);
@@ -121,7 +126,7 @@ fn a_hello_that_says_two_things_of_one_run_is_believed_once() {
 }
 
 #[test]
-fn a_restarted_head_and_its_agents_agree_by_the_hello() {
+fn restarted_head_and_agents_agree_after_the_hello() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let running = head.submit(spec()).expect("accepted");
@@ -139,20 +144,20 @@ fn a_restarted_head_and_its_agents_agree_by_the_hello() {
     let holds = [run, stray].map(|run| RunReport { run, status: RunStatus::Running });
     head.hello("n1", 2, "boot", holds.to_vec());
     let sent = head.sent();
-    assert!(sent.contains(&HeadMessage::Forget { run: stray }), "what nobody knows is ended: {sent:?}");
+    assert!(sent.contains(&HeadMessage::Forget { run: stray }), "unknown runs are forgotten: {sent:?}");
     assert!(
         sent.iter().any(|message| matches!(message, HeadMessage::Launch(launch) if launch.runs[0].run == lost_launch)),
-        "what never arrived is sent again: {sent:?}"
+        "a lost launch is sent again: {sent:?}"
     );
-    assert_eq!(head.run_of(running), run, "what runs is left alone");
+    assert_eq!(head.run_of(running), run, "the running run continues");
     assert_eq!(head.state_of(waiting), JobState::Pending);
-    assert_eq!(head.report(1, run, ended(0)), Err(Refusal::Stale), "the old connection counts no more");
-    head.report(2, run, ended(0)).expect("the new one does");
+    assert_eq!(head.report(1, run, ended(0)), Err(Refusal::Stale), "the old connection is stale");
+    head.report(2, run, ended(0)).expect("the new connection is current");
     assert_eq!(head.state_of(running), JobState::Completed);
 }
 
 #[test]
-fn runs_that_a_node_comes_back_without_are_lost_or_run_again() {
+fn runs_missing_after_a_reboot_are_lost_or_requeued() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let again = head.submit(JobSpec { requeue: true, ..spec() }).expect("accepted");
@@ -166,11 +171,11 @@ fn runs_that_a_node_comes_back_without_are_lost_or_run_again() {
     assert_eq!(head.state_of(lost), JobState::NodeFail);
     assert_eq!(head.run_of(again).attempt.0, 2);
     head.report(2, old, ended(0)).expect("ignored, not refused");
-    assert_eq!(head.state_of(again), JobState::Starting, "a word about the first attempt changes nothing");
+    assert_eq!(head.state_of(again), JobState::Starting, "a report about the first attempt changes nothing");
 }
 
 #[test]
-fn a_silent_node_gets_no_work_and_is_given_up_in_the_end() {
+fn silent_node_gets_no_work_and_its_runs_are_given_up() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -182,11 +187,11 @@ fn a_silent_node_gets_no_work_and_is_given_up_in_the_end() {
     assert!(matches!(explain(&head.state, head.job(waiting)), Some(Reason::NodesDown { .. })));
     head.pass_ms(2_500);
     assert_eq!(head.node_state("n1"), NodeState::Down, "noticed within ten seconds");
-    assert_eq!(head.state_of(job), JobState::Running, "what would be lost for good gets more time");
+    assert_eq!(head.state_of(job), JobState::Running, "a run that cannot run again gets more time");
     head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
     assert_eq!(head.deadline(), head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1)));
-    // It was only asleep: it must stop what was given up.
+    // The node was only suspended: it must end the run that was given up.
     head.sent();
     head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);
     assert!(head.sent().contains(&HeadMessage::Forget { run }));
@@ -194,7 +199,7 @@ fn a_silent_node_gets_no_work_and_is_given_up_in_the_end() {
 }
 
 #[test]
-fn what_can_run_again_leaves_a_node_that_is_down() {
+fn requeueable_run_moves_away_from_a_down_node() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(JobSpec { requeue: true, ..spec() }).expect("accepted");
@@ -205,7 +210,7 @@ fn what_can_run_again_leaves_a_node_that_is_down() {
     head.pass_ms(5_000);
     assert_eq!((head.node_state("n1"), head.node_state("n2")), (NodeState::Down, NodeState::Up));
     assert_eq!(head.job(job).active[&0].parts[0].node, name("n2"));
-    // It was only cut off: its run is not the job's any more.
+    // The node was only disconnected: its run is not current any more.
     head.sent();
     head.hello("n1", 3, "boot", vec![RunReport { run, status: RunStatus::Running }]);
     assert_eq!(head.sent(), [HeadMessage::Forget { run }]);
@@ -213,7 +218,7 @@ fn what_can_run_again_leaves_a_node_that_is_down() {
 }
 
 #[test]
-fn a_late_heartbeat_makes_no_node_down() {
+fn late_heartbeat_does_not_mark_the_node_down() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let heartbeat =
@@ -223,14 +228,14 @@ fn a_late_heartbeat_makes_no_node_down() {
         head.command(&heartbeat).expect("on the node's connection");
         assert_eq!(head.node_state("n1"), NodeState::Up, "{late_ms} ms late");
     }
-    // Later than that it must connect again, and nothing else has happened.
+    // An even later heartbeat forces a reconnect and nothing else.
     head.pass_ms(head.state.settings.heartbeat_ms + 5_000);
     assert_eq!(head.node_state("n1"), NodeState::Suspect);
     assert_eq!(head.command(&heartbeat), Err(Refusal::Stale));
 }
 
 #[test]
-fn what_may_have_begun_is_not_placed_again_however_little_was_heard_of_it() {
+fn run_that_may_have_started_is_not_placed_again() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let (unheard, accepted) = (head.submit(spec()).expect("accepted"), head.submit(spec()).expect("accepted"));
@@ -243,12 +248,12 @@ fn what_may_have_begun_is_not_placed_again_however_little_was_heard_of_it() {
         head.command(&heartbeat).expect("n2 lives");
     }
     head.pass_ms(2_000);
-    assert_eq!(head.state_of(accepted), JobState::NodeFail, "it may have begun");
-    assert_eq!(head.state_of(unheard), JobState::NodeFail, "perhaps only the word of it was lost");
+    assert_eq!(head.state_of(accepted), JobState::NodeFail, "it may have started");
+    assert_eq!(head.state_of(unheard), JobState::NodeFail, "perhaps only the confirmation was lost");
 }
 
 #[test]
-fn a_node_that_comes_back_without_a_run_has_never_had_it() {
+fn unconfirmed_run_missing_in_the_hello_is_launched_again() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -261,16 +266,16 @@ fn a_node_that_comes_back_without_a_run_has_never_had_it() {
 }
 
 #[test]
-fn what_an_earlier_head_sent_may_have_begun() {
+fn launch_of_an_earlier_head_may_have_started() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
-    // The agent starts it, but the head is killed before it hears so, and is down for long; the node never comes back.
+    // The agent starts the run, but the head is killed before the report and stays down; the node never returns.
     head.restart();
     head.pass_ms(61_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
 
-    // When the node does come back, its hello tells: what it has not got has never arrived.
+    // If the node returns, its hello decides: a run that it does not have never arrived.
     let job = head.submit(spec()).expect("accepted");
     head.hello("n1", 2, "boot", vec![]);
     let run = head.run_of(job);
@@ -283,7 +288,7 @@ fn what_an_earlier_head_sent_may_have_begun() {
 }
 
 #[test]
-fn a_node_is_forgotten_when_nobody_can_miss_it() {
+fn only_a_disconnected_node_without_runs_is_forgotten() {
     let mut head = Head::new();
     for (connection, node) in [(1, "n1"), (2, "n2"), (3, "n3")] {
         head.hello(node, connection, "boot", vec![]);
@@ -303,7 +308,7 @@ fn a_node_is_forgotten_when_nobody_can_miss_it() {
     assert!(head.state.node(&name("n2")).is_none());
     assert_eq!(head.command(&forget("n2")), Err(Refusal::NoSuchNode(name("n2"))));
 
-    // What is left has kept its place, over a restart too, and the node may come back.
+    // The other nodes keep their indexes, also after a restart, and the forgotten node may return.
     head.restart();
     for (connection, node) in [(4, "n2"), (5, "n3")] {
         head.hello(node, connection, "boot", vec![]);
@@ -315,19 +320,19 @@ fn a_node_is_forgotten_when_nobody_can_miss_it() {
 }
 
 #[test]
-fn nobody_looks_while_nothing_can_come_due() {
+fn no_deadline_while_nothing_can_become_due() {
     let mut head = Head::new();
     assert_eq!(head.state.next_deadline(), None);
     head.hello("n1", 1, "boot", vec![]);
     head.pass_ms(61_000);
     assert_eq!(head.node_state("n1"), NodeState::Down);
-    assert_eq!(head.state.next_deadline(), None, "a node that was given up has nothing left to miss");
+    assert_eq!(head.state.next_deadline(), None, "a node that was given up has no further limit");
     head.restart();
     assert_eq!(head.state.next_deadline(), None);
 }
 
 #[test]
-fn a_result_counts_only_when_it_is_complete() {
+fn result_counts_only_when_complete() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -348,7 +353,7 @@ fn a_result_counts_only_when_it_is_complete() {
 }
 
 #[test]
-fn cancel_and_requeue_of_what_runs_wait_for_the_agent() {
+fn cancel_and_requeue_of_a_run_wait_for_the_agent() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -370,7 +375,7 @@ fn cancel_and_requeue_of_what_runs_wait_for_the_agent() {
 }
 
 #[test]
-fn dependencies_open_and_break() {
+fn dependencies_are_satisfied_or_broken() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
@@ -386,7 +391,7 @@ fn dependencies_open_and_break() {
     head.report(1, run, ended(1)).expect("known");
     assert_eq!(head.state_of(not_ok), JobState::Starting);
     assert_eq!(head.state_of(ok), JobState::Cancelled);
-    assert_eq!(head.state_of(chained), JobState::Cancelled, "what depends on the cancelled one goes with it");
+    assert_eq!(head.state_of(chained), JobState::Cancelled, "a job that depends on the cancelled one is cancelled too");
 }
 
 #[test]
@@ -407,7 +412,7 @@ fn arrays_stay_within_their_limit_and_in_one_record() {
 }
 
 #[test]
-fn ended_jobs_are_kept_for_their_retention_and_no_longer() {
+fn ended_jobs_are_forgotten_after_their_retention() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -422,7 +427,7 @@ fn ended_jobs_are_kept_for_their_retention_and_no_longer() {
 }
 
 #[test]
-fn two_dependencies_may_be_on_one_job() {
+fn job_may_have_two_dependencies_on_one_job() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
@@ -432,11 +437,11 @@ fn two_dependencies_may_be_on_one_job() {
     head.report(1, run, RunStatus::Running).expect("known");
     assert_eq!(head.state_of(second), JobState::Pending);
     head.report(1, run, ended(0)).expect("known");
-    assert_eq!(head.state_of(second), JobState::Starting, "the second dependency is still looked at");
+    assert_eq!(head.state_of(second), JobState::Starting, "the second dependency is still checked");
 }
 
 #[test]
-fn a_forgotten_job_depends_on_nothing() {
+fn forgotten_job_has_no_dependencies_left() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let fails = head.submit(spec()).expect("accepted");
@@ -453,7 +458,7 @@ fn a_forgotten_job_depends_on_nothing() {
 }
 
 #[test]
-fn a_requeued_run_never_has_the_name_of_one_that_was_lost() {
+fn requeued_run_never_reuses_the_id_of_a_lost_run() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -462,13 +467,13 @@ fn a_requeued_run_never_has_the_name_of_one_that_was_lost() {
     head.pass_ms(61_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
     head.act(job, JobAction::Requeue).expect("allowed");
-    // The node was only cut off and still runs it.
+    // The node was only disconnected and still has the run.
     head.hello("n1", 2, "boot", vec![RunReport { run: lost, status: RunStatus::Running }]);
     assert_ne!(head.run_of(job), lost);
 }
 
 #[test]
-fn the_last_wish_stands() {
+fn last_of_cancel_and_requeue_counts() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -489,7 +494,7 @@ fn the_last_wish_stands() {
 }
 
 #[test]
-fn a_head_that_stood_still_gives_its_agents_time_to_come_back() {
+fn stopped_head_gives_its_agents_time_to_reconnect() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
@@ -504,18 +509,18 @@ fn a_head_that_stood_still_gives_its_agents_time_to_come_back() {
 }
 
 #[test]
-fn a_run_that_its_agent_lost_had_arrived() {
+fn run_reported_as_lost_is_not_placed_again() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    // Not a word came before the machine was restarted.
+    // The head got no report before the machine rebooted.
     head.hello("n1", 2, "another boot", vec![RunReport { run, status: fate(Fate::Lost) }]);
     assert_eq!(head.state_of(job), JobState::NodeFail);
 }
 
 #[test]
-fn nodes_that_claim_all_the_memory_there_can_be_are_added_up() {
+fn memory_totals_saturate() {
     let mut head = Head::new();
     for (connection, node) in ["n1", "n2"].into_iter().enumerate() {
         let resources = Resources::new(CpuSet::first(1), u64::MAX);
@@ -525,7 +530,7 @@ fn nodes_that_claim_all_the_memory_there_can_be_are_added_up() {
 }
 
 #[test]
-fn requeued_job_starts_its_clock_again() {
+fn requeue_resets_the_start_time() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");

@@ -1,4 +1,4 @@
-//! Partitions, features and weights: which nodes a job may use, in which order, and what it is told.
+//! Partitions, features and weights: which nodes a job may use, in which order, and the reasons shown.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn needing(constraint: &str) -> JobSpec {
     JobSpec { constraint: Some(constraint.parse().expect(constraint)), ..spec() }
 }
 
-/// Nodes of two CPUs, connected under their place in the list, from 1.
+/// Nodes with two CPUs each; connections are numbered from 1.
 fn cluster(nodes: &[&str]) -> Head {
     let mut head = Head::new();
     for (connection, node) in (1..).zip(nodes) {
@@ -59,7 +59,7 @@ fn why(head: &Head, job: JobId) -> String {
 }
 
 #[test]
-fn jobs_run_within_their_partition_and_nodes_that_join_later_are_in_it() {
+fn partition_includes_nodes_that_join_later() {
     let mut head = cluster(&["n1", "gpu1"]);
     add(&mut head, "gpu", on("gpu*"));
     let jobs: Vec<JobId> = (0..3).map(|_| head.submit(within("gpu")).expect("it is open")).collect();
@@ -74,7 +74,7 @@ fn jobs_run_within_their_partition_and_nodes_that_join_later_are_in_it() {
 }
 
 #[test]
-fn features_are_named_by_agents_and_operators_and_a_name_is_one() {
+fn constraints_match_features_and_node_names() {
     let mut head = cluster(&["n1", "n2", "n3"]);
     set(&mut head, "n2", None, Some(&["ssd", "rack-2"])).expect("there is a node n2");
     set(&mut head, "n3", None, Some(&["ssd", "old"])).expect("there is a node n3");
@@ -89,7 +89,7 @@ fn features_are_named_by_agents_and_operators_and_a_name_is_one() {
     let refusal = head.submit(needing("ssd&rack-9")).expect_err("no node has that");
     assert_eq!(refusal.to_string(), "no node can ever run this job: no node that has ssd&rack-9 is in the cluster");
     assert_eq!(refusal.code(), "never_fits");
-    // What waits is asked again when features change.
+    // Waiting jobs are checked again when features change.
     let waiting = head.submit(needing("n2&rack-2")).expect("n2 has it");
     let full = head.submit(needing("rack-2")).expect("n2 has it");
     assert_eq!((node_of(&head, waiting).as_deref(), node_of(&head, full)), (Some("n2"), None));
@@ -101,7 +101,7 @@ fn features_are_named_by_agents_and_operators_and_a_name_is_one() {
 }
 
 #[test]
-fn lighter_nodes_are_used_first_also_after_a_restart() {
+fn nodes_with_lower_weight_are_used_first() {
     let mut head = cluster(&["n1", "n2"]);
     set(&mut head, "n1", Some(10), None).expect("there is a node n1");
     let first = head.submit(spec()).expect("it fits");
@@ -113,14 +113,14 @@ fn lighter_nodes_are_used_first_also_after_a_restart() {
     let third = head.submit(spec()).expect("it fits");
     let mut places = [node_of(&head, second), node_of(&head, third)];
     places.sort();
-    assert_eq!(places, [Some("n1".to_owned()), Some("n2".to_owned())], "the other when the light one is full");
-    // What was set about a node goes when the node is removed.
+    assert_eq!(places, [Some("n1".to_owned()), Some("n2".to_owned())], "the heavier node once the lighter one is full");
+    // Removing a node removes its traits.
     head.command(&Command::RemoveNode { node: name("n1"), by: "root".into() }).expect("there is a node n1");
     assert_eq!(head.state.partitions.traits(&name("n1")), None);
 }
 
 #[test]
-fn limits_of_a_partition_are_refused_with_figures_or_filled_in() {
+fn partition_limits_refuse_jobs_or_fill_in_defaults() {
     let mut head = cluster(&["n1", "n2"]);
     let hour = 3_600_000;
     let about = PartitionChange {
@@ -144,14 +144,14 @@ fn limits_of_a_partition_are_refused_with_figures_or_filled_in() {
     let there = vec!["short".parse().expect("a name")];
     assert_eq!(nowhere, Refusal::NoSuchPartition { partition: "long".parse().expect("a name"), there });
 
-    // Who says nothing gets what the partition lets them have.
+    // A submission without a time limit gets the partition's.
     let complete = |head: &Head, unsaid: &[Unsaid]| {
         let mut spec = within("short");
         head.state.complete(&mut spec, unsaid);
         spec.time_limit_ms
     };
     assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(2 * hour));
-    assert_eq!(complete(&head, &[]), None, "that was said");
+    assert_eq!(complete(&head, &[]), None, "the submission has set it");
     change(&mut head, "short", PartitionChange { default_time_ms: Some(hour), ..Default::default() }).expect("shorter");
     assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(hour));
     let wrong = PartitionChange { default_time_ms: Some(9 * hour), ..Default::default() };
@@ -165,20 +165,24 @@ fn limits_of_a_partition_are_refused_with_figures_or_filled_in() {
 }
 
 #[test]
-fn the_default_takes_what_names_none() {
+fn default_partition_takes_jobs_that_name_none() {
     let mut head = cluster(&["n1", "n2"]);
     add(&mut head, "small", PartitionChange { is_default: Some(true), ..on("n1") });
     let mut spec = spec();
     head.state.complete(&mut spec, &[]);
     assert_eq!(spec.partition.as_ref().map(PartitionName::as_str), Some("small"));
     add(&mut head, "large", PartitionChange { is_default: Some(true), ..on("n2") });
-    assert_eq!(head.state.partitions.default().map(PartitionName::as_str), Some("large"), "there is one at most");
+    assert_eq!(
+        head.state.partitions.default().map(PartitionName::as_str),
+        Some("large"),
+        "only one partition is the default"
+    );
     change(&mut head, "large", PartitionChange { is_default: Some(false), ..Default::default() }).expect("it is there");
     assert_eq!(head.state.partitions.default(), None);
 }
 
 #[test]
-fn paused_closed_and_removed() {
+fn paused_closed_and_removed_partitions() {
     let mut head = cluster(&["n1"]);
     add(&mut head, "main", on("*"));
     let state = |state| PartitionChange { state: Some(state), ..PartitionChange::default() };
@@ -186,15 +190,15 @@ fn paused_closed_and_removed() {
     let job = head.submit(within("main")).expect("paused partitions take jobs");
     assert_eq!((head.state_of(job), why(&head, job).as_str()), (JobState::Pending, "partition main is paused"));
     let elsewhere = head.submit(spec()).expect("it is in no partition");
-    assert_eq!(head.state_of(elsewhere), JobState::Starting, "what is paused holds nobody else up");
+    assert_eq!(head.state_of(elsewhere), JobState::Starting, "a paused partition does not delay other jobs");
     assert_eq!(remove(&mut head, "main").expect_err("a job waits").to_string(), "1 job waits in partition main");
     change(&mut head, "main", state(PartitionState::Closed)).expect("it is there");
-    assert_eq!(head.state_of(job), JobState::Starting, "what waited starts");
+    assert_eq!(head.state_of(job), JobState::Starting, "the waiting job starts");
     let refusal = head.submit(within("main")).expect_err("it is closed").to_string();
     assert_eq!(refusal, "partition main is closed: it takes no new jobs");
     remove(&mut head, "main").expect("nothing waits in it");
     head.report(1, head.run_of(job), RunStatus::Running).expect("its own");
-    // Run again, it has nowhere to go until there is such a partition again.
+    // The requeued job waits until a partition of that name exists again.
     head.act(job, hostler_proto::api::JobAction::Requeue).expect("it is his");
     head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("its own");
     assert_eq!(why(&head, job), "there is no partition main any more");
@@ -203,7 +207,7 @@ fn paused_closed_and_removed() {
 }
 
 #[test]
-fn partitions_with_a_higher_priority_go_first_and_do_not_wait_for_each_other() {
+fn partitions_are_ordered_by_priority_and_independent() {
     let mut head = cluster(&["n1", "n2"]);
     add(&mut head, "batch", on("n1"));
     add(&mut head, "urgent", PartitionChange { priority: Some(5), ..on("n1") });
@@ -218,12 +222,12 @@ fn partitions_with_a_higher_priority_go_first_and_do_not_wait_for_each_other() {
     let urgent = head.submit(two("urgent")).expect("it fits");
     let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
     assert_eq!(order, [urgent, batch]);
-    assert_eq!(head.state.ahead_of(head.job(batch)), 0, "none of its partition");
+    assert_eq!(head.state.ahead_of(head.job(batch)), 0, "no job of its partition is ahead");
     let other = head.submit(two("other")).expect("it fits");
-    assert_eq!(node_of(&head, other).as_deref(), Some("n2"), "n2 is none of their business");
+    assert_eq!(node_of(&head, other).as_deref(), Some("n2"), "the other partitions do not use n2");
     let next = head.submit(two("other")).expect("it fits");
     assert_eq!(why(&head, next), "no node has enough free now; closest is n2, which lacks 2 CPUs");
-    // Another priority counts for what waits already.
+    // A new priority applies to waiting jobs.
     change(&mut head, "batch", PartitionChange { priority: Some(6), ..Default::default() }).expect("it is there");
     let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
     assert_eq!(order, [batch, urgent, next]);
@@ -233,7 +237,7 @@ fn partitions_with_a_higher_priority_go_first_and_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn what_is_set_survives_a_restart_and_nonsense_is_refused() {
+fn partitions_survive_a_restart_and_invalid_ones_are_refused() {
     let mut head = cluster(&["n1"]);
     add(&mut head, "a", PartitionChange { priority: Some(-3), is_default: Some(true), ..on("n[1-4]") });
     let again = PartitionsCommand::Add("a".parse().expect("a name"), on("*"));
@@ -247,7 +251,7 @@ fn what_is_set_survives_a_restart_and_nonsense_is_refused() {
     assert_eq!(head.state.partitions_of(&name("n3")).count(), 1);
 }
 
-/// Three nodes; the first one refuses jobs of root, on the second one all jobs run as one user.
+/// Three nodes: the first and the third refuse jobs of root; the second runs all jobs as one user.
 fn cluster_with_root() -> Head {
     let mut head = Head::new();
     let advisory = [
@@ -263,7 +267,7 @@ fn cluster_with_root() -> Head {
 }
 
 #[test]
-fn jobs_of_root_are_placed_only_on_nodes_that_run_them() {
+fn jobs_of_root_run_only_on_nodes_that_accept_them() {
     for name in ["root", "toor", "root@n3"] {
         let caller = Caller { uid: Some(0), ..user(name) };
         let mut head = cluster_with_root();
@@ -273,12 +277,12 @@ fn jobs_of_root_are_placed_only_on_nodes_that_run_them() {
         assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is n2, which lacks 1 CPU", "{name}");
         let of_ada = head.submit(spec()).expect("any node runs them");
         assert!(node_of(&head, of_ada).is_some_and(|node| node != "n2"), "{name}");
-        // More nodes than run them, and a node that does not.
+        // A request for two such nodes, and one for a node that refuses root.
         let two = head.submit_as(caller.clone(), JobSpec { nodes: 2, ..spec() });
         assert!(matches!(two, Err(Refusal::NeverFits(_))), "{name}: {two:?}");
         let elsewhere = head.submit_as(caller, needing("n1"));
         assert!(matches!(elsewhere, Err(Refusal::NotForRoot | Refusal::NotForRootOfNode)), "{name}: {elsewhere:?}");
-        // The node comes back and refuses them as well.
+        // The second node reconnects and now refuses root as well.
         head.restart();
         head.advisory = Advisory { refuses_root: true, ..Advisory::default() };
         for (connection, node) in (11..).zip(["n1", "n2", "n3"]) {

@@ -1,4 +1,4 @@
-//! Which nodes gossip, and that they are told of each other.
+//! Gossip peers: which nodes gossip, and how they learn of each other.
 
 use hostler_core::head::Command;
 use hostler_model::{CpuSet, Hardware, NodeState, Resources};
@@ -6,14 +6,14 @@ use hostler_proto::link::HeadMessage;
 
 use super::harness::{Head, name};
 
-/// An agent with this port says hello.
+/// Sends the hello of an agent that gossips at this port.
 fn hello(head: &mut Head, node: &str, connection: u64, port: Option<u16>) {
     head.gossip_at = port.map(|port| ([0, 0, 0, 0], port).into());
     let machine = (Resources::new(CpuSet::first(2), 1 << 30), Hardware::default());
     head.hello_of(node, connection, "boot", Vec::new(), machine);
 }
 
-/// The connections that were told that the peers have changed.
+/// The connections that got a notification of changed peers.
 fn told(head: &mut Head) -> Vec<u64> {
     let sent = head.sent_to().into_iter();
     sent.filter(|(_, message)| matches!(message, HeadMessage::PeersChanged)).map(|(connection, _)| connection).collect()
@@ -24,19 +24,19 @@ fn addresses(head: &Head) -> Vec<String> {
 }
 
 #[test]
-fn a_change_is_told_once_to_all_that_gossip() {
+fn change_of_peers_is_notified_once() {
     let mut head = Head::new();
     hello(&mut head, "n1", 1, Some(7));
     hello(&mut head, "n2", 2, Some(8));
     hello(&mut head, "old", 3, None);
     assert_eq!(addresses(&head), ["n1 192.0.2.7:7", "n2 192.0.2.7:8"]);
-    assert!(told(&mut head).is_empty(), "more may come");
+    assert!(told(&mut head).is_empty(), "more changes may follow");
     head.pass_ms(1_500);
-    assert_eq!(told(&mut head), [1, 2], "once for both, and not to a release that does not know the words");
+    assert_eq!(told(&mut head), [1, 2], "once for both, and not to an agent that does not gossip");
     head.pass_ms(1_500);
     assert!(told(&mut head).is_empty());
 
-    // The same hello again changes nothing; another port does.
+    // Repeating the same hello changes nothing; another port does.
     hello(&mut head, "n1", 4, Some(7));
     head.pass_ms(1_500);
     assert!(told(&mut head).is_empty());
@@ -49,7 +49,7 @@ fn a_change_is_told_once_to_all_that_gossip() {
 }
 
 #[test]
-fn who_is_removed_is_gone_for_the_others() {
+fn removed_node_is_no_longer_a_peer() {
     let mut head = Head::new();
     hello(&mut head, "n1", 1, Some(7));
     hello(&mut head, "n2", 2, Some(8));
@@ -57,14 +57,14 @@ fn who_is_removed_is_gone_for_the_others() {
     told(&mut head);
     head.command(&Command::RemoveNode { node: name("n2"), by: "ada".to_owned() }).expect("it is there");
     assert_eq!(addresses(&head), ["n1 192.0.2.7:7"]);
-    assert_eq!(head.state.expelled, 1, "what they share is another now");
+    assert_eq!(head.state.expelled, 1, "the shared key changes");
     head.pass_ms(1_500);
     assert_eq!(told(&mut head), [1]);
     assert_eq!(head.node_state("n1"), NodeState::Up);
 }
 
 #[test]
-fn a_machine_that_takes_a_name_over_takes_no_secret_over() {
+fn machine_that_replaces_a_node_changes_the_shared_key() {
     let mut head = Head::new();
     hello(&mut head, "n1", 1, Some(7));
     let join = |key| Command::Join {
@@ -80,7 +80,7 @@ fn a_machine_that_takes_a_name_over_takes_no_secret_over() {
 }
 
 #[test]
-fn an_address_of_its_own_choice_and_new_features_are_passed_on() {
+fn configured_gossip_address_is_passed_on() {
     let mut head = Head::new();
     hello(&mut head, "n1", 1, Some(7));
     head.gossip_at = Some(([10, 0, 0, 5], 9).into());
@@ -91,7 +91,7 @@ fn an_address_of_its_own_choice_and_new_features_are_passed_on() {
 }
 
 #[test]
-fn a_restarted_head_knows_where_they_gossip() {
+fn restarted_head_knows_the_gossip_addresses() {
     let mut head = Head::new();
     hello(&mut head, "n1", 1, Some(7));
     head.restart();

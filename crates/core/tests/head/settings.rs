@@ -1,4 +1,4 @@
-//! Settings that are changed while the head runs: judged, kept, and followed at once.
+//! Changes of settings at run time: checked, stored, and effective at once.
 
 use hostler_core::head::{Command, Refusal, Setting, SettingValue};
 use hostler_model::{JobState, NodeState, Request};
@@ -16,7 +16,7 @@ impl Head {
 }
 
 #[test]
-fn what_was_set_survives_a_restart_and_can_be_reset() {
+fn settings_survive_a_restart_and_can_be_reset() {
     let mut head = Head::new();
     head.set(Setting::Retention, "3d").expect("a time");
     let set_by = head.state.set_by[&Setting::Retention].clone();
@@ -32,7 +32,7 @@ fn what_was_set_survives_a_restart_and_can_be_reset() {
 }
 
 #[test]
-fn what_makes_no_sense_changes_nothing() {
+fn invalid_values_are_refused() {
     let mut head = Head::new();
     for (setting, value) in [(Setting::SuspectAfter, "4s"), (Setting::Retention, "soon"), (Setting::DefaultNodes, "0")]
     {
@@ -46,7 +46,7 @@ fn what_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn other_limits_of_silence_count_from_when_a_node_was_last_heard() {
+fn new_silence_limits_count_from_the_last_message() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", Vec::new());
     head.set(Setting::LostAfter, "1h").expect("longer");
@@ -56,18 +56,18 @@ fn other_limits_of_silence_count_from_when_a_node_was_last_heard() {
     assert_eq!(head.node_state("n1"), NodeState::Up);
     head.reset(Setting::SuspectAfter).expect("it was set");
     head.stand_still_ms(1);
-    assert_eq!(head.node_state("n1"), NodeState::Suspect, "it has been silent for longer than that");
+    assert_eq!(head.node_state("n1"), NodeState::Suspect, "it has already been silent longer");
     head.reset(Setting::DownAfter).expect("it was set");
     head.pass_ms(9_000);
     assert_eq!(head.node_state("n1"), NodeState::Down);
 }
 
 #[test]
-fn agents_come_again_to_learn_of_a_faster_heartbeat() {
+fn agents_reconnect_to_learn_a_shorter_heartbeat() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", Vec::new());
     head.set(Setting::Heartbeat, "5s").expect("slower");
-    assert_eq!(head.node_state("n1"), NodeState::Up, "to beat too often harms nobody");
+    assert_eq!(head.node_state("n1"), NodeState::Up, "frequent heartbeats do no harm");
     head.set(Setting::Heartbeat, "2s").expect("faster");
     assert_eq!(head.node_state("n1"), NodeState::Suspect, "its connection was closed");
     head.hello("n1", 2, "boot", Vec::new());
@@ -75,7 +75,7 @@ fn agents_come_again_to_learn_of_a_faster_heartbeat() {
 }
 
 #[test]
-fn another_policy_counts_for_what_waits() {
+fn new_policy_applies_to_waiting_jobs() {
     let mut head = Head::new();
     head.set(Setting::Policy, "fcfs").expect("a policy");
     head.hello("n1", 1, "boot", Vec::new());
@@ -84,9 +84,9 @@ fn another_policy_counts_for_what_waits() {
     let both = Request { cpus: 2, ..spec().request };
     let first = head.submit(hostler_model::JobSpec { request: both, ..spec() }).expect("accepted");
     let short = head.submit(one_cpu(1_000)).expect("accepted");
-    assert_eq!([long, first, short].map(|job| head.job(job).pending.len()), [0, 1, 1], "in their order");
+    assert_eq!([long, first, short].map(|job| head.job(job).pending.len()), [0, 1, 1], "in queue order");
     head.set(Setting::Policy, "easy").expect("a policy");
-    assert_eq!([first, short].map(|job| head.job(job).pending.len()), [1, 0], "the last delays nobody");
+    assert_eq!([first, short].map(|job| head.job(job).pending.len()), [1, 0], "the last job delays no other");
     let run = head.run_of(short);
     head.report(1, run, ended(0)).expect("known");
     assert_eq!(head.state_of(short), JobState::Completed);

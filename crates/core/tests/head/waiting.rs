@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::harness::{Head, ended, spec, user};
 
-/// A job of a command line of about so many bytes.
+/// A job whose command line is about this long.
 fn long(bytes: usize) -> JobSpec {
     JobSpec { work: Work::command(["true".to_owned(), "x".repeat(bytes)], "/"), ..spec() }
 }
@@ -86,23 +86,23 @@ fn every_part_that_a_submitter_can_make_long_counts() {
         let more = memory_of(&part) - small;
         assert!(more > 10, "{more} for {part:?}");
     }
-    // Empty arguments are short in JSON and long in memory.
+    // Empty arguments are short in JSON but take memory.
     let empty = JobSpec { work: Work::command(vec![""; 1_000], "/"), ..spec() };
     assert!(memory_of(&empty) > 1_000 * size_of::<String>() as u64);
 }
 
-/// Something that happens in the life of a cluster.
+/// A step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A user submits a job: bytes of its command line, tasks, held, dependent on an earlier one.
+    /// A user submits a job: command line bytes, tasks, whether held, whether dependent on an earlier job.
     Submit(usize, u32, bool, bool),
-    /// Something is done to one of the jobs, by its place among them, or to one task of it.
+    /// An action on one of the jobs, by its index, or on one of its tasks.
     Act(usize, Option<u32>, JobAction),
-    /// The first run that there is ends with this exit code.
+    /// The first placed run ends with this exit code.
     End(i32),
-    /// The node goes away and comes back after a boot.
+    /// The node reboots.
     Reboot,
-    /// The head is killed and started again.
+    /// The head is killed and restarted.
     Restart,
 }
 
@@ -119,7 +119,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the jobs themselves say.
+/// The totals computed from the jobs.
 fn recomputed(head: &Head) -> WaitingJobs {
     let waiting = head.state.jobs().filter(|job| job.user == "ada" && !job.pending.is_empty());
     waiting.fold(WaitingJobs::default(), |sum, job| WaitingJobs {
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn kept_figures_equal_the_recomputed_ones_in_every_life(steps in proptest::collection::vec(step(), 1..60)) {
+    fn stored_totals_equal_recomputed_ones(steps in proptest::collection::vec(step(), 1..60)) {
         let mut head = Head::new();
         let mut connection = 1;
         head.hello("n1", connection, "boot", vec![]);
@@ -148,7 +148,7 @@ proptest! {
                 }
                 Step::Act(job, index, action) => {
                     if let Some(job) = jobs.get(job).copied() {
-                        // Some of that makes no sense, and is refused.
+                        // The head refuses actions that do not apply.
                         let caller = user("ada");
                         let _ = head.command(&Command::Act { caller, job, index: index.map(|index| 2 * index), action });
                     }

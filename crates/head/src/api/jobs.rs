@@ -137,8 +137,8 @@ pub(crate) async fn list(
     let limit = filter.limit.unwrap_or(PAGE).clamp(1, LONGEST_PAGE);
     let wanted = Wanted { user: filter.user, states };
     answer.reserve(&head.guests, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
-    let Page { jobs: mut page, total, is_cut } = head.engine.jobs(wanted, filter.before, limit + 1).await?;
-    let mut is_last = !is_cut && page.len() <= limit;
+    let Page { jobs: mut page, total, is_truncated } = head.engine.jobs(wanted, filter.before, limit + 1).await?;
+    let mut is_last = !is_truncated && page.len() <= limit;
     page.truncate(limit);
     let rows = rows_of_single(&head, &page).await?;
     let mut jobs: Vec<JobSummary> = Vec::with_capacity(page.len());
