@@ -59,7 +59,7 @@ fn jobs_hold_what_is_counted() {
     for (asked, part) in [
         ("license=3", ", which has license=2"),
         ("robot", "asks for robot=1; no node has any"),
-        ("gpus=1", "`gpus` is discovered or asked for in another way"),
+        ("gpus=1", "`gpus` is reserved for other uses"),
         ("license=x", "not of the form NAME=COUNT"),
     ] {
         let refusal = cluster.fails(&["run", "--resource", asked, "--", "true"]);

@@ -131,7 +131,7 @@ fn quota_covers_all_jobs_of_a_pass() {
     assert_eq!(head.reason(jobs[2]), quota(5));
     assert_eq!(
         head.reason(jobs[2]).expect("it waits").to_string(),
-        "the quota of ada allows 5 CPUs running, and 5 of that is taken"
+        "the quota of ada limits running jobs to 5 CPUs; 5 in use"
     );
     head.end_one(jobs[1]);
     head.pass();

@@ -1,4 +1,4 @@
-//! Job arrays: which indices, and compact sets of them.
+//! Job arrays: their indices, and compact index sets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::ParseError;
 use crate::text::write_ranges;
 
-/// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges: a million tasks in the same state cost one pair.
+/// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges: a million tasks in the same state need one pair.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct IndexSet {
     ranges: Ranges,
 }
 
-/// Ranges, without a list of their own while there is at most one: of a job that is no array there is none or one.
+/// The ranges of a set. Avoids an allocation for up to one range, as for a job without an array.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 enum Ranges {
     #[default]
@@ -82,25 +82,25 @@ impl Ranges {
 }
 
 impl IndexSet {
-    /// The set of one index.
+    /// A set with one index.
     #[must_use]
     pub fn one(index: u32) -> Self {
         Self { ranges: Ranges::One([(index, index)]) }
     }
 
-    /// How many indices are in the set.
+    /// The number of indices.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// How much memory its ranges take, in bytes.
+    /// The memory of its ranges, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         std::mem::size_of_val(&*self.ranges)
     }
 
-    /// Whether the set has no index.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -155,7 +155,7 @@ impl IndexSet {
         })
     }
 
-    /// Adds `index`; says whether it is new.
+    /// Adds `index`; returns whether it is new.
     pub fn insert(&mut self, index: u32) -> bool {
         let at = self.ranges.partition_point(|range| range.1 < index);
         if self.ranges.get(at).is_some_and(|range| range.0 <= index) {
@@ -175,7 +175,7 @@ impl IndexSet {
         true
     }
 
-    /// Removes `index`; says whether it was there.
+    /// Removes `index`; returns whether it was in the set.
     pub fn remove(&mut self, index: u32) -> bool {
         let at = self.ranges.partition_point(|range| range.1 < index);
         let Some(&(first, last)) = self.ranges.get(at).filter(|range| range.0 <= index) else {
@@ -237,7 +237,7 @@ impl fmt::Debug for IndexSet {
 
 const ARRAY: &str = "a list of array indices such as 0-99, 1-9:2, 1,5,7 or 0-99%10";
 
-/// The highest array index: a million tasks an array.
+/// The highest array index.
 const MAX_INDEX: u32 = 1_000_000;
 
 impl FromStr for IndexSet {
@@ -247,7 +247,7 @@ impl FromStr for IndexSet {
         let error = || ParseError::new(text, ARRAY);
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n <= MAX_INDEX).ok_or_else(error);
         let mut ranges = Vec::new();
-        // A few bytes can name half a million indices, and be repeated.
+        // A few bytes can name half a million indices, and can be repeated: bound the ranges.
         let mut room = MAX_INDEX as usize + 1;
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (range, step) = match part.split_once(':') {
@@ -284,13 +284,13 @@ impl<'de> Deserialize<'de> for IndexSet {
     }
 }
 
-/// What `-a/--array` asks for: the indices, and how many of them may run at once.
+/// An array as given by `-a/--array`: its indices and how many tasks may run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ArraySpec {
     /// The indices; at least one, each at most 1,000,000.
     pub indices: IndexSet,
-    /// How many may run at the same time; unlimited when absent.
+    /// How many tasks may run at once; unlimited when absent.
     pub limit: Option<u32>,
 }
 
@@ -341,15 +341,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_text_cannot_ask_for_endless_room() {
+    fn short_text_cannot_use_unbounded_memory() {
         assert_eq!("0-1000000:2".parse::<IndexSet>().map(|set| set.len()), Ok(500_001));
         assert_eq!("0-1000000".parse::<IndexSet>().map(|set| set.len()), Ok(1_000_001));
         let error = "0-1000000:2,".repeat(80_000).parse::<IndexSet>().expect_err("forty billion indices");
-        assert!(error.to_string().len() < 500, "it does not repeat a megabyte");
+        assert!(error.to_string().len() < 500, "the error does not repeat a megabyte");
     }
 
     #[test]
-    fn arrays_as_people_write_them() {
+    fn arrays_parse_from_the_command_line_form() {
         let cases = [
             ("0-99", "0-99", 100),
             ("1-9:2", "1,3,5,7,9", 5),

@@ -1,4 +1,4 @@
-//! Features of nodes, and what a job asks of them.
+//! Features of nodes, and constraints of jobs on them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ParseError;
 
-/// Something that a node has and another may not have: a word such as `ssd` or `rack-2`.
+/// A feature of some nodes: a word such as `ssd` or `rack-2`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Feature(Arc<str>);
@@ -55,7 +55,7 @@ impl From<Feature> for String {
     }
 }
 
-/// For sets of features that are asked by name.
+/// For lookups in sets of features by text.
 impl std::borrow::Borrow<str> for Feature {
     fn borrow(&self) -> &str {
         &self.0
@@ -68,8 +68,8 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Which nodes a job may use, by their features: `ssd&!old`, `(intel|amd)&rack-2`. Of `&` and `|` the first binds more tightly, and
-/// a comma means `&`. A node's name counts as a feature of it.
+/// The nodes that a job may use, by features: `ssd&!old`, `(intel|amd)&rack-2`. `&` binds more tightly than `|`, and a comma means `&`. A
+/// node's name is also one of its features.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Constraint(Term);
@@ -91,12 +91,12 @@ const MAX_DEPTH: u32 = 32;
 const EXPECTED: &str = "a constraint on the features of nodes, such as ssd, ssd&!old or (intel|amd)&rack-2";
 
 impl Constraint {
-    /// Whether a node may be used that has what `has` says yes to.
+    /// Whether a node satisfies the constraint; `has` tells which features it has.
     pub fn holds(&self, has: impl Fn(&Feature) -> bool) -> bool {
         self.0.holds(&has)
     }
 
-    /// Every feature that it names.
+    /// Every feature in the constraint.
     #[must_use]
     pub fn features(&self) -> BTreeSet<&Feature> {
         let mut all = BTreeSet::new();
@@ -125,7 +125,7 @@ impl Term {
         }
     }
 
-    /// Writes it as part of something that binds as tightly as `around` says.
+    /// Writes the term, in parentheses if the surrounding operator binds at least as tightly.
     fn write(&self, f: &mut fmt::Formatter<'_>, around: Binding) -> fmt::Result {
         let (own, separator, terms) = match self {
             Self::Has(feature) => return f.write_str(feature.as_str()),
@@ -146,7 +146,7 @@ impl Term {
     }
 }
 
-/// How tightly parts hold together, the loosest first.
+/// Precedence of operators, the loosest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Whole,
@@ -188,7 +188,7 @@ impl From<Constraint> for String {
     }
 }
 
-/// Reads from the left; each method takes what it is named after from the beginning of `rest`, or answers `None`.
+/// A recursive-descent parser. Each method consumes its construct from the start of `rest`, or returns `None`.
 struct Parser<'a> {
     rest: &'a str,
     depth: u32,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn constraints_round_trip_through_text() {
         for (text, written) in [
             (" ssd ", "ssd"),
             ("a,b", "a&b"),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused_and_nothing_overflows() {
+    fn invalid_and_too_deep_constraints_are_refused() {
         for text in ["", "&", "a&", "|a", "a b", "(a", "a)", "!", "[a]", "a==b", "ä"] {
             assert!(text.parse::<Constraint>().is_err(), "{text}");
         }
@@ -289,11 +289,11 @@ mod tests {
         assert!(deep(32).parse::<Constraint>().is_ok());
         assert!(deep(33).parse::<Constraint>().is_err());
         assert!("!".repeat(900).parse::<Constraint>().is_err());
-        assert!("a&".repeat(600).parse::<Constraint>().is_err(), "it is too long");
+        assert!("a&".repeat(600).parse::<Constraint>().is_err(), "too long");
     }
 
     #[test]
-    fn it_says_what_it_names() {
+    fn features_are_listed_once() {
         let constraint: Constraint = "a&!(b|a)".parse().expect("a constraint");
         let names: Vec<&str> = constraint.features().into_iter().map(Feature::as_str).collect();
         assert_eq!(names, ["a", "b"]);

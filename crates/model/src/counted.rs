@@ -1,5 +1,5 @@
-//! What a node has and no kernel knows: licences, cameras, places on a robot. Named and counted in the node's configuration, asked for by
-//! jobs, and given by the scheduler like everything else.
+//! Counted resources: licences, cameras and other things that the kernel does not know. A node's configuration names and counts them, jobs
+//! request them, and the scheduler assigns them like other resources.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,63 +8,63 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Words that already mean something in a request.
+/// Names that already have a meaning in a request.
 const RESERVED: [&str; 10] = ["cpu", "cpus", "gpu", "gpus", "memory", "mem", "node", "nodes", "time", "tasks"];
 
 const MAX_NAME: usize = 63;
 
-/// More of anything than is counted.
+/// The largest count.
 const MAX_COUNT: u64 = 1_000_000_000;
 
-/// More than anybody names on one node.
+/// The most different names per node.
 const MAX_KINDS: usize = 64;
 
-/// Names with counts: `license-matlab=4`. An amount of them is what a node has, what is free there, or what a job asks for.
+/// Names with counts, such as `license-matlab=4`: the total or free amounts of a node, or the request of a job.
 ///
-/// A name begins with a lowercase letter, has letters, digits, `-`, `_` and `.` besides, at most 63 of them, and is none of the
-/// words that a request already knows, such as `cpus`. A count is between 1 and a thousand millions: what there is none of is not in
-/// it. At most 64 names.
+/// A name begins with a lowercase letter, has at most 63 lowercase letters, digits, `-`, `_` and `.`, and is not reserved like `cpus`. A
+/// count is between 1 and 1,000,000,000; an entry with count zero is removed. At most 64 names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
 pub struct Counted(
-    /// Never an empty map. Most amounts have none, and cost nothing to pass on.
+    /// Never an empty map. `None`, the common case, is cheap to clone.
     Option<Arc<Counts>>,
 );
 
 type Counts = BTreeMap<Arc<str>, u64>;
 
-/// Why something cannot be counted.
+/// Why a counted resource is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CountedError {
-    /// It is written in another way.
+    /// The text does not have the form `NAME=COUNT`.
     #[error("`{0}` is not of the form NAME=COUNT, such as license-matlab=4")]
     Form(String),
-    /// Its name is none.
+    /// The name is invalid.
     #[error(
-        "`{0}` is no name of a resource: it begins with a lowercase letter and has at most 63 lowercase letters, digits, `-`, `_` or `.`"
+        "`{0}` is not a valid resource name: it must begin with a lowercase letter and have at most 63 lowercase letters, \
+         digits, `-`, `_` or `.`"
     )]
     Name(String),
-    /// Its name means something else.
-    #[error("`{0}` is discovered or asked for in another way: a counted resource needs a name of its own")]
+    /// The name is reserved.
+    #[error("`{0}` is reserved for other uses: choose another name for the counted resource")]
     Reserved(String),
-    /// Its count is none.
+    /// The count is out of range.
     #[error("`{name}` has the count {count}, which is not between 1 and 1000000000")]
     Count {
-        /// Of the resource.
+        /// The name.
         name: String,
-        /// As given.
+        /// The count.
         count: u64,
     },
-    /// It is there already.
+    /// The name appears twice.
     #[error("`{0}` is counted twice")]
     Twice(String),
-    /// There are too many of them.
+    /// There are too many names.
     #[error("more than 64 different resources are counted")]
     TooMany,
 }
 
 impl Counted {
-    /// Nothing.
+    /// No counted resources.
     pub const NONE: Self = Self(None);
 
     /// Names and counts, sorted by name.
@@ -72,24 +72,24 @@ impl Counted {
         self.entries().map(|(name, count)| (&**name, *count))
     }
 
-    /// As much of each thing by itself.
+    /// Each entry as an amount of its own.
     pub fn each_alone(&self) -> impl Iterator<Item = Self> {
         self.entries().map(|(name, count)| Self::from_counts([(Arc::clone(name), *count)].into()))
     }
 
-    /// How many different things are counted.
+    /// The number of different names.
     #[must_use]
     pub fn kinds(&self) -> usize {
         self.0.as_ref().map_or(0, |counts| counts.len())
     }
 
-    /// How many there are; 0 of what is not counted.
+    /// The count of a name; 0 if it is not counted.
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.0.as_ref().and_then(|counts| counts.get(name)).copied().unwrap_or(0)
     }
 
-    /// Whether nothing is counted.
+    /// Whether there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -98,7 +98,7 @@ impl Counted {
     /// Adds a resource.
     ///
     /// # Errors
-    /// When the name or the count is not as the type says, or the name is there already.
+    /// When the name or the count is invalid, or the name exists.
     pub fn insert(&mut self, name: &str, count: u64) -> Result<(), CountedError> {
         let named = |error: fn(String) -> CountedError| Err(error(name.to_owned()));
         if RESERVED.contains(&name) {
@@ -122,25 +122,25 @@ impl Counted {
         Ok(())
     }
 
-    /// Whether there is enough of everything for `wanted`.
+    /// Whether this amount covers `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         wanted.iter().all(|(name, count)| self.count(name) >= count)
     }
 
-    /// How many times `wanted` can be taken out of it; `u64::MAX` when nothing is wanted.
+    /// How many times `wanted` fits into this amount; `u64::MAX` if `wanted` is empty.
     #[must_use]
     pub fn times(&self, wanted: &Self) -> u64 {
         wanted.iter().map(|(name, count)| self.count(name) / count).min().unwrap_or(u64::MAX)
     }
 
-    /// `times` times as much; saturates.
+    /// `times` times this amount; saturates.
     #[must_use]
     pub fn scaled(&self, times: u64) -> Self {
         self.each(|_, count| count.saturating_mul(times))
     }
 
-    /// Both together; saturates.
+    /// The sum; saturates.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         if self.is_empty() || other.is_empty() {
@@ -154,7 +154,7 @@ impl Counted {
         Self::from_counts(sum)
     }
 
-    /// What is left of it without `part`, nothing where `part` has more.
+    /// The difference, zero where `part` is larger.
     #[must_use]
     pub fn minus(&self, part: &Self) -> Self {
         if part.is_empty() {
@@ -163,13 +163,13 @@ impl Counted {
         self.each(|name, count| count.saturating_sub(part.count(name)))
     }
 
-    /// The smaller of both in each.
+    /// The minimum of each count.
     #[must_use]
     pub fn at_most(&self, limit: &Self) -> Self {
         self.each(|name, count| count.min(limit.count(name)))
     }
 
-    /// The same names with other counts, without those of which none is left.
+    /// Changes every count and drops entries that become zero.
     fn each(&self, change: impl Fn(&str, u64) -> u64) -> Self {
         if self.is_empty() {
             return Self::NONE;
@@ -203,7 +203,7 @@ impl From<Counted> for BTreeMap<String, u64> {
     }
 }
 
-/// `NAME=COUNT`, or `NAME` alone for one of it, or several with commas between them.
+/// Parses a comma-separated list of `NAME=COUNT`, or `NAME` for a count of one.
 impl FromStr for Counted {
     type Err = CountedError;
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn read_as_people_write_them() {
+    fn counts_parse_from_the_command_line_form() {
         let some = counted("license-matlab = 4, camera");
         assert_eq!(some.to_string(), "camera=1,license-matlab=4");
         assert_eq!(counted(&some.to_string()), some);
@@ -248,17 +248,17 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_counts_are_refused_with_the_reason() {
         for (text, part) in [
             ("camera=many", "NAME=COUNT"),
             ("camera=", "NAME=COUNT"),
             ("camera=-1", "NAME=COUNT"),
             ("camera=0", "between 1 and"),
             ("camera=1000000001", "between 1 and"),
-            ("Camera=1", "no name"),
-            ("1camera=1", "no name"),
-            ("my camera=1", "no name"),
-            ("gpus=1", "discovered"),
+            ("Camera=1", "not a valid"),
+            ("1camera=1", "not a valid"),
+            ("my camera=1", "not a valid"),
+            ("gpus=1", "reserved"),
             ("a=1,a=2", "twice"),
         ] {
             let error = text.parse::<Counted>().expect_err(text).to_string();
@@ -279,21 +279,21 @@ mod tests {
         assert_eq!((have.times(&wanted), have.times(&Counted::NONE), have.times(&counted("c"))), (2, u64::MAX, 0));
         assert_eq!(wanted.scaled(2), counted("a=6,b=2"));
         assert_eq!(wanted.scaled(0), Counted::NONE);
-        assert_eq!(have.minus(&counted("a=3,b=2,c")), counted("a=4"), "what there is none of is not in it");
+        assert_eq!(have.minus(&counted("a=3,b=2,c")), counted("a=4"), "an entry with count zero is removed");
         assert_eq!(counted("a=4").plus(&counted("a=3,b=2")), have);
         assert_eq!(have.at_most(&counted("a=9,b=1,c=3")), counted("a=7,b=1"));
     }
 
     proptest! {
         #[test]
-        fn read_as_they_are_written(text in "([a-z0-9._-]{0,8}( ?= ?[0-9]{0,4})?,? ?){0,4}") {
+        fn counts_round_trip_through_text(text in "([a-z0-9._-]{0,8}( ?= ?[0-9]{0,4})?,? ?){0,4}") {
             if let Ok(counted) = text.parse::<Counted>() {
                 prop_assert_eq!(counted.to_string().parse(), Ok(counted));
             }
         }
 
         #[test]
-        fn what_is_taken_can_be_given_back(have in amounts(), wanted in amounts()) {
+        fn minus_and_plus_are_inverse_where_covered(have in amounts(), wanted in amounts()) {
             let left = have.minus(&wanted);
             prop_assert_eq!(have.covers(&wanted), left.plus(&wanted) == have);
             prop_assert_eq!(have.covers(&wanted), have.times(&wanted) > 0);
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// A few of three things.
+    /// Small amounts of three resources.
     fn amounts() -> impl Strategy<Value = Counted> {
         prop::collection::btree_map("[abc]", 1..5_u64, 0..3).prop_map(|counts| counts.try_into().expect("valid"))
     }

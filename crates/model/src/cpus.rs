@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::ParseError;
 use crate::text::write_ranges;
 
-/// A set of CPU ids, written as the kernel writes it (`0-3,8`).
+/// A set of CPU ids, displayed in the kernel's format (`0-3,8`).
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
-    /// Bit `i % 64` of word `i / 64` says whether CPU `i` is in the set; no trailing zero words, so equal sets are equal.
+    /// Bit `i % 64` of word `i / 64` is set if the set contains CPU `i`. No trailing zero words, so that equal sets compare equal.
     words: Vec<u64>,
 }
 
@@ -22,13 +22,13 @@ impl CpuSet {
         (0..count).collect()
     }
 
-    /// How many CPUs are in the set.
+    /// The number of CPUs.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether the set has no CPU.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
@@ -40,7 +40,7 @@ impl CpuSet {
         self.words.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
     }
 
-    /// Adds CPU `id`; says whether it is new.
+    /// Adds CPU `id`; returns whether it is new.
     pub fn insert(&mut self, id: u32) -> bool {
         let word = id as usize / 64;
         if self.words.len() <= word {
@@ -136,7 +136,7 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// More than any kernel counts.
+/// More CPUs than any kernel supports.
 const MAX_CPUS: u32 = 1 << 16;
 
 impl FromStr for CpuSet {
@@ -145,7 +145,7 @@ impl FromStr for CpuSet {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let error = || ParseError::new(text, "a list of CPUs such as 0-3,8");
         let mut set = Self::default();
-        // A few bytes can name all there are, and be repeated.
+        // A few bytes can name all CPUs, and can be repeated: bound the work.
         let mut room = MAX_CPUS;
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_as_the_kernel_writes_them() {
+    fn sets_use_the_kernels_format() {
         for text in ["", "0", "0-3", "0-3,8", "1,3,5-7,64-66,130"] {
             assert_eq!(text.parse::<CpuSet>().expect("valid").to_string(), text);
         }
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_text_cannot_ask_for_endless_work() {
+    fn short_text_cannot_cause_unbounded_work() {
         assert!("0-65535".parse::<CpuSet>().is_ok());
         assert!("0-65535,0-65535".parse::<CpuSet>().is_err());
         assert!("0-65535,".repeat(400_000).parse::<CpuSet>().is_err());
     }
 
     #[test]
-    fn taking_and_giving_back_is_exact() {
+    fn removing_and_adding_restores_the_set() {
         let all = CpuSet::first(130);
         let mut free = all.clone();
         let taken = free.lowest(100).expect("enough");

@@ -1,4 +1,4 @@
-//! The name of a piece of content: its BLAKE3 hash.
+//! Content hashes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ParseError;
 
-/// A 32-byte BLAKE3 hash. Written as 64 lower-case hexadecimal digits in text formats and as bytes in binary ones.
+/// A BLAKE3 hash of 32 bytes: 64 lower-case hexadecimal digits in text formats, bytes in binary formats.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The first eight hexadecimal digits: enough for a person to recognise it.
+    /// The first eight hexadecimal digits, for people.
     #[must_use]
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
@@ -56,13 +56,12 @@ impl Serialize for Digest {
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Both forms describe themselves. The format's own word on whether it is for people does not reach the inside of a tagged
-        // enum, so it is not asked.
+        // Accept both forms. Inside a tagged enum, serde does not pass on whether the format is human-readable.
         deserializer.deserialize_any(EitherForm)
     }
 }
 
-/// Reads the text form and the binary form.
+/// Accepts the text form and the binary form.
 struct EitherForm;
 
 impl serde::de::Visitor<'_> for EitherForm {

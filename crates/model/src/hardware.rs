@@ -1,8 +1,7 @@
-//! What a node has beyond counts: GPUs, and how CPUs and GPUs sit together; and which of them to give to a job.
+//! GPUs and CPU topology of a node, and the choice of CPUs and GPUs for a job.
 //!
-//! [`Hardware::choose`] is arithmetic, no policy: that a job fits has been decided before. It gives GPUs of one NUMA node where it
-//! can, and CPUs of the same one. Links between GPUs are deliberately not looked at: those of one NUMA node are the ones that are
-//! linked on the machines that exist.
+//! [`Hardware::choose`] only selects; the scheduler has already decided that the job fits. It prefers GPUs of one NUMA node and CPUs of
+//! the same node. It ignores links between GPUs, because on common machines the GPUs of one NUMA node are the ones that are linked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CpuSet, ParseError, Request, Resources, Topology};
 
-/// The longest id of a GPU, in bytes.
+/// The longest GPU id, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
-/// A GPU of a node, by the name that stays with it and that no other of the node has, such as `GPU-5d8f0c1a-…`, `MIG-…` or
-/// `pci-0000:07:00.0`: visible ASCII without commas, so that a list of them is one.
+/// The id of a GPU: permanent and unique on its node, such as `GPU-5d8f0c1a-…`, `MIG-…` or `pci-0000:07:00.0`. Visible ASCII without
+/// commas, so that ids can be listed with commas.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GpuId(String);
 
-/// Who makes a GPU, and with that which variables show it to a job.
+/// The vendor of a GPU; decides which environment variables make it visible to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Vendor {
@@ -33,41 +32,40 @@ pub enum Vendor {
     Intel,
 }
 
-/// A GPU that a node gives, or a part of one that can be given by itself.
+/// A GPU that a node offers, or a partition of one that can be assigned separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its name on the node.
+    /// Its id on the node.
     pub id: GpuId,
-    /// Who makes it.
+    /// Its vendor.
     pub vendor: Vendor,
     /// The model, for people.
     pub name: String,
-    /// Memory of its own, in bytes; absent when it shares the machine's, or its size is unknown.
+    /// Its own memory in bytes; absent if it shares the machine's memory, or the size is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The NUMA node that it is attached to; absent when there is only one, or it is unknown.
+    /// Its NUMA node; absent if there is only one, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
 }
 
-/// What a node has beyond counts. Nothing is known of nodes with an older agent, and nothing needs to be.
+/// A node's GPUs and CPU topology. Empty for nodes with an older agent; then the choice ignores locality.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// How the CPUs that it gives sit together.
+    /// The topology of the CPUs that the node offers.
     #[serde(default)]
     pub topology: Topology,
-    /// The GPUs that it gives, in the order of the machine.
+    /// The GPUs that the node offers, in the machine's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
 
 impl Hardware {
-    /// Picks what `request` asks for out of what is `free`, exactly as much; `None` when that is not free. The same question always
-    /// has the same answer.
+    /// Chooses exactly what `request` asks for out of `free`; `None` if it is not free. The result is deterministic.
     ///
-    /// GPUs are of one NUMA node, or of as few as will do: of one with enough free CPUs, and of those the one where the fewest GPUs
-    /// remain. CPUs are of the NUMA nodes of the GPUs when these have enough, and otherwise as [`Topology::choose`] picks them. What
-    /// nothing is known of comes last.
+    /// GPUs come from one NUMA node, or from as few as possible. NUMA nodes with enough free CPUs are preferred, then those with the
+    /// fewest free GPUs. CPUs come from the NUMA nodes of the GPUs if these have enough, and otherwise as [`Topology::choose`] decides.
+    /// GPUs of unknown location come last.
     #[must_use]
     pub fn choose(&self, free: &Resources, request: &Request) -> Option<Resources> {
         if !free.counts().covers(request) {
@@ -83,7 +81,7 @@ impl Hardware {
         })
     }
 
-    /// As many of the free GPUs as are asked for.
+    /// Chooses the requested number of free GPUs.
     fn choose_gpus<'a>(&self, free: &'a Resources, request: &Request) -> Vec<FreeGpu<'a>> {
         let count = request.gpus as usize;
         let mut domains: BTreeMap<Option<u32>, Vec<FreeGpu<'a>>> = BTreeMap::new();
@@ -107,7 +105,7 @@ impl Hardware {
         gpus
     }
 
-    /// The free GPUs in the order of the machine, and then those of which nothing is known.
+    /// The free GPUs in the machine's order, followed by unknown ones.
     fn free_gpus<'a>(&self, free: &'a Resources) -> Vec<FreeGpu<'a>> {
         let mut rest: BTreeSet<&GpuId> = free.gpus.iter().collect();
         let known = self.gpus.iter().filter_map(|gpu| Some(FreeGpu { id: rest.take(&gpu.id)?, numa: gpu.numa }));
@@ -116,14 +114,14 @@ impl Hardware {
         all
     }
 
-    /// `count` of the free CPUs, of which there are as many.
+    /// Chooses `count` of the free CPUs; there must be enough.
     fn choose_cpus(&self, free: &CpuSet, count: u32, near: &BTreeSet<u32>) -> CpuSet {
         if self.topology.is_flat() {
             return free.lowest(count).unwrap_or_default();
         }
         let local = self.topology.of_numa_nodes(free, near);
         let mut chosen = self.topology.choose(if local.len() >= count { &local } else { free }, count);
-        // Virtual nodes may say to have CPUs that stand for none.
+        // Virtual nodes may report CPUs that the topology does not have.
         let missing = count - chosen.len();
         if missing > 0 {
             let mut rest = free.clone();
@@ -134,7 +132,7 @@ impl Hardware {
     }
 }
 
-/// A GPU that is free.
+/// A free GPU.
 #[derive(Debug, Clone, Copy)]
 struct FreeGpu<'a> {
     id: &'a GpuId,
@@ -148,7 +146,7 @@ impl GpuId {
         &self.0
     }
 
-    /// As much of a name as an id can have.
+    /// An id made from a name; replaces characters that an id cannot have.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         let fit = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '_' };
@@ -187,7 +185,7 @@ impl fmt::Display for GpuId {
 }
 
 impl Vendor {
-    /// The word shown to people and in JSON.
+    /// The word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -231,7 +229,7 @@ mod tests {
         Request { gpus, ..Request::new(cpus, 1) }
     }
 
-    /// Takes what was chosen; its CPUs and GPUs as text.
+    /// Chooses and takes resources; returns the CPUs and GPUs as text.
     fn take(hardware: &Hardware, free: &mut Resources, request: &Request) -> String {
         let taken = hardware.choose(free, request).expect("it is free");
         free.remove(&taken);
@@ -240,46 +238,46 @@ mod tests {
     }
 
     #[test]
-    fn gpus_of_one_numa_node_with_cpus_of_the_same() {
+    fn gpus_and_cpus_come_from_one_numa_node() {
         let (hardware, mut free) = server(4, 2);
         assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "0,8 GPU-0");
-        assert_eq!(take(&hardware, &mut free, &asks(2, 2)), "4,12 GPU-2+GPU-3", "not one of each");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 2)), "4,12 GPU-2+GPU-3", "both from one NUMA node");
         assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "1,9 GPU-1");
         assert!(hardware.choose(&free, &asks(1, 1)).is_none());
         assert_eq!(take(&hardware, &mut free, &asks(2, 0)), "2,10 ");
     }
 
     #[test]
-    fn gpus_where_there_are_cpus() {
+    fn gpus_near_free_cpus_are_preferred() {
         let (hardware, mut free) = server(2, 2);
         free.cpus.remove_all(&"0,1,4".parse().expect("CPUs"));
-        assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "2,6 GPU-2", "the first NUMA node has but one CPU left");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "2,6 GPU-2", "the first NUMA node has only one free CPU");
         assert_eq!(
             take(&hardware, &mut free, &asks(3, 1)),
             "3,5,7 GPU-3",
-            "no NUMA node has three: the fewest GPUs remain"
+            "no NUMA node has three CPUs: the one with fewest free GPUs"
         );
     }
 
     #[test]
-    fn as_few_numa_nodes_as_will_do() {
+    fn gpus_use_as_few_numa_nodes_as_possible() {
         let (hardware, mut free) = server(4, 2);
         free.gpus.remove(&gpu(0, None).id);
         assert_eq!(take(&hardware, &mut free, &asks(1, 3)), "0 GPU-1+GPU-2+GPU-3");
     }
 
     #[test]
-    fn nothing_needs_to_be_known() {
+    fn choice_works_without_hardware_information() {
         let nothing = Hardware::default();
         let mut free = Resources { gpus: [gpu(7, None).id].into(), ..Resources::new(CpuSet::first(4), 9) };
         assert_eq!(take(&nothing, &mut free, &asks(3, 1)), "0-2 GPU-7");
         let (hardware, _) = server(1, 0);
         let mut more = Resources::new(CpuSet::first(9), 9);
-        assert_eq!(take(&hardware, &mut more, &asks(6, 0)), "0-5 ", "five stand for no CPU of the machine");
+        assert_eq!(take(&hardware, &mut more, &asks(6, 0)), "0-5 ", "CPUs beyond the topology are used last");
     }
 
     #[test]
-    fn ids_are_words() {
+    fn gpu_ids_are_visible_ascii_without_commas() {
         for text in ["", "a b", "a,b", "GPU-é", &"x".repeat(129)] {
             assert!(text.parse::<GpuId>().is_err(), "{text}");
             assert!(GpuId::from_name(text).as_str().parse::<GpuId>().is_ok(), "{text}");
@@ -288,10 +286,10 @@ mod tests {
     }
 
     proptest! {
-        /// Jobs come and go: nothing is ever given twice, everybody gets exactly what they asked for or there is not so much, and the
-        /// GPUs are in as few NUMA nodes as can be.
+        /// Jobs come and go: nothing is assigned twice, each job gets exactly its request or it does not fit, and the GPUs use as few NUMA
+        /// nodes as possible.
         #[test]
-        fn gives_what_is_free_and_exactly_what_was_asked_for(
+        fn choice_is_exact_and_never_overlaps(
             shape in (1..5_u32, 0..5_u32),
             strange in any::<bool>(),
             jobs in proptest::collection::vec((0..6_u32, 0..5_u32, any::<bool>()), 1..40),
@@ -305,7 +303,7 @@ mod tests {
                     prop_assert!(!free.counts().covers(&request));
                     continue;
                 };
-                prop_assert_eq!(hardware.choose(&free, &request), Some(taken.clone()), "the same question");
+                prop_assert_eq!(hardware.choose(&free, &request), Some(taken.clone()), "deterministic");
                 prop_assert_eq!(taken.counts(), request);
                 prop_assert!(free.includes(&taken));
                 prop_assert!(held.iter().all(|other| other.gpus.is_disjoint(&taken.gpus)));

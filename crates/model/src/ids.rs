@@ -1,4 +1,4 @@
-//! Names of things: each kind has its own type, so that none can be passed for another.
+//! Typed ids: each kind has its own type, so that they cannot be mixed up.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// What is expected where a job is named.
+/// The expected form in an error.
 const JOB: &str = "a job id such as 12";
 
 impl FromStr for JobId {
@@ -30,12 +30,12 @@ impl FromStr for JobId {
     }
 }
 
-/// One task of a job's array; a job that is no array has the single task 0.
+/// A task of a job's array; a job without an array has the single task 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
-    /// The job it belongs to.
+    /// The job.
     pub job: JobId,
-    /// Its index in the array, as the user numbered it.
+    /// The index in the array.
     pub index: u32,
 }
 
@@ -55,7 +55,7 @@ impl FromStr for TaskId {
     }
 }
 
-/// How many times a task has been placed, from 1. A requeued task's next placement has the next number.
+/// The number of a task's placement, from 1. A requeue increments it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
@@ -66,17 +66,17 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// How many times a head has started on this store. Placements carry the epoch in which they were decided.
+/// The number of a head's start on this store. Placements contain the epoch of their decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
-/// One attempt of one task: what an agent runs and reports on. Anything that does not match all three parts is stale.
+/// An attempt of a task, which an agent runs and reports. A message with another attempt or epoch is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunId {
     /// The task.
     pub task: TaskId,
-    /// Which placement of it.
+    /// The placement of the task.
     pub attempt: Attempt,
     /// The epoch of the head that decided the placement.
     pub epoch: Epoch,
@@ -106,7 +106,7 @@ impl FromStr for RunId {
     }
 }
 
-/// A node, by the name its operator gave it: unique in the cluster, letters, digits, `-`, `_` and `.`, at most 63.
+/// A node's name: unique in the cluster; up to 63 letters, digits, `-`, `_` and `.`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(Arc<str>);
@@ -154,7 +154,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// Which boot of a machine: changes at every boot, so what ran before is known to be gone.
+/// Identifies a boot of a machine. A changed id means that earlier processes are gone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BootId(pub String);

@@ -1,4 +1,4 @@
-//! Jobs: what was asked for, and the states a job and its tasks go through.
+//! Jobs: specifications, and the states of jobs and tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,63 +9,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ArraySpec, Constraint, Counted, Digest, JobId, ParseError, PartitionName, format_bytes};
 
-/// The least memory that a job may ask for, in bytes. With less, on machines with cgroups of version 1, not even the process that looks after
-/// the job has room in the job's memory group, so that nobody could tell how the job ended.
+/// The smallest memory request, in bytes. With less, under cgroup v1, the shepherd process does not fit into the job's memory group, and
+/// the job's exit status would be lost.
 pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
 
-/// What a user submits. It never changes after it is accepted.
+/// A submitted job. It never changes after it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
-    /// A name for people; need not be unique. Shared, as the directory is, by jobs that have the same.
+    /// A name for people, not necessarily unique. Equal names share memory, as do equal directories.
     pub name: Arc<str>,
-    /// What to run.
+    /// The program or project.
     pub work: Work,
-    /// What each task needs on each of its nodes.
+    /// The resources of each task on each of its nodes.
     pub request: Request,
-    /// On how many nodes each task runs, all at once or not at all; at least one.
+    /// The number of nodes of each task, all at once; at least one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
-    /// How many processes each task has on each of its nodes, with a rank each; at least one.
+    /// The number of processes of each task per node, each with its own rank; at least one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub tasks_per_node: u32,
-    /// The program starts on the first node only; the others wait for what it launches there, as with `mpirun` or `hostler step`.
+    /// Whether the program starts on the first node only; the other nodes wait for processes launched with `mpirun` or `hostler step`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first_node: bool,
-    /// Every line of output begins with the rank of the process that wrote it.
+    /// Whether each line of output begins with the rank of its process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub label: bool,
-    /// The partition whose nodes it may use; when absent the default one, or all nodes where there is none.
+    /// The partition whose nodes it may use. When absent: the default partition, or all nodes if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionName>,
-    /// What its nodes must have or be.
+    /// The constraint that its nodes must satisfy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// How long a task may run, in milliseconds; unlimited when absent.
+    /// The time limit of a task in milliseconds; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
     /// The array's indices; a single task 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArraySpec>,
-    /// What must have happened to other jobs first.
+    /// Conditions on other jobs before it may start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Dependency>,
-    /// Higher goes first; equal priorities go in the order of submission.
+    /// Jobs with a higher priority start first; equal priorities in order of submission.
     #[serde(default)]
     pub priority: i32,
-    /// Submitted on hold.
+    /// Whether it is submitted on hold.
     #[serde(default)]
     pub hold: bool,
-    /// Run again when its node is lost; otherwise it ends as `node_fail`.
+    /// Whether it runs again when its node is lost; otherwise it ends as `node_fail`.
     #[serde(default)]
     pub requeue: bool,
-    /// Variables for the job beyond those that Hostler sets.
+    /// Environment variables in addition to those that Hostler sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: Environment,
-    /// A terminal of this size, for `attach`.
+    /// The size of its terminal, for `attach`; no terminal when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pty: Option<WindowSize>,
     /// Milliseconds between TERM and KILL when the job is ended; the head's default when absent.
@@ -77,7 +77,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// One task that needs `request`, and of everything else the least: no limits, nothing to wait for, not run again when it is lost.
+    /// A job with one task and this request, without limits, dependencies or requeue.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, work: Work, request: Request) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl JobSpec {
         }
     }
 
-    /// Has what is equal in `other` once for both: where it runs, and its name.
+    /// Shares an equal name and directory with `other` in memory.
     pub fn share_with(&mut self, other: &Self) {
         if self.name == other.name {
             self.name = Arc::clone(&other.name);
@@ -115,7 +115,7 @@ impl JobSpec {
         }
     }
 
-    /// How many processes each task has on all of its nodes together.
+    /// The number of processes of each task on all of its nodes.
     #[must_use]
     pub fn world_size(&self) -> u64 {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
@@ -136,25 +136,25 @@ const fn is_one(count: &u32) -> bool {
     *count == 1
 }
 
-/// What a job runs.
+/// The work of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
-    /// A captured project folder: laid out afresh on the node, its changed files come home.
+    /// A captured project folder. Each run gets a fresh copy on its node and returns the changed files.
     Project {
-        /// The captured folder's manifest.
+        /// The manifest of the captured folder.
         snapshot: Digest,
         /// A file in the folder, or a command.
         entrypoint: String,
-        /// Its arguments.
+        /// The arguments.
         #[serde(default)]
         args: Vec<String>,
     },
-    /// A command in a directory that exists on the node; only its output comes home.
+    /// A command in a directory that exists on the node. The run returns only its output.
     Command {
-        /// Program and arguments; at least the program.
+        /// The program and its arguments; at least the program.
         argv: Vec<String>,
-        /// An absolute path.
+        /// The working directory, an absolute path.
         directory: Arc<str>,
     },
 }
@@ -166,7 +166,7 @@ impl Work {
     }
 }
 
-/// What one task needs on each of its nodes.
+/// Resources of one task on each of its nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// CPUs, at least one.
@@ -176,19 +176,19 @@ pub struct Request {
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_none")]
     pub gpus: u32,
-    /// What the nodes' configurations count.
+    /// Counted resources.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
 }
 
 impl Request {
-    /// CPUs and memory, and nothing else.
+    /// Only CPUs and memory.
     #[must_use]
     pub const fn new(cpus: u32, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: 0, counted: Counted::NONE }
     }
 
-    /// Whether there is enough of everything for `wanted`.
+    /// Whether this amount covers `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         wanted.cpus <= self.cpus
@@ -198,7 +198,7 @@ impl Request {
     }
 }
 
-/// `4 CPUs, 1 GPU, 16G of memory and license=2`; `nothing` when it is nothing.
+/// `4 CPUs, 1 GPU, 16G of memory and license=2`; `nothing` for an empty request.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = |count: u32, one: &str| match count {
@@ -223,35 +223,35 @@ impl fmt::Display for Request {
 pub struct WindowSize {
     /// Lines.
     pub rows: u16,
-    /// Characters a line.
+    /// Characters per line.
     pub columns: u16,
 }
 
-/// A job starts only when another job has reached a state.
+/// A condition on another job that must hold before a job starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Dependency {
-    /// What must have happened.
+    /// The condition.
     pub condition: Condition,
-    /// To which job.
+    /// The other job.
     pub job: JobId,
 }
 
-/// What must have happened to the other job.
+/// A condition on another job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Condition {
     /// It has started (every task, for an array) or was cancelled.
     After,
-    /// It has ended, whatever way.
+    /// It has ended, in any way.
     AfterAny,
     /// It has completed: every task with exit code 0.
     AfterOk,
-    /// It has ended otherwise than completed.
+    /// It has ended without completing.
     AfterNotOk,
 }
 
 impl Condition {
-    /// The word for it on the command line.
+    /// The word on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -264,10 +264,10 @@ impl Condition {
 }
 
 impl Dependency {
-    /// Reads a list such as `afterok:3:4,after:5`; a bare job id means `afterok`.
+    /// Parses a list such as `afterok:3:4,after:5`; a bare job id means `afterok`.
     ///
     /// # Errors
-    /// When a part is no dependency.
+    /// When a part is not a dependency.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseError> {
         let error = || ParseError::new(text, "a dependency such as afterok:12, afterany:12:13 or 12");
         let mut all = Vec::new();
@@ -330,32 +330,31 @@ impl From<Dependency> for String {
     }
 }
 
-/// The state of a job. For an array it is the one that says most: running while any task runs, and when all have ended the
-/// worst ending.
+/// The state of a job. An array is running while any task runs; once all tasks have ended, it has the most severe ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Waits; [`crate::Reason`] says why.
+    /// It waits; [`crate::Reason`] says why.
     Pending,
-    /// Placed; its folder and environment are being made ready.
+    /// It is placed; its folder and environment are being prepared.
     Starting,
     /// Its process runs.
     Running,
-    /// Its process has ended; results are on their way.
+    /// Its process has ended; results are on the way.
     Completing,
-    /// Ended with exit code 0, results verified.
+    /// It ended with exit code 0, and its results are verified.
     Completed,
-    /// Ended with another exit code or a signal, or could not be started.
+    /// It ended with another exit code or by a signal, or could not start.
     Failed,
-    /// Ended because a user asked.
+    /// A user ended it.
     Cancelled,
-    /// Ended because its time was up.
+    /// It reached its time limit.
     Timeout,
-    /// Ended by the kernel because it used more memory than it asked for.
+    /// The kernel killed it because it exceeded its memory request.
     OutOfMemory,
-    /// Its node was lost and it was not to be requeued.
+    /// Its node was lost, and it was not requeued.
     NodeFail,
-    /// Ended to make room for another job.
+    /// It was ended to make room for another job.
     Preempted,
 }
 
@@ -363,7 +362,7 @@ pub enum JobState {
 pub type TaskState = JobState;
 
 impl JobState {
-    /// Every state, in the order a job goes through them.
+    /// Every state, in the order of a job's life.
     pub const ALL: [Self; 11] = [
         Self::Pending,
         Self::Starting,
@@ -378,7 +377,7 @@ impl JobState {
         Self::Preempted,
     ];
 
-    /// Whether nothing more will happen to it.
+    /// Whether the state is final.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         match self {
@@ -393,7 +392,7 @@ impl JobState {
         }
     }
 
-    /// The word shown to people and in JSON.
+    /// The word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -432,9 +431,9 @@ impl FromStr for JobState {
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ending {
-    /// An ended state.
+    /// A final state.
     pub state: TaskState,
-    /// What a shell would show: the exit code, or 128 plus the signal; absent when it never ran.
+    /// The exit code, or 128 plus the signal; absent if it never ran.
     pub exit_code: Option<i32>,
 }
 
@@ -443,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_said_in_words() {
+    fn requests_are_displayed_in_words() {
         assert_eq!(Request::default().to_string(), "nothing");
         assert_eq!(Request::new(1, 0).to_string(), "1 CPU");
         assert_eq!(Request::new(2, 16 << 30).to_string(), "2 CPUs and 16G of memory");
@@ -453,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_as_people_write_them() {
+    fn dependencies_parse_from_the_command_line_form() {
         let list = Dependency::parse_list("afterok:3:4,after:5").expect("valid");
         let written: Vec<String> = list.iter().map(ToString::to_string).collect();
         assert_eq!(written, ["afterok:3", "afterok:4", "after:5"]);

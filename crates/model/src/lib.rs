@@ -1,7 +1,7 @@
-//! The nouns of Hostler: typed ids, states, units and resource arithmetic.
+//! The basic types of Hostler: typed ids, states, units and resource arithmetic.
 //!
-//! Every other crate speaks in these words. Nothing here reads a clock, a file or the environment, and nothing here
-//! decides anything: decisions are in `hostler-sched` and `hostler-core`.
+//! Every other crate uses these types. The crate reads no clock, file or environment, and makes no decisions: `hostler-sched` and
+//! `hostler-core` do.
 
 mod array;
 mod constraint;

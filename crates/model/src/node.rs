@@ -1,4 +1,4 @@
-//! Nodes: what they have and whether they can be used.
+//! Nodes: their resources and states.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Counted, CpuSet, GpuId, Request};
 
-/// What a node has to give, or an allocation holds, on one node.
+/// The resources that a node offers, or that an allocation holds on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
-    /// CPU ids, as the node numbers them.
+    /// CPU ids of the node.
     pub cpus: CpuSet,
     /// Memory in bytes.
     pub memory_bytes: u64,
@@ -22,20 +22,20 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// CPUs and memory, and nothing else.
+    /// Only CPUs and memory.
     #[must_use]
     pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: BTreeSet::new(), counted: Counted::NONE }
     }
 
-    /// How much it is.
+    /// The amounts.
     #[must_use]
     pub fn counts(&self) -> Request {
         let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
         Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus, counted: self.counted.clone() }
     }
 
-    /// Whether all of `part` is in it.
+    /// Whether this contains all of `part`.
     #[must_use]
     pub fn includes(&self, part: &Self) -> bool {
         self.cpus.is_superset(&part.cpus)
@@ -44,7 +44,7 @@ impl Resources {
             && self.counted.covers(&part.counted)
     }
 
-    /// Takes `part` out of it, as far as it is in it.
+    /// Removes `part`, as far as it is contained.
     pub fn remove(&mut self, part: &Self) {
         self.cpus.remove_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_sub(part.memory_bytes);
@@ -54,7 +54,7 @@ impl Resources {
         }
     }
 
-    /// Puts `part` back.
+    /// Adds `part`.
     pub fn add(&mut self, part: &Self) {
         self.cpus.add_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_add(part.memory_bytes);
@@ -65,50 +65,50 @@ impl Resources {
     }
 }
 
-/// What jobs cannot count on at a node, and why: limits that its kernel does not hold them to, mostly. `None` for what they can.
+/// Protections that a node does not provide, each with the reason; `None` where it does. Mostly limits that its kernel cannot enforce.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advisory {
-    /// A job may use other CPUs than its own.
+    /// Jobs can use CPUs of other jobs.
     pub cpus: Option<String>,
-    /// A job may use more memory than it asked for.
+    /// Jobs can use more memory than requested.
     pub memory: Option<String>,
-    /// A job may use other GPUs than its own; `None` also where there are none.
+    /// Jobs can use GPUs of other jobs. `None` also without GPUs.
     #[serde(default)]
     pub gpus: Option<String>,
-    /// Jobs of different users run as one, and are not protected from each other.
+    /// All jobs run as one user and are not protected from each other.
     #[serde(default)]
     pub users: Option<String>,
-    /// Jobs of root do not start: nobody has allowed them.
+    /// The node refuses jobs of root, because no one has allowed them.
     #[serde(default)]
     pub refuses_root: bool,
 }
 
-/// Whether a node can be given work.
+/// Whether a node can get work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// Its agent is connected.
     Up,
-    /// Its agent has been silent for a short while: nothing new is placed, running jobs are left alone.
+    /// Its agent has been silent for a short time: it gets no new runs; running ones continue.
     Suspect,
-    /// Its agent has been silent for so long that what can run again runs elsewhere; in the end its jobs are given up.
+    /// Its agent has been silent for long: runs that may run again move to other nodes, and later the rest is given up.
     Down,
-    /// Its controller says that it is off. It is switched on when it is needed.
+    /// Its controller reports that it is off. The head switches it on when needed.
     Off,
-    /// It is being switched on; its agent has not come yet, or may not be given work yet.
+    /// It is being switched on: its agent has not connected, or may not get work yet.
     Waking,
-    /// It is being switched off: nothing new is placed, and nothing runs there.
+    /// It is being switched off: nothing runs there, and it gets no new runs.
     Stopping,
-    /// An operator drains it: nothing new is placed, and tasks still run there.
+    /// An operator drains it: it gets no new runs, and some still run.
     Draining,
-    /// An operator has drained it, and nothing runs there any more.
+    /// An operator has drained it, and nothing runs there.
     Drained,
-    /// An operator has removed it: it is in no list any more and its certificate is worth nothing. Only notices say so.
+    /// An admin has removed it: it is in no list, and its certificate is revoked. Appears only in notices.
     Removed,
 }
 
 impl NodeState {
-    /// The word shown to people and in JSON.
+    /// The word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Partitions: parts of a cluster with a name, to which jobs are submitted. Which nodes are in one is said by their names.
+//! Partitions: named parts of a cluster. Patterns of node names select their nodes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NodeName, ParseError};
 
-/// The name of a partition: letters, digits, `-` and `_`, at most 63.
+/// The name of a partition: up to 63 letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PartitionName(Arc<str>);
@@ -56,21 +56,21 @@ impl fmt::Display for PartitionName {
     }
 }
 
-/// What becomes of jobs in a partition.
+/// Whether a partition accepts and starts jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionState {
-    /// They are taken and start.
+    /// Jobs are accepted and start.
     #[default]
     Open,
-    /// They are taken and wait.
+    /// Jobs are accepted and wait.
     Paused,
-    /// None are taken; those that wait already start.
+    /// No jobs are accepted; jobs that already wait still start.
     Closed,
 }
 
 impl PartitionState {
-    /// The word for it.
+    /// The word in output and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -96,30 +96,30 @@ impl FromStr for PartitionState {
     }
 }
 
-/// Nodes by their names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros: `node[01-16]`.
+/// Patterns of node names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros: `node[01-16]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodePatterns {
-    /// As it was written.
+    /// The original text.
     text: Arc<str>,
     patterns: Vec<Pattern>,
 }
 
-/// Pieces that a name must consist of, one after the other.
+/// The pieces of a name, in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Pattern(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Piece {
-    /// These letters.
+    /// This text.
     Letters(String),
-    /// Whatever there is, also nothing.
+    /// Any text, also empty.
     Star,
     /// A number in one of these ranges.
     Number(Vec<NumberRange>),
 }
 
-/// Numbers from the first to the last, written with at least so many digits.
+/// Numbers from `first` to `last` with at least this many digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct NumberRange {
     first: u64,
@@ -130,13 +130,13 @@ struct NumberRange {
 /// The longest text, in bytes.
 const MAX_BYTES: usize = 4096;
 
-/// How many pieces with a choice a pattern may have: matching tries their combinations.
+/// The most pieces per pattern that can match in several ways, since matching tries all combinations.
 const MAX_CHOICES: usize = 4;
 
 const EXPECTED: &str = "a list of nodes such as n1,n3 or n[1-4,7] or gpu* or *";
 
 impl NodePatterns {
-    /// Whether a node is meant.
+    /// Whether a pattern matches the node.
     #[must_use]
     pub fn matches(&self, node: &NodeName) -> bool {
         self.patterns.iter().any(|pattern| matches(&pattern.0, node.as_str()))
@@ -150,7 +150,7 @@ fn matches(pieces: &[Piece], name: &str) -> bool {
         [Piece::Letters(letters), rest @ ..] => {
             name.strip_prefix(letters.as_str()).is_some_and(|end| matches(rest, end))
         }
-        // Names are ASCII, so every byte is a place at which to go on.
+        // Names are ASCII, so every byte is a character boundary.
         [Piece::Star, rest @ ..] => (0..=name.len()).any(|at| matches(rest, &name[at..])),
         [Piece::Number(ranges), rest @ ..] => {
             let digits = name.len() - name.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -217,7 +217,7 @@ impl FromStr for NodePatterns {
         if text.len() > MAX_BYTES {
             return Err(error());
         }
-        // Commas within brackets belong to these.
+        // Commas within brackets do not separate patterns.
         let mut is_inside = false;
         let parts = text.split(|c| {
             is_inside = c == '[' || is_inside && c != ']';
@@ -252,35 +252,35 @@ impl fmt::Display for NodePatterns {
 mod tests {
     use super::*;
 
-    fn meant(patterns: &str, names: &[&str]) -> Vec<String> {
+    fn matched(patterns: &str, names: &[&str]) -> Vec<String> {
         let patterns: NodePatterns = patterns.parse().expect(patterns);
         let name = |text: &&str| text.parse::<NodeName>().expect("a name");
         names.iter().map(name).filter(|name| patterns.matches(name)).map(|name| name.to_string()).collect()
     }
 
     #[test]
-    fn nodes_by_name_range_and_star() {
+    fn patterns_match_names_ranges_and_stars() {
         let names = ["n1", "n2", "n10", "n02", "m1", "n1-a", "gpu-a", "gpu"];
-        assert_eq!(meant("n1, m1", &names), ["n1", "m1"]);
-        assert_eq!(meant("n[1-4,10]", &names), ["n1", "n2", "n10"]);
-        assert_eq!(meant("n[01-04]", &names), ["n02"]);
-        assert_eq!(meant("gpu*", &names), ["gpu-a", "gpu"]);
-        assert_eq!(meant("*-a", &names), ["n1-a", "gpu-a"]);
-        assert_eq!(meant("n[1-2]*", &names), ["n1", "n2", "n10", "n1-a"]);
-        assert_eq!(meant("*", &names).len(), names.len());
+        assert_eq!(matched("n1, m1", &names), ["n1", "m1"]);
+        assert_eq!(matched("n[1-4,10]", &names), ["n1", "n2", "n10"]);
+        assert_eq!(matched("n[01-04]", &names), ["n02"]);
+        assert_eq!(matched("gpu*", &names), ["gpu-a", "gpu"]);
+        assert_eq!(matched("*-a", &names), ["n1-a", "gpu-a"]);
+        assert_eq!(matched("n[1-2]*", &names), ["n1", "n2", "n10", "n1-a"]);
+        assert_eq!(matched("*", &names).len(), names.len());
     }
 
     #[test]
-    fn mistakes_are_refused() {
+    fn invalid_patterns_are_refused() {
         for text in ["", ",", "n1,", "n[1", "n1]", "n[]", "n[a]", "n[3-1]", "n 1", "n/1", "n[[1]]", "*a*b*c*d*e"] {
             assert!(text.parse::<NodePatterns>().is_err(), "{text}");
         }
-        assert!("n,".repeat(3000).parse::<NodePatterns>().is_err(), "it is too long");
+        assert!("n,".repeat(3000).parse::<NodePatterns>().is_err(), "too long");
         assert_eq!("n[1-4,7]".parse::<NodePatterns>().map(String::from).as_deref(), Ok("n[1-4,7]"));
     }
 
     #[test]
-    fn names_and_states() {
+    fn partition_names_and_states_parse() {
         for text in ["gpu", "long-jobs_2", "4th"] {
             assert_eq!(text.parse::<PartitionName>().map(String::from).as_deref(), Ok(text));
         }

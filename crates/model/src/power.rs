@@ -1,4 +1,4 @@
-//! Power: whether machines are on, and what an operator wants to be done about it.
+//! Power management: states of machines, and the operator's plan.
 
 use std::collections::BTreeMap;
 
@@ -6,60 +6,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NodeName, WallTime};
 
-/// What a machine's controller has confirmed. That it is not known is the absence of one.
+/// Whether a machine is on, as its controller confirms. Unknown is represented by `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Supply {
-    /// The machine is on, whatever it does.
+    /// The machine is on, in whatever state.
     On,
     /// The machine is off.
     Off,
 }
 
-/// What a controller is asked to do.
+/// A request to a power controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerVerb {
-    /// To say whether the machine is on.
+    /// Report whether the machine is on.
     Status,
-    /// To switch it on.
+    /// Switch it on.
     On,
-    /// To have its operating system shut it down.
+    /// Shut it down through its operating system.
     OffGracefully,
-    /// To switch it off, whatever it does.
+    /// Switch it off at once.
     OffByForce,
 }
 
 impl PowerVerb {
-    /// Whether the machine is to be off afterwards.
+    /// Whether the request switches the machine off.
     #[must_use]
     pub const fn is_off(self) -> bool {
         matches!(self, Self::OffGracefully | Self::OffByForce)
     }
 }
 
-/// Where a node stands with its power.
+/// The power state of a node, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerState {
-    /// Its controller has confirmed that it is off.
+    /// Confirmed off.
     Off,
-    /// It was switched on, and its agent has not come yet.
+    /// Switched on; its agent has not connected yet.
     Waking,
     /// Its agent is connected.
     Up,
-    /// The same, and nothing runs there.
+    /// Its agent is connected, and nothing runs there.
     Idle,
-    /// It takes nothing more and is being switched off.
+    /// It gets no more runs and is being switched off.
     Stopping,
-    /// It did not do what it was told.
+    /// It did not follow an order.
     Failed,
-    /// Nobody knows.
+    /// Nothing is known of it.
     Unknown,
 }
 
 impl PowerState {
-    /// The word shown to people and in JSON.
+    /// The word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,48 +74,48 @@ impl PowerState {
     }
 }
 
-/// What an operator wants about power, for the whole cluster.
+/// The operator's plan for power management of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerPlan {
-    /// What holds for all.
+    /// Rules for all nodes.
     pub policy: PowerPolicy,
     /// The nodes that can be switched on and off.
     pub nodes: BTreeMap<NodeName, PowerTraits>,
 }
 
-/// When nodes are switched on and off.
+/// Rules for switching nodes on and off. All times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PowerPolicy {
-    /// A node on which nothing has run for so long is switched off, in milliseconds.
+    /// Switch a node off after it has been idle this long.
     pub idle_ms: u64,
-    /// No node is switched off sooner after it came, in milliseconds.
+    /// Keep a node on at least this long after its agent connects.
     pub min_up_ms: u64,
-    /// So many nodes stay on even if nothing is to be done.
+    /// Keep this many nodes on even if they are idle.
     pub keep_warm: u32,
-    /// So many of the nodes may be on at once; all when absent.
+    /// The most nodes that may be on at once; unlimited when absent.
     pub max_on: Option<u32>,
-    /// So much may the nodes that are on draw together when they are busy, in watts; anything when absent.
+    /// The most watts that all nodes that are on may use when busy; unlimited when absent.
     pub max_watts: Option<u32>,
-    /// When nodes may be switched on; always when empty.
+    /// The times of day at which nodes may be switched on; always when empty.
     pub hours: Vec<Hours>,
-    /// How far the clocks on the wall are ahead of UTC, in minutes: [`Self::hours`] are by those.
+    /// The offset of local time from UTC in minutes, for [`Self::hours`].
     pub utc_offset_minutes: i32,
-    /// A node whose agent has not come so long after it was switched on has failed, in milliseconds.
+    /// A node fails if its agent does not connect this long after the power-on.
     pub boot_timeout_ms: u64,
-    /// A node that is still on so long after it was told to shut down has failed to, in milliseconds.
+    /// A node fails to stop if it is still on this long after the shutdown order.
     pub stop_timeout_ms: u64,
-    /// Whether a node that is asked to shut down and has not by then is switched off by force. Nothing runs on it.
+    /// Whether to switch a node off by force after that time. Nothing runs on it then.
     pub force_off: bool,
-    /// How often a controller is asked when something is going on, in milliseconds.
+    /// How often to poll a controller during a change.
     pub watch_ms: u64,
-    /// How often it is asked when not, in milliseconds.
+    /// How often to poll a controller otherwise.
     pub poll_ms: u64,
-    /// A controller that accepts to switch a node on and does not is told again after so long, in milliseconds.
+    /// How long to wait before repeating an order that a controller accepted but did not carry out.
     pub again_ms: u64,
-    /// How often it is told at most.
+    /// How often an order is sent at most.
     pub tries: u32,
-    /// A node that has failed is tried again after so long, in milliseconds; twice as long each time, up to a day.
+    /// How long to wait before a failed node is tried again. Doubles with each failure, up to a day.
     pub retry_ms: u64,
 }
 
@@ -152,20 +152,20 @@ impl PowerPolicy {
     }
 }
 
-/// Some hours of each day, from the first to before the second minute since midnight; past midnight when that is not later.
+/// A range of minutes of the day, from `from` to before `to`. It spans midnight if `to` is not later than `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hours {
-    /// The first minute.
+    /// The first minute since midnight.
     pub from: u16,
-    /// The minute after the last.
+    /// The minute after the last one.
     pub to: u16,
 }
 
 impl Hours {
-    /// Minutes of a day.
+    /// Minutes per day.
     pub const DAY: u16 = 24 * 60;
 
-    /// Whether a minute of the day is in them.
+    /// Whether the range contains a minute of the day.
     #[must_use]
     pub const fn contain(self, minute: u16) -> bool {
         if self.from < self.to {
@@ -176,19 +176,19 @@ impl Hours {
     }
 }
 
-/// What is known of one node's power beforehand.
+/// The plan for one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PowerTraits {
-    /// What it draws.
+    /// Its power use.
     pub watts: Watts,
-    /// How long it takes from being switched on until its agent comes, in milliseconds, as long as that was not seen.
+    /// The expected boot time until its agent connects, in milliseconds; used until a boot is observed.
     pub boot_ms: u64,
-    /// For this node in place of [`PowerPolicy::idle_ms`].
+    /// Overrides [`PowerPolicy::idle_ms`] for this node.
     pub idle_ms: Option<u64>,
-    /// Whether it is switched on and off as the queue needs it; else only by operators.
+    /// Whether the head switches it on and off for the queue; otherwise only operators do.
     pub is_managed: bool,
-    /// Nobody has said what it draws: the figures are those of [`Watts::default`].
+    /// Whether its power use is not configured, so that [`Watts::default`] applies.
     #[serde(default)]
     pub are_watts_assumed: bool,
 }
@@ -199,35 +199,35 @@ impl Default for PowerTraits {
     }
 }
 
-/// What a machine draws, in watts.
+/// The power use of a machine, in watts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watts {
-    /// While it is off: its controller.
+    /// While it is off: its controller alone.
     pub off: u32,
-    /// While it does nothing.
+    /// While it is idle.
     pub idle: u32,
-    /// While all of it works.
+    /// While it is fully loaded.
     pub busy: u32,
 }
 
 impl Default for Watts {
-    /// An old server with two processors.
+    /// Values of an old server with two processors.
     fn default() -> Self {
         Self { off: 8, idle: 90, busy: 200 }
     }
 }
 
-/// Energy, and how much of it somebody has measured. What nobody has measured is by the figures of [`Watts`].
+/// Energy, and the measured part of it. The rest is estimated from [`Watts`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Energy {
-    /// All of it, in microjoules.
+    /// The total, in microjoules.
     pub drawn_uj: u64,
-    /// What of that was measured, in microjoules.
+    /// The measured part, in microjoules.
     pub measured_uj: u64,
 }
 
 impl Energy {
-    /// What was drawn since an earlier reading of the same meter.
+    /// The energy since an earlier reading of the same meter.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -236,7 +236,7 @@ impl Energy {
         }
     }
 
-    /// So many parts of it, of so many.
+    /// The share `parts / of`.
     #[must_use]
     pub fn share(self, parts: u32, of: u32) -> Self {
         let share = |all: u64| {
@@ -246,7 +246,7 @@ impl Energy {
         Self { drawn_uj: share(self.drawn_uj), measured_uj: share(self.measured_uj) }
     }
 
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -256,13 +256,13 @@ impl Energy {
     }
 }
 
-/// Who has measured what a machine draws.
+/// The source of a power measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gauge {
-    /// Its agent, from the processors' own counters: processors and memory, not disks, fans and losses.
+    /// The agent, from the processors' counters: processors and memory, without disks, fans and losses.
     Agent,
-    /// Its controller: all of the machine.
+    /// The power controller: the whole machine.
     Controller,
 }
 
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_may_pass_midnight() {
+    fn hours_may_span_midnight() {
         let (day, night) = (Hours { from: 8 * 60, to: 20 * 60 }, Hours { from: 22 * 60, to: 6 * 60 });
         assert!(day.contain(8 * 60) && !day.contain(20 * 60) && !day.contain(0));
         assert!(night.contain(22 * 60) && night.contain(0) && !night.contain(6 * 60));

@@ -1,4 +1,4 @@
-//! Which versions of Python a project asks for.
+//! Python versions that a project requires.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,21 +7,21 @@ use pep440_rs::{Version, VersionSpecifiers};
 
 use crate::{Constraint, ParseError};
 
-/// The newest minor version of Python 3 that features are named for: far from any that there is.
+/// The highest minor version of Python 3 that has a feature name; far above any release.
 const LAST_MINOR: u32 = 30;
 
-/// The feature of nodes that install the version of Python that a project asks for.
+/// The feature of nodes that can install the required Python version.
 pub const PYTHON_INSTALL: &str = "python-install";
 
-/// The latest patch release that a minor version is taken to have.
+/// The highest patch release that is assumed for a minor version.
 const LAST_PATCH: u32 = 60;
 
-/// Versions of Python, as `requires-python` says them: `>=3.10,<3.13`.
+/// A set of Python versions in the form of `requires-python`: `>=3.10,<3.13`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PythonVersions(VersionSpecifiers);
 
 impl PythonVersions {
-    /// What a `.python-version` file asks for; `None` when its first line is no version, such as the name of an environment of pyenv's.
+    /// Parses a `.python-version` file; `None` if its first line is not a version, e.g. the name of a pyenv environment.
     #[must_use]
     pub fn of_version_file(text: &str) -> Option<Self> {
         let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
@@ -37,20 +37,20 @@ impl PythonVersions {
         specifier.parse().ok()
     }
 
-    /// Those that both ask for.
+    /// The versions in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(other.0.iter()).cloned().collect())
     }
 
-    /// Whether a version such as `3.11.7` is one of them. What is no version is none.
+    /// Whether the set contains a version such as `3.11.7`. False for text that is not a version.
     #[must_use]
     pub fn fit(&self, version: &str) -> bool {
         Version::from_str(version).is_ok_and(|version| self.0.contains(&version))
     }
 
-    /// The nodes that may have one of them, by the features that agents name after minor versions, and those that may install one. A
-    /// patch version is looked at on the node. `None` when every version of Python 3 will do.
+    /// Nodes that may have such a version, by the features that agents name after minor versions, and nodes that can install one. The
+    /// node checks the patch version. `None` if every version of Python 3 is allowed.
     #[must_use]
     pub fn constraint(&self) -> Option<Constraint> {
         let may_fit = |minor: &u32| (0..=LAST_PATCH).any(|patch| self.fit(&format!("3.{minor}.{patch}")));
@@ -59,7 +59,7 @@ impl PythonVersions {
             return None;
         }
         let mut names: Vec<String> = minors.iter().map(|minor| format!("python3.{minor}")).collect();
-        // No version at all: a feature that no node has says so.
+        // If no version is possible, use a feature that no node has.
         names.push(if names.is_empty() { "python-none" } else { PYTHON_INSTALL }.to_owned());
         Some(names.join("|").parse().expect("these are features"))
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_fit_as_the_packaging_standard_says() {
+    fn versions_follow_the_packaging_standard() {
         for (asked, fitting, other) in [
             (">=3.13", "3.13.0", "3.11.7"),
             (">=3.10,<3.13", "3.12.9", "3.13.0"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn constraint_names_the_minor_versions_that_may_fit() {
+    fn constraint_names_the_possible_minor_versions() {
         let of = |text: &str| text.parse::<PythonVersions>().expect("valid").constraint().map(|it| it.to_string());
         assert_eq!(of(">=3.10,<3.13").as_deref(), Some("python3.10|python3.11|python3.12|python-install"));
         assert_eq!(of("==3.11.4").as_deref(), Some("python3.11|python-install"));

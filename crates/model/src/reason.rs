@@ -1,4 +1,4 @@
-//! Why a job waits, in words a person understands.
+//! Why a job waits, in words for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, form
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
-    /// It was submitted or held with `hold` and waits for `release`.
+    /// It is on hold until `release`.
     Held,
-    /// It waits for other jobs to reach the state it named.
+    /// It waits until other jobs reach a state.
     Dependency {
-        /// The jobs it still waits for.
+        /// The jobs that it waits for.
         jobs: Vec<JobId>,
     },
-    /// As many tasks of its array run as its `%limit` allows.
+    /// Its array's `%limit` is reached.
     ArrayLimit {
         /// The limit.
         limit: u32,
     },
-    /// As much runs already as a quota allows.
+    /// A quota is used up.
     Quota {
-        /// A user, or `group` and its name.
+        /// A user's name, or `group` and the group's name.
         whose: String,
-        /// What is limited.
+        /// The limited resource.
         #[serde(rename = "of")]
         kind: QuotaKind,
-        /// How much of it is used, by what runs and by what is ahead in the queue.
+        /// The amount in use, counting running jobs and jobs ahead in the queue.
         used: u64,
         /// The limit.
         limit: u64,
     },
-    /// An admin keeps its user out.
+    /// An admin has blocked its user.
     Blocked {
-        /// The account that is blocked.
+        /// The blocked account.
         user: String,
-        /// Why, in the admin's words.
+        /// The reason, in the admin's words.
         why: Option<String>,
     },
-    /// Its partition starts nothing at present.
+    /// Its partition is paused.
     PartitionPaused {
         /// The partition.
         partition: PartitionName,
@@ -52,91 +52,91 @@ pub enum Reason {
         /// The partition.
         partition: PartitionName,
     },
-    /// No node that it may use is in the cluster, whatever its size.
+    /// The cluster has no node that it may use, whatever the size.
     NoNodes {
         /// The partition whose nodes it may use; all when absent.
         partition: Option<PartitionName>,
-        /// What they must have.
+        /// The constraint that the nodes must satisfy.
         constraint: Option<Constraint>,
-        /// There are such nodes, but it is a job of root and none of them runs those.
+        /// Set if such nodes exist, but it is a job of root and all of them refuse root.
         #[serde(default)]
         for_root: bool,
     },
-    /// No node that is up has enough free and it is the first in the queue, or no node is large enough at all.
+    /// It is first in the queue and no up node has enough free, or no node is large enough at all.
     Resources {
-        /// The nodes that came closest and what each lacks, best first; at most three.
+        /// The closest nodes and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
     },
-    /// Too few nodes that are up have enough free at once, and it is the first in the queue; or too few are large enough at all.
+    /// It is first in the queue and too few up nodes have enough free at once, or too few are large enough at all.
     TooFewNodes {
-        /// How many it needs.
+        /// The number of nodes that it needs.
         wanted: u32,
-        /// How many have enough.
+        /// The number of nodes with enough.
         enough: u64,
-        /// The others that came closest and what each lacks, best first; at most three.
+        /// The closest other nodes and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
     },
-    /// Jobs ahead of it in the queue wait for the same resources.
+    /// Jobs ahead of it wait for the same resources.
     Priority {
-        /// How many are ahead.
+        /// The number of jobs ahead.
         ahead: u64,
     },
-    /// It would fit now but could delay the first waiting job.
+    /// It fits now but could delay the first waiting job.
     Reservation {
         /// The job that holds the reservation.
         job: JobId,
     },
-    /// Too few nodes are up that could ever run it; some that could are down or suspect.
+    /// Too few of the nodes that could run it are up; some are down or suspect.
     NodesDown {
-        /// Those nodes, at most three.
+        /// The down and suspect nodes, at most three.
         nodes: Vec<NodeName>,
-        /// How many nodes it needs at once; zero where an older release wrote this.
+        /// The number of nodes that it needs at once; zero if an older release wrote this.
         #[serde(default)]
         wanted: u32,
     },
-    /// Too few nodes that take work could ever run it; some that an operator drains could.
+    /// Too few of the nodes that could run it accept work; an operator drains some.
     NodesDrained {
-        /// Those nodes, at most three with the next.
+        /// The drained nodes; at most three together with `down`.
         nodes: Vec<NodeName>,
-        /// Others that could and are down or suspect.
+        /// Nodes that could run it but are down or suspect.
         down: Vec<NodeName>,
-        /// How many nodes it needs at once; zero where an older release wrote this.
+        /// The number of nodes that it needs at once; zero if an older release wrote this.
         #[serde(default)]
         wanted: u32,
     },
-    /// Nodes are being switched on for which it may wait.
+    /// It may wait for nodes that are being switched on.
     Waking {
-        /// Which, at most three.
+        /// The nodes, at most three.
         nodes: Vec<WakingNode>,
     },
     /// Nodes that could run it are off and are not being switched on.
     NodesAsleep {
-        /// Which.
+        /// The nodes.
         nodes: Vec<NodeName>,
-        /// Why, of at most three.
+        /// The reasons for at most three of them.
         why: String,
     },
-    /// It was submitted a moment ago and has not been looked at yet.
+    /// The scheduler has not examined it yet.
     Scheduling,
 }
 
 /// A node that is being switched on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakingNode {
-    /// Which.
+    /// The node.
     pub node: NodeName,
-    /// For how long already, in milliseconds.
+    /// How long it has been starting, in milliseconds.
     pub for_ms: u64,
-    /// How long it usually takes, in milliseconds; nothing while that was not seen.
+    /// How long it usually takes, in milliseconds; absent if no start was observed.
     pub usual_ms: Option<u64>,
 }
 
-/// What one node lacks for a job.
+/// What a node lacks for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortfall {
     /// The node.
     pub node: NodeName,
-    /// What it lacks of a request: of what is free there, or of what it has in all.
+    /// The missing amounts, of the free or of the total resources.
     #[serde(flatten)]
     pub lacks: Request,
 }
@@ -148,14 +148,14 @@ impl fmt::Display for Reason {
             Self::Dependency { jobs } => write!(f, "waits for {}", Jobs(jobs)),
             Self::Quota { whose, kind, used, limit } => write!(
                 f,
-                "the quota of {whose} allows {} running, and {} of that is taken",
+                "the quota of {whose} limits running jobs to {}; {} in use",
                 kind.amount(*limit),
                 kind.figure(*used)
             ),
             Self::Blocked { user, why: None } => write!(f, "{user} is blocked on this cluster"),
             Self::Blocked { user, why: Some(why) } => write!(f, "{user} is blocked on this cluster: {why}"),
             Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
-            Self::PartitionGone { partition } => write!(f, "there is no partition {partition} any more"),
+            Self::PartitionGone { partition } => write!(f, "partition {partition} no longer exists"),
             Self::NoNodes { partition, constraint, for_root } => {
                 f.write_str("no node")?;
                 partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;
@@ -197,7 +197,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// That nodes which could run it do not take work.
+/// Writes that nodes that could run the job are in a state without work.
 fn absent<'a>(
     f: &mut fmt::Formatter<'_>,
     wanted: u32,
@@ -237,7 +237,7 @@ impl fmt::Display for Jobs<'_> {
     }
 }
 
-/// With commas between.
+/// Writes the items separated by commas.
 fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
     items.iter().enumerate().try_for_each(|(i, item)| {
         f.write_str(if i > 0 { ", " } else { "" })?;

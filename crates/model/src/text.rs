@@ -1,20 +1,20 @@
-//! What sets of numbers have in common as text, and what a person typed that could not be understood.
+//! Shared text handling: parse errors, escaping of untrusted text, and ranges.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A value that could not be read, with what was expected in its place.
+/// A parse error with the text and the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is not {expected}", shown(input))]
 pub struct ParseError {
-    /// The text as it was given, or its beginning when it is long; empty when it is not to be shown.
+    /// The text, or its beginning if it is long; empty if it must not be shown.
     pub input: String,
-    /// What would have been accepted, as a noun phrase with examples.
+    /// The accepted form, as a noun phrase with examples.
     pub expected: Cow<'static, str>,
 }
 
 impl ParseError {
-    /// An error that shows `input` and says what was `expected` instead.
+    /// An error that shows `input` and what was `expected` instead.
     #[must_use]
     pub fn new(input: &str, expected: impl Into<Cow<'static, str>>) -> Self {
         const SHOWN_BYTES: usize = 200;
@@ -25,7 +25,7 @@ impl ParseError {
 }
 
 impl ParseError {
-    /// An error that does not show what it is about, since that is or may be a secret.
+    /// An error that does not show the text, because it may be a secret.
     #[must_use]
     pub fn secret(expected: &'static str) -> Self {
         Self { input: String::new(), expected: expected.into() }
@@ -36,14 +36,14 @@ fn shown(input: &str) -> String {
     if input.is_empty() { "that".to_owned() } else { format!("`{input}`") }
 }
 
-/// A text on one line, with every character visible that a terminal or a reader of a log could take for something else: control
-/// characters, line breaks, and marks that change the direction of text. They are written as in Rust, such as `\n` and `\u{1b}`.
+/// Escapes text for one line of a terminal or log: control characters, line breaks, and marks that change the direction of text
+/// become Rust escapes, such as `\n` and `\u{1b}`.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, is_deceptive)
 }
 
-/// The same for text of several lines: line breaks and tabs stay.
+/// Like [`escaped`], but keeps line breaks and tabs.
 #[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_deceptive(c) && c != '\n' && c != '\t')
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_moves_the_cursor_forges_a_line_or_turns_around() {
+    fn escaping_stops_cursor_moves_forged_lines_and_reversed_text() {
         for (text, line, lines) in [
             ("größe 1", "größe 1", "größe 1"),
             ("a\nERROR forged", "a\\nERROR forged", "a\nERROR forged"),

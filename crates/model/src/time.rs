@@ -1,9 +1,9 @@
-//! The two times: the cluster's own clock, which decides, and the wall clock, which is only shown.
+//! The cluster's clock, for decisions, and the wall clock, for display.
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds on the cluster's clock: it starts at zero when the cluster is made, goes on across restarts of the head and
-/// never goes backwards. Deadlines and reservations are on this clock, never on a wall clock.
+/// Milliseconds on the cluster's clock. It starts at zero when the cluster is created, continues across restarts of the head, and never
+/// goes backwards. All deadlines and reservations use it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
@@ -25,7 +25,7 @@ impl Timestamp {
     }
 }
 
-/// Milliseconds since the Unix epoch as the head's wall clock had it. For people and reports only: it may jump.
+/// Milliseconds since the Unix epoch on the head's wall clock, for display only: it may jump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WallTime(pub i64);

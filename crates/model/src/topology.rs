@@ -1,12 +1,10 @@
-//! CPUs as they sit in a machine, and which of them to give to a job.
+//! CPU topology of a machine, and the choice of CPUs for a job.
 //!
-//! [`Topology::choose`] is to a real machine what [`CpuSet::lowest`] is to a row of equal CPUs: arithmetic, no policy. It
-//! gives whole cores where it can, so that two jobs do not share one, keeps a job in as few NUMA nodes as possible, and
-//! leaves the largest pieces whole for whoever comes next. Caches below a NUMA node and distances between nodes are
-//! deliberately not looked at: neighbouring ids are near each other on the machines that exist.
+//! [`Topology::choose`] corresponds to [`CpuSet::lowest`] for CPUs that are not all equal. It prefers whole cores, so that two jobs do not
+//! share one, uses as few NUMA nodes as possible, and leaves the largest free pieces for later jobs. It ignores caches below a NUMA
+//! node and distances between NUMA nodes, because on common machines neighbouring ids are close.
 //!
-//! On the wire and on disk it is short: a server with hundreds of CPUs takes a hundred bytes, as cores that are alike are written
-//! together. See [`CoreGroup`].
+//! The serialised form is short: similar cores are grouped, so a server with hundreds of CPUs needs a hundred bytes. See [`CoreGroup`].
 
 use std::collections::BTreeSet;
 
@@ -14,30 +12,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CpuSet, ParseError};
 
-/// One CPU: what the kernel schedules on, which is one hardware thread of a core.
+/// A CPU as the kernel counts it: one hardware thread of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cpu {
-    /// As the kernel numbers it.
+    /// The kernel's CPU id.
     pub id: u32,
-    /// The lowest CPU id of its core: CPUs with the same number are hardware threads of one core.
+    /// The lowest CPU id of its core. CPUs with the same value are hardware threads of one core.
     pub core: u32,
-    /// The package, or socket.
+    /// The package (socket).
     pub package: u32,
     /// The NUMA node.
     pub numa: u32,
-    /// What kind of core it is.
+    /// The kind of its core.
     #[serde(default)]
     pub kind: CoreKind,
 }
 
-/// Machines with two kinds of cores have fast and frugal ones; on all others every core is fast.
+/// The kind of a core. Machines without two kinds have only performance cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoreKind {
-    /// As fast as this machine has them.
+    /// A core at full speed.
     #[default]
     Performance,
-    /// Markedly slower.
+    /// A clearly slower core.
     Efficiency,
 }
 
@@ -45,7 +43,7 @@ pub enum CoreKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<CoreGroup>", into = "Vec<CoreGroup>")]
 pub struct Topology {
-    /// In ascending order of their numbers.
+    /// Sorted by NUMA node number.
     domains: Vec<Domain>,
     has_both_kinds: bool,
 }
@@ -55,9 +53,9 @@ pub struct Topology {
 struct Domain {
     numa: u32,
     package: u32,
-    /// Hardware threads of its largest core.
+    /// The number of hardware threads of its largest core.
     threads_per_core: u32,
-    /// Neighbours are next to each other.
+    /// The cores; neighbouring cores are adjacent.
     cores: Vec<Core>,
 }
 
@@ -69,29 +67,29 @@ struct Core {
     threads: Vec<u32>,
 }
 
-/// What is free of a NUMA node, or of its cores of one kind.
+/// The free CPUs of a NUMA node, or of its cores of one kind.
 #[derive(Debug, Clone)]
 struct FreeDomain<'a> {
     package: u32,
     threads_per_core: u32,
     cores: Vec<FreeCore<'a>>,
     free: u32,
-    /// The part of `free` that is in cores of which nothing is taken.
+    /// The part of `free` in cores that are completely free.
     free_in_whole_cores: u32,
 }
 
-/// What is free of a core.
+/// The free threads of a core.
 #[derive(Debug, Clone, Copy)]
 struct FreeCore<'a> {
     core: &'a Core,
-    /// How many of its threads are free.
+    /// The number of free threads.
     free: u32,
     /// The free CPUs of the whole machine.
     ids: &'a CpuSet,
 }
 
 impl Topology {
-    /// From the CPUs in any order; of several with the same id one counts.
+    /// Builds a topology from CPUs in any order; keeps one of several with the same id.
     #[must_use]
     pub fn new(cpus: &[Cpu]) -> Self {
         let mut cpus = cpus.to_vec();
@@ -103,11 +101,11 @@ impl Topology {
         Self { domains, has_both_kinds }
     }
 
-    /// Picks `count` of the CPUs in `free`; all of them when there are fewer.
+    /// Chooses `count` of the CPUs in `free`; all of them when there are fewer.
     ///
-    /// In this order of importance: one NUMA node, or as few as will do, of one package if they can be; cores of one kind,
-    /// fast ones first; whole cores; the NUMA node, and for what is left over the core, in which the least remains. The same
-    /// question always has the same answer. Ids that are no CPU of this machine are never picked.
+    /// Priorities in this order: one NUMA node, or as few as possible, of one package if possible; cores of one kind, performance first;
+    /// whole cores; the NUMA node, and for a remainder the core, with the fewest free CPUs. The result is deterministic. Ids that are not
+    /// in the topology are never chosen.
     #[must_use]
     pub fn choose(&self, free: &CpuSet, count: u32) -> CpuSet {
         let mut chosen = CpuSet::default();
@@ -133,14 +131,14 @@ impl Topology {
 }
 
 impl Topology {
-    /// Whether any CPU is as good as any other.
+    /// Whether all CPUs are equivalent.
     #[must_use]
     pub fn is_flat(&self) -> bool {
         let is_flat = |domain: &Domain| domain.threads_per_core == 1;
         !self.has_both_kinds && self.domains.len() <= 1 && self.domains.iter().all(is_flat)
     }
 
-    /// Those of the CPUs that are in one of the NUMA nodes.
+    /// The subset of `cpus` in these NUMA nodes.
     #[must_use]
     pub fn of_numa_nodes(&self, cpus: &CpuSet, numa_nodes: &BTreeSet<u32>) -> CpuSet {
         let near = self.domains.iter().filter(|domain| numa_nodes.contains(&domain.numa));
@@ -148,7 +146,7 @@ impl Topology {
         ids.filter(|id| cpus.contains(*id)).collect()
     }
 
-    /// Every CPU, by NUMA node, package, core and id.
+    /// Every CPU, sorted by NUMA node, package, core and id.
     pub fn cpus(&self) -> impl Iterator<Item = Cpu> + '_ {
         self.domains.iter().flat_map(|domain| {
             let cpu = |core: &Core, id| Cpu {
@@ -162,15 +160,15 @@ impl Topology {
         })
     }
 
-    /// The same without the CPUs that are not in `cpus`.
+    /// The topology restricted to `cpus`.
     #[must_use]
     pub fn within(&self, cpus: &CpuSet) -> Self {
         Self::new(&self.cpus().filter(|cpu| cpus.contains(cpu.id)).collect::<Vec<_>>())
     }
 }
 
-/// Cores of one kind in one place, as they are written down: a set of CPUs for the first threads of all of them, one for the second
-/// threads and so on, each in the order of the cores. So `0-7` and `8-15` are eight cores, and the first of them is CPUs 0 and 8.
+/// The serialised form of similar cores in one place: one CPU list for the first threads of all cores, one for the second threads, and
+/// so on, each in order of the cores. E.g. `0-7` and `8-15` are eight cores, of which the first has CPUs 0 and 8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreGroup {
     numa: u32,
@@ -180,7 +178,7 @@ pub struct CoreGroup {
     threads: Vec<String>,
 }
 
-/// More CPUs than any kernel counts: a few bytes of a list can name a great many.
+/// More CPUs than any kernel supports. Bounds the work for a short list that names many.
 const MAX_CPUS: u32 = 1 << 16;
 
 impl From<Topology> for Vec<CoreGroup> {
@@ -227,14 +225,14 @@ impl TryFrom<Vec<CoreGroup>> for Topology {
 }
 
 impl Core {
-    /// Whether `next` can be written down in one group with it, behind it.
+    /// Whether `next` can follow this core in one group.
     fn is_followed_by(&self, next: &Self) -> bool {
         (self.package, self.kind, self.threads.len()) == (next.package, next.kind, next.threads.len())
             && self.threads.iter().zip(&next.threads).all(|(mine, theirs)| mine < theirs)
     }
 }
 
-/// The first in which `count` CPUs share the fewest cores with other jobs, and of those the one in which the least remains.
+/// The best NUMA node for `count` CPUs: it splits the fewest cores, and then has the fewest free CPUs.
 fn best_fit<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Option<&'d FreeDomain<'a>> {
     let fitting = domains.iter().filter(|domain| domain.free >= count);
     fitting.min_by_key(|domain| {
@@ -243,7 +241,7 @@ fn best_fit<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Option<&'d Fre
     })
 }
 
-/// As few NUMA nodes as have `count` CPUs between them, of one package when it has as few that do; all when none do.
+/// The fewest NUMA nodes that have `count` free CPUs together, of one package if that needs no more; all if there are not enough.
 fn several<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Vec<&'d FreeDomain<'a>> {
     let anywhere = largest_first(domains.iter().filter(|domain| domain.free > 0).collect(), count);
     let mut packages: Vec<_> = domains.iter().map(|domain| domain.package).collect();
@@ -258,7 +256,7 @@ fn several<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Vec<&'d FreeDom
     in_one.min_by_key(|(free, _)| *free).map_or(anywhere, |(_, near)| near)
 }
 
-/// The largest that are needed for `count` CPUs; the last one is as small as will do.
+/// The largest NUMA nodes that together have `count` CPUs; the last one is as small as possible.
 fn largest_first<'d, 'a>(mut domains: Vec<&'d FreeDomain<'a>>, count: u32) -> Vec<&'d FreeDomain<'a>> {
     domains.sort_by_key(|domain| std::cmp::Reverse(domain.free));
     let mut wanted = count;
@@ -275,7 +273,7 @@ fn largest_first<'d, 'a>(mut domains: Vec<&'d FreeDomain<'a>>, count: u32) -> Ve
 }
 
 impl Domain {
-    /// From the CPUs of one NUMA node, sorted by package, core and id.
+    /// Builds a NUMA node from its CPUs, sorted by package, core and id.
     fn new(cpus: &[Cpu]) -> Self {
         let cores = cpus.chunk_by(|a, b| (a.package, a.core) == (b.package, b.core));
         let cores: Vec<_> = cores
@@ -289,7 +287,7 @@ impl Domain {
         Self { numa: cpus[0].numa, package: cpus[0].package, threads_per_core, cores }
     }
 
-    /// What `free` leaves of it.
+    /// The free CPUs of this NUMA node.
     fn free<'a>(&'a self, free: &'a CpuSet) -> FreeDomain<'a> {
         let cores = self.cores.iter().map(|core| FreeCore::new(core, free));
         FreeDomain::new(self.package, self.threads_per_core, cores.filter(|core| core.free > 0).collect())
@@ -303,7 +301,7 @@ impl<'a> FreeDomain<'a> {
         Self { package, threads_per_core, cores, free, free_in_whole_cores }
     }
 
-    /// Its cores of one kind.
+    /// Its free cores of one kind.
     fn only(&self, kind: CoreKind) -> Self {
         let cores = self.cores.iter().filter(|core| core.core.kind == kind).copied().collect();
         Self::new(self.package, self.threads_per_core, cores)
@@ -323,7 +321,7 @@ impl<'a> FreeDomain<'a> {
         if wanted == 0 {
             return;
         }
-        // Stable: cores of equal rank stay in the order of their numbers.
+        // A stable sort keeps cores of equal rank in order.
         rest.sort_by_key(|core| (core.is_whole(), std::cmp::Reverse(core.free)));
         rest.retain(|core| {
             let fits = core.free <= wanted;
@@ -348,7 +346,7 @@ impl<'a> FreeCore<'a> {
         self.free as usize == self.core.threads.len()
     }
 
-    /// Adds its `count` lowest free CPUs to `chosen`; says how many there were.
+    /// Adds its `count` lowest free CPUs to `chosen`; returns how many were added.
     fn take(&self, count: u32, chosen: &mut CpuSet) -> u32 {
         let free = self.core.threads.iter().filter(|&&id| self.ids.contains(id));
         free.take(count as usize).map(|&id| u32::from(chosen.insert(id))).sum()
@@ -361,8 +359,8 @@ mod tests {
 
     use super::*;
 
-    /// Packages, NUMA nodes a package, cores a NUMA node, threads a core; threads are numbered as on Intel and AMD servers:
-    /// first one of every core, then the others.
+    /// CPUs of a machine with this many packages, NUMA nodes per package, cores per NUMA node and threads per core. Threads are numbered
+    /// as on Intel and AMD servers: first one of every core, then the others.
     fn machine(packages: u32, nodes: u32, cores: u32, threads: u32) -> Vec<Cpu> {
         let all_cores = packages * nodes * cores;
         let cpu = |id: u32| {
@@ -378,35 +376,35 @@ mod tests {
     }
 
     #[test]
-    fn whole_cores_of_one_numa_node() {
+    fn whole_cores_of_one_numa_node_are_preferred() {
         let server = machine(2, 1, 8, 2);
         assert_eq!(chosen(&server, "0-31", 4), "0-1,16-17");
         assert_eq!(chosen(&server, "0-31", 16), "0-7,16-23");
-        assert_eq!(chosen(&server, "2-31", 16), "8-15,24-31", "the first NUMA node has too few");
-        assert_eq!(chosen(&server, "1,3,5,7,8-15,24-31", 4), "8-9,24-25", "rather than four halves of cores");
+        assert_eq!(chosen(&server, "2-31", 16), "8-15,24-31", "the first NUMA node has too few CPUs");
+        assert_eq!(chosen(&server, "1,3,5,7,8-15,24-31", 4), "8-9,24-25", "two whole cores rather than four halves");
         assert_eq!(chosen(&server, "0-31", 20), "0-9,16-25");
     }
 
     #[test]
-    fn leaves_large_pieces_whole() {
+    fn small_requests_use_the_smallest_pieces() {
         let server = machine(2, 1, 8, 2);
-        assert_eq!(chosen(&server, "0-7,9-31", 1), "24", "the other half of a core in use");
-        assert_eq!(chosen(&server, "0-15,17-31", 3), "0-1,17", "two, and the other half of a core in use");
-        assert_eq!(chosen(&server, "0-7,14-23,30-31", 4), "14-15,30-31", "the NUMA node with just that many");
+        assert_eq!(chosen(&server, "0-7,9-31", 1), "24", "the free half of a used core");
+        assert_eq!(chosen(&server, "0-15,17-31", 3), "0-1,17", "a whole core, and the free half of a used one");
+        assert_eq!(chosen(&server, "0-7,14-23,30-31", 4), "14-15,30-31", "the NUMA node with exactly that many");
     }
 
     #[test]
-    fn several_numa_nodes_are_of_one_package() {
+    fn several_numa_nodes_come_from_one_package() {
         let server = machine(2, 2, 4, 1);
         assert_eq!(chosen(&server, "0-2,4,8-15", 6), "8-13");
         assert_eq!(chosen(&server, "0-3,4-6,8-15", 7), "0-6", "best fit");
-        assert_eq!(chosen(&server, "0-3,8-11", 7), "0-3,8-10", "no package has as many");
+        assert_eq!(chosen(&server, "0-3,8-11", 7), "0-3,8-10", "no package has that many");
         assert_eq!(chosen(&server, "0-15", 12), "0-11");
-        assert_eq!(chosen(&server, "0-1,4,8,12", 9), "0-1,4,8,12", "all there are");
+        assert_eq!(chosen(&server, "0-1,4,8,12", 9), "0-1,4,8,12", "all that are free");
     }
 
     #[test]
-    fn kinds_of_cores_are_not_mixed_without_need() {
+    fn kinds_of_cores_are_mixed_only_if_necessary() {
         let kind = |id| if id < 4 { CoreKind::Performance } else { CoreKind::Efficiency };
         let core = |id: u32| if id < 4 { id / 2 * 2 } else { id };
         let laptop: Vec<_> =
@@ -418,14 +416,14 @@ mod tests {
     }
 
     #[test]
-    fn odd_questions_have_answers() {
+    fn empty_and_oversized_requests_are_answered() {
         assert_eq!(chosen(&[], "0-3", 2), "");
         assert_eq!(chosen(&machine(1, 1, 4, 1), "", 2), "");
         assert_eq!(chosen(&machine(1, 1, 4, 1), "2-9", 9), "2-3");
         assert_eq!(chosen(&machine(1, 1, 4, 1), "0-3", 0), "");
     }
 
-    /// The fewest NUMA nodes that have `count` of the free CPUs between them.
+    /// The smallest number of NUMA nodes that have `count` of the free CPUs together.
     fn fewest_nodes(cpus: &[Cpu], free: &CpuSet, count: u32) -> usize {
         let mut sizes = std::collections::BTreeMap::new();
         for cpu in cpus.iter().filter(|cpu| free.contains(cpu.id)) {
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_server_is_written_in_a_line() {
+    fn large_server_has_a_short_serialised_form() {
         let groups = Vec::<CoreGroup>::from(Topology::new(&machine(2, 2, 32, 2)));
         assert_eq!(groups.len(), 4);
         assert_eq!(groups[1].threads, ["32-63", "160-191"]);
@@ -452,12 +450,12 @@ mod tests {
         assert!(Topology::try_from(vec![group(&["0-3", "4-6"])]).is_err());
         assert!(Topology::try_from(vec![group(&["0-x"])]).is_err());
         let endless = vec![group(&["0-65535"]); 1000];
-        assert!(Topology::try_from(endless).is_err(), "a short text cannot ask for endless work");
+        assert!(Topology::try_from(endless).is_err(), "a short text cannot cause unbounded work");
     }
 
     proptest! {
         #[test]
-        fn always_so_many_of_the_free_in_the_fewest_numa_nodes(
+        fn choice_has_the_right_size_and_uses_the_fewest_numa_nodes(
             shape in (1..3_u32, 1..4_u32, 1..9_u32, 1..5_u32),
             taken in proptest::collection::vec(0..300_u32, 0..200),
             frugal in 0..20_u32,
@@ -475,7 +473,7 @@ mod tests {
                 cpus.iter().filter(|cpu| chosen.contains(cpu.id)).map(|cpu| cpu.numa).collect();
             prop_assert_eq!(nodes.len(), fewest_nodes(&cpus, &free, count));
             let groups = Vec::<CoreGroup>::from(topology.clone());
-            prop_assert!(groups.len() <= 2 * (shape.0 * shape.1) as usize, "one for each kind of cores in a NUMA node");
+            prop_assert!(groups.len() <= 2 * (shape.0 * shape.1) as usize, "one group per kind of core and NUMA node");
             prop_assert_eq!(&Topology::try_from(groups).expect("just written"), &topology);
             prop_assert_eq!(topology.within(&chosen).cpus().map(|cpu| cpu.id).collect::<CpuSet>(), chosen.clone());
             cpus.reverse();
@@ -483,7 +481,7 @@ mod tests {
         }
 
         #[test]
-        fn on_an_idle_machine_only_whole_cores(shape in (1..3_u32, 1..4_u32, 1..9_u32, 1..5_u32), cores in 1..9_u32) {
+        fn idle_machine_gives_whole_cores(shape in (1..3_u32, 1..4_u32, 1..9_u32, 1..5_u32), cores in 1..9_u32) {
             let cpus = machine(shape.0, shape.1, shape.2, shape.3);
             let free = cpus.iter().map(|cpu| cpu.id).collect();
             let chosen = Topology::new(&cpus).choose(&free, cores.min(shape.2) * shape.3);

@@ -1,8 +1,8 @@
-//! Sizes and times as people write them.
+//! Parsing and formatting of sizes and times.
 //!
-//! Sizes are powers of 1024 (`512M`, `2G`, `1.5GiB`); a bare number is bytes. Times are `90m`, `1h30m`, `45s` or the batch-system forms
-//! `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` and `D-HH:MM:SS`. A time needs its unit: batch systems read a bare number as minutes, shell
-//! commands as seconds.
+//! Sizes use powers of 1024 (`512M`, `2G`, `1.5GiB`); a bare number is bytes. Times are `90m`, `1h30m`, `45s` or the batch-system forms
+//! `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` and `D-HH:MM:SS`. A time needs a unit, because batch systems read a bare number as minutes and
+//! shell commands as seconds.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::ParseError;
 const SIZE: &str = "a size such as 512M, 2G or 1.5T";
 const TIME: &str = "a time such as 90s, 30m, 2h, 1h30m, 10:00 or 1-12:00:00";
 
-/// Reads a size in bytes.
+/// Parses a size in bytes.
 ///
 /// # Errors
-/// When the text is no size, or the size does not fit 64 bits.
+/// When the text is not a size, or the size does not fit into 64 bits.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     let error = || ParseError::new(text, SIZE);
     let trimmed = text.trim();
@@ -37,7 +37,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err(error()) }
 }
 
-/// Writes a size in the largest unit that keeps it at or above one, with at most one decimal.
+/// Formats a size in the largest unit that keeps the number at or above one, with at most one decimal.
 #[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
@@ -51,16 +51,16 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{text}{}", UNITS[unit])
 }
 
-/// Reads a span of time.
+/// Parses a duration.
 ///
 /// # Errors
-/// When the text is in none of the accepted forms, a number without its unit among them, or the time does not fit.
+/// When the text has none of the accepted forms, is a number without a unit, or the time is too large.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     let trimmed = text.trim();
     match trimmed.parse::<f64>() {
         Ok(0.0) => return Ok(Duration::ZERO),
         Ok(number) if number > 0.0 && !trimmed.contains(char::is_alphabetic) => {
-            let both = format!("a time, which needs its unit: write {trimmed}m for minutes or {trimmed}s for seconds");
+            let both = format!("a time with a unit: write {trimmed}m for minutes or {trimmed}s for seconds");
             return Err(ParseError::new(text, both));
         }
         Ok(_) | Err(_) => {}
@@ -120,7 +120,7 @@ fn parse_unit_form(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(total)
 }
 
-/// Writes a span of time with its two largest units: `1d12h`, `5m03s`, `2.4s`, `12ms`.
+/// Formats a duration with its two largest units: `1d12h`, `5m03s`, `2.4s`, `12ms`.
 #[must_use]
 pub fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_as_people_write_them() {
+    fn sizes_parse() {
         for (text, bytes) in
             [("512M", 512 << 20), ("2G", 2 << 30), ("1.5k", 1536), ("10", 10), ("3 GiB", 3 << 30), ("0", 0)]
         {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn times_as_people_write_them() {
+    fn times_parse() {
         let cases = [
             ("90m", 5400),
             ("1h30m", 5400),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_its_unit_is_refused_with_both_readings() {
+    fn time_without_a_unit_is_refused_with_both_readings() {
         for number in ["5", "45", "1.5", " 90 "] {
             let refusal = parse_duration(number).expect_err(number).to_string();
             let number = number.trim();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn written_for_people() {
+    fn sizes_and_times_are_formatted() {
         assert_eq!(format_bytes(600 << 20), "600M");
         assert_eq!(format_bytes(1536), "1.5K");
         assert_eq!(format_bytes(0), "0B");

@@ -1,4 +1,4 @@
-//! Users: their names, what they may do, and how much they may have.
+//! Users: names, roles and quotas.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ParseError, format_bytes};
 
-/// The name of a user or a group of the cluster: what `useradd` accepts on any system. It is never an option of a command or a path.
+/// The name of a user or group: a name that `useradd` accepts on every system. It can never be an option or a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UserName(Arc<str>);
@@ -50,7 +50,7 @@ impl From<UserName> for String {
     }
 }
 
-/// For maps whose keys are names.
+/// For lookups in maps by text.
 impl std::borrow::Borrow<str> for UserName {
     fn borrow(&self) -> &str {
         &self.0
@@ -63,21 +63,21 @@ impl fmt::Display for UserName {
     }
 }
 
-/// What somebody may do. Each role may do what those before it may.
+/// The rights of a user. Each role includes the rights of the previous one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// See everything that is no content, and have jobs of one's own.
+    /// See the cluster's state, without content of others, and submit jobs.
     #[default]
     User,
-    /// Touch everybody's jobs, and look after nodes.
+    /// Manage all jobs and nodes.
     Operator,
-    /// Decide who is a user, and everything else.
+    /// Manage users, and everything else.
     Admin,
 }
 
 impl Role {
-    /// The word for it.
+    /// The word in output and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Role {
 }
 
 impl Role {
-    /// The word for somebody who has it, with its article.
+    /// The role with its article, for sentences.
     #[must_use]
     pub const fn of_one(self) -> &'static str {
         match self {
@@ -117,32 +117,32 @@ impl FromStr for Role {
     }
 }
 
-/// How much a user, or all users of a group together, may have. What is absent is not limited.
+/// Limits for a user, or for all users of a group together. An absent limit means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// CPUs of what runs.
+    /// CPUs of running jobs.
     #[serde(default)]
     pub cpus: Option<u64>,
-    /// Memory of what runs, in bytes.
+    /// Memory of running jobs, in bytes.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// Tasks that run; a job that is no array has one.
+    /// Running tasks; a job without an array has one.
     #[serde(default)]
     pub jobs: Option<u64>,
-    /// Tasks that wait.
+    /// Waiting tasks.
     #[serde(default)]
     pub queued: Option<u64>,
 }
 
 impl Quota {
-    /// Whether it limits nothing.
+    /// Whether there are no limits.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a quota limits of what runs.
+/// A limit of a quota on running jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaKind {
@@ -155,7 +155,7 @@ pub enum QuotaKind {
 }
 
 impl QuotaKind {
-    /// So much of it, for people.
+    /// An amount with its unit, for people.
     #[must_use]
     pub fn amount(self, value: u64) -> String {
         match self {
@@ -167,7 +167,7 @@ impl QuotaKind {
         }
     }
 
-    /// The same without saying of what.
+    /// The number alone.
     #[must_use]
     pub fn figure(self, value: u64) -> String {
         match self {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_useradd_takes_and_nothing_else() {
+    fn user_names_are_those_that_useradd_accepts() {
         for name in ["ada", "_ada", "a-b_c9", "x", &"a".repeat(32)] {
             assert_eq!(name.parse::<UserName>().expect(name).as_str(), name);
         }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_ordered_by_what_they_may() {
+    fn roles_are_ordered_by_rights() {
         assert!(Role::User < Role::Operator && Role::Operator < Role::Admin);
         for role in [Role::User, Role::Operator, Role::Admin] {
             assert_eq!(role.as_str().parse(), Ok(role));

@@ -1,8 +1,8 @@
-//! Prints how long a scheduling pass takes over 10,000 nodes and 100,000 waiting jobs, for several mixes.
+//! Measures scheduling passes over 10,000 nodes and 100,000 waiting jobs, for several mixes.
 //!
 //! `cargo run --release -p hostler-sched --example pass [-- --brief]`
 //!
-//! `--brief` prints the passes alone, for programs: milliseconds, starts and the mix, separated by tabs.
+//! `--brief` prints only the passes in tab-separated form: milliseconds, starts, mix.
 
 #![expect(
     clippy::print_stdout,
@@ -78,7 +78,7 @@ fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
     println!("{mix:<46} {:>9.2} {started:>9} {examined:>9} {each:>12}", median.as_secs_f64() * 1e3);
 }
 
-/// The calls that are made between passes.
+/// Measures calls that happen between passes.
 fn single_calls() {
     let mut cluster = nearly_full();
     let mut random = Random(7);
@@ -114,7 +114,7 @@ struct Cluster {
     running: Vec<Running>,
 }
 
-/// Nothing runs, and one node in a hundred has four licenses.
+/// An idle cluster; one node in a hundred has four licenses.
 fn with_licenses() -> Cluster {
     let mut cluster = empty();
     for ix in (0..NODES).step_by(100) {
@@ -125,12 +125,12 @@ fn with_licenses() -> Cluster {
     cluster
 }
 
-/// So many licenses; none at all for zero.
+/// This many licenses; nothing for zero.
 fn licenses(count: u64) -> Counted {
     if count == 0 { Counted::NONE } else { format!("license={count}").parse().expect("a count") }
 }
 
-/// Nothing runs.
+/// An idle cluster.
 fn empty() -> Cluster {
     cluster(|_| Vec::new())
 }
@@ -140,13 +140,13 @@ fn full() -> Cluster {
     cluster(|_| vec![Request::new(4, 16 * G); 16])
 }
 
-/// Ten tasks a node, most of which fit.
+/// Up to ten tasks per node.
 fn nearly_full() -> Cluster {
     let random = |random: &mut Random| Request::new(1 + random.below(12) as u32, (1 + random.below(40)) * G);
     cluster(|seed| (0..10).map(|_| random(seed)).collect())
 }
 
-/// One task a node with all the memory.
+/// One task per node that uses all memory.
 fn without_memory() -> Cluster {
     cluster(|random| vec![Request::new(1 + random.below(63) as u32, 256 * G)])
 }

@@ -1,4 +1,4 @@
-//! Whether a request can ever be satisfied, asked once when a job is submitted.
+//! Checks at submission whether a request can ever be satisfied.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -9,68 +9,67 @@ use crate::amount::{NOTHING, at_most, scaled};
 use crate::explain::closest;
 use crate::{NodeSet, Pool, Waiting};
 
-/// Why a request can never be satisfied by the nodes there are.
+/// Why no nodes of the cluster can ever satisfy a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NeverFits {
-    /// There is no node at all. Whether to wait for one is for the caller to decide.
+    /// The cluster has no nodes. The caller decides whether the job waits for one.
     #[error("the cluster has no nodes yet")]
     NoNodes,
-    /// There are nodes, but none that the job may use. Why not is for the caller to say.
+    /// The job may use none of the cluster's nodes. The caller knows the reason.
     #[error("may use none of the nodes")]
     NoneMay,
-    /// No node has as much of something that few nodes have at all.
+    /// No node has enough GPUs, or enough of a counted resource.
     #[error("asks for {asked}; {}", Most(.most))]
     TooFew {
-        /// How much of it was asked for, and of nothing else.
+        /// The requested amount of that resource alone.
         asked: Request,
-        /// The node with the most of it, and how much that is; none has any when absent.
+        /// The node with the largest amount, and that amount; `None` if no node has any.
         most: Option<NodeSize>,
     },
-    /// Nodes have enough of each resource, but those with what few nodes have lack something else.
-    #[error("asks for {request}; nodes have each of that, but none has all of it: closest is {closest}")]
+    /// Each requested resource is available on some node, but no node has all of them.
+    #[error("asks for {request}; no single node has all of that: closest is {closest}")]
     NotTogether {
-        /// What was asked for.
+        /// The request.
         request: Request,
-        /// The node that comes closest.
+        /// The closest node and what it lacks.
         closest: Shortfall,
     },
-    /// Nodes are large enough, but too few of them, whatever state they are in.
+    /// Some nodes are large enough, but too few, whatever their state.
     #[error("asks for {nodes} nodes at once, each with {request}; {}", Able(*.able))]
     TooFewNodes {
-        /// How many nodes were asked for.
+        /// The requested number of nodes.
         nodes: u32,
-        /// What was asked for on each.
+        /// The request per node.
         request: Request,
-        /// How many are large enough.
+        /// How many nodes are large enough.
         able: usize,
     },
-    /// No node is large enough, whatever state it is in.
+    /// No node is large enough, whatever its state.
     #[error("asks for {request}; {}", Largest(.most_cpus, .most_memory))]
     TooLarge {
-        /// What was asked for.
+        /// The request.
         request: Request,
-        /// The node with the most CPUs, and the most memory among those.
+        /// The node with the most CPUs; on a tie, with the most memory.
         most_cpus: NodeSize,
-        /// The node with the most memory, and the most CPUs among those. Often the same.
+        /// The node with the most memory; on a tie, with the most CPUs. Often the same node.
         most_memory: NodeSize,
     },
 }
 
-/// A node and what it has.
+/// A node and its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSize {
     /// The node.
     pub node: NodeName,
-    /// What it has in all.
+    /// Its total resources.
     pub total: Request,
 }
 
 impl Pool {
-    /// Checks that as many nodes as the job asks for could run it if they were up and nothing else ran there. Nodes that are down
-    /// count: they come back.
+    /// Checks that enough nodes could run the job if they were up and idle. Nodes that are down count, since they may return.
     ///
     /// # Errors
-    /// When there are no such nodes.
+    /// When too few nodes could run the job.
     pub fn admit(&self, job: &Waiting) -> Result<(), Box<NeverFits>> {
         if self.could_ever_run(job) {
             return Ok(());
@@ -94,20 +93,20 @@ impl Pool {
             let closest = closest(nodes, request, |node| &node.total).into_iter().next().expect("there is a node");
             return Err(Box::new(NeverFits::NotTogether { request: request.clone(), closest }));
         }
-        // One node that is as large as the other in both is all there is to say.
+        // If one node is largest in both, naming it is enough.
         let is_largest = most_cpus.total.memory_bytes == most_memory.total.memory_bytes;
         let most_memory = if is_largest { most_cpus.clone() } else { most_memory };
         Err(Box::new(NeverFits::TooLarge { request: request.clone(), most_cpus, most_memory }))
     }
 }
 
-/// What a request asks for beyond CPUs and memory, one resource at a time.
+/// The requested GPUs and counted resources, one resource at a time.
 fn rare_resources(request: &Request) -> impl Iterator<Item = Request> {
     let gpus = (request.gpus > 0).then_some(Request { gpus: request.gpus, ..NOTHING });
     gpus.into_iter().chain(request.counted.each_alone().map(|counted| Request { counted, ..NOTHING }))
 }
 
-/// The refusal of a job because no node has as much of something as is `asked` for.
+/// The refusal if no allowed node has the requested amount of one resource.
 fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
     let limit = scaled(&asked, u32::MAX);
     let part = |total: &Request| at_most(total, &limit);
@@ -120,7 +119,7 @@ fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
     (!most.total.covers(&asked)).then(|| NeverFits::TooFew { asked, most: has_any.then_some(most) })
 }
 
-/// The node that is the greatest by `size` among those that may be used, the first one of equals.
+/// The allowed node with the greatest `size`; the first one on a tie.
 fn largest(pool: &Pool, among: Option<&NodeSet>, size: impl Fn(&Request) -> (u64, u64)) -> Option<NodeSize> {
     let may = |ix| among.is_none_or(|among| among.contains(ix));
     let nodes = pool.nodes().filter(|(ix, _)| may(*ix));
@@ -129,7 +128,7 @@ fn largest(pool: &Pool, among: Option<&NodeSet>, size: impl Fn(&Request) -> (u64
     Some(NodeSize { node: node.name.clone(), total: node.total.clone() })
 }
 
-/// The node with the most of something, if any node has it.
+/// Displays the node with the most of a resource.
 struct Most<'a>(&'a Option<NodeSize>);
 
 impl fmt::Display for Most<'_> {
@@ -141,7 +140,7 @@ impl fmt::Display for Most<'_> {
     }
 }
 
-/// How many nodes have what it takes.
+/// Displays how many nodes are large enough.
 struct Able(usize);
 
 impl fmt::Display for Able {
@@ -153,7 +152,7 @@ impl fmt::Display for Able {
     }
 }
 
-/// The largest node, or the two that are largest in their own way.
+/// Displays the largest node, or the one with the most CPUs and the one with the most memory.
 struct Largest<'a>(&'a NodeSize, &'a NodeSize);
 
 impl fmt::Display for Largest<'_> {
@@ -197,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_somewhere_is_admitted_even_when_that_node_is_down() {
+    fn request_that_fits_a_down_node_is_admitted() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false)]);
         assert_eq!(pool.admit(&on_nodes(1, 8, 4 * G)), Ok(()));
     }
 
     #[test]
-    fn several_nodes_must_be_there_at_once() {
+    fn request_for_several_nodes_needs_that_many() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false), ("n3", 4, 4 * G, true)]);
         assert_eq!(pool.admit(&on_nodes(2, 4, 4 * G)), Ok(()));
         let refused = pool.admit(&on_nodes(3, 4, 4 * G)).expect_err("n1 is too small").to_string();
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_says_what_was_asked_and_what_there_is() {
+    fn refusal_names_the_request_and_the_largest_nodes() {
         let nodes = pool(&[("n1", 4, 8 * G, true), ("n3", 4, 16 * G, true), ("n4", 4, 16 * G, true)]);
         let text = "asks for 64 CPUs and 1T of memory; the largest node, n3, has 4 CPUs and 16G of memory";
         assert_eq!(refusal(&nodes, 64, 1024 * G), text);
@@ -222,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn no_nodes_is_a_case_of_its_own() {
+    fn cluster_without_nodes_has_its_own_refusal() {
         assert_eq!(Pool::default().admit(&on_nodes(1, 1, 1)), Err(Box::new(NeverFits::NoNodes)));
     }
 
     #[test]
-    fn only_nodes_that_may_be_used_count() {
+    fn only_allowed_nodes_count() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false)]);
         let among = |nodes: &[u32]| {
             let among = Some(Arc::new(nodes.iter().copied().map(NodeIx).collect()));
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_nodes_have_is_refused_by_name() {
+    fn refusal_names_the_scarce_resource() {
         let mut pool = pool(&[("n1", 2, 4 * G, true)]);
         let refusal = |pool: &Pool, request: Request| {
             pool.admit(&Waiting { request, ..on_nodes(1, 1, 1) }).expect_err("too few").to_string()
@@ -254,7 +253,7 @@ mod tests {
         assert_eq!(refusal(&pool, gpus(2)), "asks for 2 GPUs; no node has more than lab, which has 1 GPU");
         let text = "asks for license=2; no node has more than lab, which has license=1";
         assert_eq!(refusal(&pool, counted("license=2,plate=5")), text);
-        let text = "asks for 2 CPUs, 2G of memory and license=1; nodes have each of that, but none has all of it: \
+        let text = "asks for 2 CPUs, 2G of memory and license=1; no single node has all of that: \
                     closest is lab, which lacks 1G of memory";
         assert_eq!(refusal(&pool, Request { cpus: 2, memory_bytes: 2 * G, ..counted("license") }), text);
     }

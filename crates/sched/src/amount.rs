@@ -1,11 +1,11 @@
-//! Arithmetic on amounts of resources. An amount is a [`Request`], whether it is asked for, had or free.
+//! Arithmetic on amounts of resources. A [`Request`] represents requested, total and free amounts alike.
 
 use hostler_model::Request;
 
 /// No resources at all.
 pub(crate) const NOTHING: Request = Request::new(0, 0);
 
-/// How many times `wanted` can be taken out of `have`.
+/// How many times `wanted` fits into `have`.
 pub(crate) fn times(have: &Request, wanted: &Request) -> u32 {
     let by_cpus = have.cpus.checked_div(wanted.cpus).unwrap_or(u32::MAX);
     let by_memory = have.memory_bytes.checked_div(wanted.memory_bytes).unwrap_or(u64::MAX);
@@ -24,7 +24,7 @@ pub(crate) fn scaled(one: &Request, count: u32) -> Request {
     }
 }
 
-/// Both together; saturates.
+/// The sum; saturates.
 pub(crate) fn sum(a: &Request, b: &Request) -> Request {
     Request {
         cpus: a.cpus.saturating_add(b.cpus),
@@ -34,7 +34,7 @@ pub(crate) fn sum(a: &Request, b: &Request) -> Request {
     }
 }
 
-/// What is left of `a` without `b`, zero where `b` is more: also what `b` lacks for `a`.
+/// The difference `a - b`, zero where `b` is larger: what remains of `a`, or what `b` lacks of `a`.
 pub(crate) fn without(a: &Request, b: &Request) -> Request {
     Request {
         cpus: a.cpus.saturating_sub(b.cpus),
@@ -44,7 +44,7 @@ pub(crate) fn without(a: &Request, b: &Request) -> Request {
     }
 }
 
-/// The smaller of both in each resource.
+/// The minimum of each resource.
 pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
     Request {
         cpus: a.cpus.min(limit.cpus),
@@ -54,8 +54,8 @@ pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
     }
 }
 
-/// How far `have` is from being enough for `wanted`: the missing share of the resource that lacks most, in millionths of what
-/// is wanted. Zero when it is enough.
+/// How far `have` is from covering `wanted`: the missing share of the scarcest resource, in millionths of `wanted`. Zero when it
+/// covers it.
 pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
     let missing = without(wanted, have);
     let cpus = millionths(missing.cpus.into(), wanted.cpus.into());
@@ -64,7 +64,7 @@ pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
     cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes)).max(gpus).max(counted.max().unwrap_or(0))
 }
 
-/// `part` of `whole` in millionths, rounded up so that only nothing is zero.
+/// `part` of `whole` in millionths, rounded up so that only zero gives zero.
 fn millionths(part: u64, whole: u64) -> u32 {
     let share = (u128::from(part) * 1_000_000).div_ceil(u128::from(whole).max(1));
     u32::try_from(share).unwrap_or(u32::MAX)
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_times() {
+    fn times_is_limited_by_the_scarcest_resource() {
         assert_eq!(times(&amount(7, 100), &amount(2, 10)), 3);
         assert_eq!(times(&amount(7, 25), &amount(2, 10)), 2);
         assert_eq!(times(&amount(7, 9), &amount(2, 10)), 0);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scarcest_resource_says_how_far() {
+    fn distance_is_that_of_the_scarcest_resource() {
         assert_eq!(distance(&amount(4, 10), &amount(4, 10)), 0);
         assert_eq!(distance(&amount(3, 10), &amount(4, 10)), 250_000);
         assert_eq!(distance(&amount(3, 5), &amount(4, 10)), 500_000);

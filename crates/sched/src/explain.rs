@@ -1,4 +1,4 @@
-//! Why a job waits, for the person who asks about it.
+//! Explains why a job waits.
 
 use hostler_model::{Reason, Request, Shortfall};
 
@@ -6,19 +6,19 @@ use crate::amount::{distance, without};
 use crate::pool::Node;
 use crate::{NodeIx, Policy, Pool, Reservation, Waiting};
 
-/// How many nodes a reason names.
+/// The most nodes that a reason names.
 const NAMED: usize = 3;
 
-/// Says why a job in the queue waits. `ahead` jobs are before it in its part of the queue, and `blocked` is what the last plan, under
-/// `policy`, said of the first jobs that do not fit.
+/// Explains why a queued job waits. `ahead` is the number of jobs before it in its partition's queue. `blocked` are the reservations of
+/// the last plan, which was made under `policy`.
 ///
-/// Costs a look at every node when the answer names nodes, and next to nothing otherwise.
+/// Examines every node if the reason names nodes; is cheap otherwise.
 #[must_use]
 pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservation], policy: Policy) -> Reason {
     let request = &waiting.request;
     let nodes = || pool.nodes().filter(|(ix, _)| waiting.may_use(*ix));
     if !pool.could_ever_run(waiting) {
-        // Accepted before there were nodes, or the large ones have come back smaller. It waits for another node, not for its turn.
+        // The job was accepted before there were nodes, or the large nodes returned smaller. It waits for another node.
         return lacking(nodes(), waiting, |node| &node.total);
     }
     if !pool.could_run(waiting) {
@@ -38,12 +38,12 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
     match (in_the_way, policy) {
         (Some(_), Policy::Fcfs) if !is_blocked && ahead > 0 => Reason::Priority { ahead },
         (Some(blocked), _) if !is_blocked => Reason::Reservation { job: blocked.job },
-        // Something was freed, or the job came, since the last pass.
+        // Resources were freed, or the job was submitted, after the last pass.
         _ => Reason::Scheduling,
     }
 }
 
-/// What these nodes lack with what they `have`: nodes, or something on every node.
+/// What the nodes lack, given what they `have`: too few nodes, or too few resources on each.
 fn lacking<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     waiting: &Waiting,
@@ -57,7 +57,7 @@ fn lacking<'a>(
     Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
 }
 
-/// What these nodes lack of a request with what they `have`, those that lack least first.
+/// What each node lacks for a request, given what it `have`s; the closest nodes first.
 pub(crate) fn closest<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     request: &Request,
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Four nodes of 8 CPUs, of which 0, 2, 4 and 6 are free, and one of 64 that is not usable.
+    /// Four nodes with 8 CPUs, of which 0, 2, 4 and 6 are free, and an unusable one with 64.
     fn pool() -> Pool {
         let mut pool = Pool::default();
         for ix in 0..4 {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_on_several_nodes_is_told_how_many_it_lacks() {
+    fn reason_for_several_nodes_names_how_many_have_enough() {
         let why = |nodes, cpus| {
             let waiting =
                 Waiting { job: JobId(9), request: amount(cpus), nodes, among: None, tasks: 1, time_limit_ms: None };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_closest_nodes_are_named_best_first() {
+    fn reason_names_the_three_closest_nodes() {
         let waiting =
             Waiting { job: JobId(9), request: amount(7), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
         let Reason::Resources { closest } = explain(&pool(), &waiting, 0, &[], Policy::Easy) else {

@@ -1,13 +1,12 @@
-//! An index of nodes by an amount each, which answers best fit in logarithmic time.
+//! An index of nodes by an amount of resources, with best-fit lookup in logarithmic time.
 //!
-//! Nodes are sorted into classes, which are tried in their order: lower weights first, then fewer GPUs, so that those are left to the
-//! jobs that ask for them. There are few classes, and within one the nodes are equal but for what they have free.
+//! Nodes are grouped into classes, which are tried in order: lower weights first, then fewer GPUs, so that GPUs remain for jobs that
+//! request them. There are few classes.
 //!
-//! A set keeps the nodes of a class in best-fit order: fewest CPUs, then least memory. The first node of that order that satisfies a
-//! request is the answer, but the nodes that satisfy it are not contiguous: between two of them may lie many with enough CPUs
-//! and too little memory. So a tournament tree over CPU counts says for each range of counts how much memory the best-off node
-//! has. The leftmost count that is high enough and has a node with enough memory is found in it, and the node in the set.
-//! Finding none costs no more, so refusals need no memo.
+//! A sorted set keeps the nodes of a class in best-fit order: fewest CPUs, then least memory. The answer is the first node in that order
+//! that covers the request. Such nodes are not contiguous: between two of them may be many with enough CPUs and too little memory. So a
+//! tournament tree over CPU counts stores the largest memory of the nodes in each range of counts. The tree gives the lowest sufficient
+//! count that has a node with enough memory, and the set gives the node. A search without a result costs no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,22 +15,22 @@ use hostler_model::{Counted, Request};
 
 use crate::{NodeIx, NodeSet};
 
-/// What a node is like, whatever is free on it. Nodes of the least class are tried first.
+/// The fixed properties of a node, whatever is free on it. Nodes of the lowest class are tried first.
 ///
-/// Fields are compared in the order in which they stand here.
+/// Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class {
-    /// As the operator has set it.
+    /// The weight that an operator has set.
     pub(crate) weight: u32,
-    /// How many GPUs it has in all.
+    /// The total number of GPUs.
     pub(crate) gpus: u32,
-    /// How many other things it has that not every node has: what its configuration counts.
+    /// The number of different counted resources.
     pub(crate) kinds: u32,
 }
 
-/// How best fit compares nodes: by class, then fewer CPUs first, less memory, fewer GPUs, and then the node that was known first.
+/// The best-fit order of nodes: by class, then fewer CPUs, less memory, fewer GPUs, and the lower node number.
 ///
-/// Fields are compared in the order in which they stand here.
+/// Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fit {
     class: Class,
@@ -47,16 +46,16 @@ impl Fit {
     }
 }
 
-/// Nodes by an amount each: what they have, or what they have free.
+/// Nodes indexed by their total or free resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitIndex {
     classes: BTreeMap<Class, ClassIndex>,
-    /// What is counted on each node, for those that have any of it.
+    /// Counted resources of the nodes that have any.
     counted: BTreeMap<NodeIx, Counted>,
 }
 
 impl FitIndex {
-    /// Puts a node where it belongs after its class or amount has changed. `None` means that it is not in the index.
+    /// Updates a node after a change of its class or amount. `None` means that the node is not in the index.
     pub(crate) fn replace(
         &mut self,
         node: NodeIx,
@@ -82,12 +81,12 @@ impl FitIndex {
         }
     }
 
-    /// The best of the nodes that may be used and satisfy the request.
+    /// The best allowed node that covers the request.
     pub(crate) fn best(&self, request: &Request, among: Option<&NodeSet>) -> Option<Fit> {
         self.all(request, among).next()
     }
 
-    /// Every node that may be used and satisfies the request, the best first.
+    /// Every allowed node that covers the request, the best first.
     pub(crate) fn all<'a>(&'a self, request: &Request, among: Option<&'a NodeSet>) -> impl Iterator<Item = Fit> + 'a {
         let Request { cpus, memory_bytes, gpus, ref counted } = *request;
         let (kinds, counted) = (counted.kinds() as u32, counted.clone());
@@ -100,7 +99,7 @@ impl FitIndex {
             .filter(move |fit| has_counted(fit.node))
     }
 
-    /// The most CPUs of any node, zero without nodes.
+    /// The most CPUs of any node; zero without nodes.
     pub(crate) fn most_cpus(&self) -> u32 {
         self.classes.values().map(ClassIndex::most_cpus).max().unwrap_or(0)
     }
@@ -110,8 +109,8 @@ impl FitIndex {
 #[derive(Debug, Clone, Default)]
 struct ClassIndex {
     order: BTreeSet<Fit>,
-    /// A complete binary tree in the usual array form: the root is 1, the children of `i` are `2i` and `2i + 1`, the leaf of
-    /// CPU count `c` is `len / 2 + c`. Each holds the most memory of any node below it, or `None` without nodes.
+    /// A complete binary tree in array form: the root is at 1, the children of `i` are at `2i` and `2i + 1`, and the leaf of CPU count
+    /// `c` is at `len / 2 + c`. Each entry is the most memory of any node below it, or `None` without nodes.
     most_memory: Vec<Option<u64>>,
 }
 
@@ -127,7 +126,7 @@ impl ClassIndex {
         self.settle(fit.cpus);
     }
 
-    /// The node with the least that has so many CPUs and so much memory.
+    /// The first node in best-fit order with at least this many CPUs and this much memory.
     fn best(&self, cpus: u32, memory_bytes: u64) -> Option<Fit> {
         let cpus = self.lowest_count(cpus, memory_bytes)?;
         let class = self.class()?;
@@ -137,39 +136,39 @@ impl ClassIndex {
         Some(*best)
     }
 
-    /// Every node that has so many CPUs and so much memory, the best first. Takes as long as the best does for each that is asked for.
+    /// Every node with at least this many CPUs and this much memory, the best first. Each step costs as much as [`Self::best`].
     fn all(&self, cpus: u32, memory_bytes: u64) -> impl Iterator<Item = Fit> {
         std::iter::successors(self.best(cpus, memory_bytes), move |last| self.after(last, memory_bytes))
     }
 
-    /// The node that comes next after `last`, which is one of them.
+    /// The node after `last` in that order.
     fn after(&self, last: &Fit, memory_bytes: u64) -> Option<Fit> {
         let next = self.order.range((Bound::Excluded(*last), Bound::Unbounded)).next()?;
         if next.cpus == last.cpus {
-            // With as many CPUs it has no less memory.
+            // With the same CPU count it has at least as much memory.
             return Some(*next);
         }
         self.best(next.cpus, memory_bytes)
     }
 
-    /// The class that all of its nodes have.
+    /// The class of all nodes in this index.
     fn class(&self) -> Option<Class> {
         self.order.first().map(|fit| fit.class)
     }
 
-    /// The most CPUs of any node, zero without nodes.
+    /// The most CPUs of any node; zero without nodes.
     fn most_cpus(&self) -> u32 {
         self.order.last().map_or(0, |fit| fit.cpus)
     }
 
-    /// The lowest CPU count of at least `cpus` at which a node has enough memory.
+    /// The lowest CPU count, at least `cpus`, that has a node with enough memory.
     fn lowest_count(&self, cpus: u32, memory_bytes: u64) -> Option<u32> {
         let leaves = self.most_memory.len() / 2;
         let has_enough = |at: usize| self.most_memory[at].is_some_and(|most| most >= memory_bytes);
         if cpus as usize >= leaves {
             return None;
         }
-        // Up, until the subtree holds an answer and nothing left of it; then down, to the leftmost leaf of it.
+        // Go up until a subtree to the right contains an answer, then down to its leftmost leaf with one.
         let mut at = leaves + cpus as usize;
         while !has_enough(at) {
             while at % 2 == 1 {
@@ -186,7 +185,7 @@ impl ClassIndex {
         Some((at - leaves) as u32)
     }
 
-    /// Brings the tree in line with the set for one CPU count.
+    /// Updates the tree from the set for one CPU count.
     fn settle(&mut self, cpus: u32) {
         let up_to = |class| Fit { class, cpus, memory_bytes: u64::MAX, gpus: u32::MAX, node: NodeIx(u32::MAX) };
         let richest = self.class().and_then(|class| self.order.range(..=up_to(class)).next_back());
@@ -195,7 +194,7 @@ impl ClassIndex {
         let mut at = self.most_memory.len() / 2 + cpus as usize;
         while at > 0 && self.most_memory[at] != most {
             self.most_memory[at] = most;
-            // The root has no sibling: entry 0 stands in for one and is always empty.
+            // The root has no sibling: entry 0 takes its place and is always empty.
             most = most.max(self.most_memory[at ^ 1]);
             at /= 2;
         }

@@ -1,17 +1,16 @@
-//! The scheduler: what is free, what waits and the time go in; a plan, and a reason for every wait, come out.
+//! The scheduler: computes a plan, and a reason for every waiting job, from the nodes, the queue and the time.
 //!
 //! ```text
-//! Pool            what each node has and has free, indexed for best fit        pool.rs, fit.rs
-//! plan            which tasks start now and where; who must wait, until when   plan.rs, reservation.rs
-//! Pool::admit     whether a request can ever be satisfied                      admission.rs
-//! explain         why a job waits                                              explain.rs
+//! Pool            total and free resources of each node, indexed for best fit   pool.rs, fit.rs
+//! plan            tasks that start now and their nodes; reservations            plan.rs, reservation.rs
+//! Pool::admit     whether a request can ever be satisfied                       admission.rs
+//! explain         why a job waits                                               explain.rs
 //! ```
 //!
-//! The scheduler decides and remembers nothing: the caller holds jobs and nodes, keeps the [`Pool`] in line with them, and
-//! carries the [`Plan`] out. Nothing here reads a clock or depends on chance, and all arithmetic is on integers, so the same
-//! input gives the same plan on every machine.
+//! The scheduler keeps no state: the caller stores jobs and nodes, updates the [`Pool`], and carries out the [`Plan`]. The code reads no
+//! clock, uses no randomness, and computes with integers only. So the same input gives the same plan on every machine.
 //!
-//! Deliberately absent: preemption, fair shares, and reservations for more than one waiting job.
+//! Not supported by design: preemption, fair share, and several reservations on the same nodes.
 
 mod admission;
 mod amount;

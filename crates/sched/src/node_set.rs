@@ -1,27 +1,27 @@
-//! Some of the nodes of a pool: those of a partition that have the features that a job asks for.
+//! A subset of a pool's nodes, e.g. the nodes of a partition that satisfy a job's constraint.
 
 use crate::NodeIx;
 
-/// A set of nodes, by their numbers.
+/// A set of node numbers, as a bit set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSet {
     words: Vec<u64>,
 }
 
 impl NodeSet {
-    /// Whether a node is in it.
+    /// Whether the set contains a node.
     #[must_use]
     pub fn contains(&self, node: NodeIx) -> bool {
         self.words.get(node.0 as usize / 64).is_some_and(|word| word >> (node.0 % 64) & 1 == 1)
     }
 
-    /// Whether some node is in both.
+    /// Whether the sets have a node in common.
     #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(one, other)| one & other != 0)
     }
 
-    /// Whether no node is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_was_put_in() {
+    fn contains_and_intersects() {
         let set: NodeSet = [3, 64, 200].map(NodeIx).into_iter().collect();
         let held: Vec<u32> = (0..1000).filter(|node| set.contains(NodeIx(*node))).collect();
         assert_eq!(held, [3, 64, 200]);

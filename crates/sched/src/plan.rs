@@ -1,17 +1,16 @@
 //! The plan: which tasks start now, and where.
 //!
-//! Jobs are taken in the order of the queue, and each of their tasks goes to the node that fits best. The first job that does
-//! not fit gets a reservation. Behind it, nothing starts under [`Policy::Fcfs`]; under [`Policy::Easy`] a task starts if that
-//! cannot delay the reservation (see [`crate::Reservation`]).
+//! The pass takes jobs in queue order, and places each task on the node that fits best. The first job that does not fit gets a
+//! reservation. Under [`Policy::Fcfs`], no job behind it starts. Under [`Policy::Easy`], a task starts if it cannot delay the reservation
+//! (see [`crate::Reservation`]).
 //!
-//! Jobs that may use none of the nodes that a blocked job may use, as those of another partition, are not behind it: the first of them that
-//! does not fit gets a reservation of its own, so that small jobs cannot keep it waiting for ever.
+//! A job is behind a blocked job only if both may use a common node. So another partition is independent: its first job that does not
+//! fit gets its own reservation, and small jobs cannot delay it forever.
 //!
-//! A job that no usable node could run even if it were empty waits for a node to come back, not for resources. It is passed
-//! over under either policy: to stop the queue for it would help nobody.
+//! A job that no usable node could run even if idle waits for a node to return. Both policies skip it, since stopping the queue for it
+//! would help no job.
 //!
-//! A pass costs little for a job that cannot start, and ends as soon as nothing is free. It never depends on the number of
-//! nodes times the number of jobs.
+//! A job that cannot start costs little, and a pass ends as soon as nothing is free. The cost never grows with nodes times jobs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,65 +23,65 @@ use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
 use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running};
 
-/// How many jobs may have a reservation at once.
+/// The most simultaneous reservations.
 const MAX_RESERVATIONS: usize = 64;
 
-/// A job in the queue. It can start as far as it is itself concerned: it is not held and its dependencies are met.
+/// A startable job in the queue: not on hold, and without unmet dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// The job.
     pub job: JobId,
-    /// What each task needs on each of its nodes; at least one CPU.
+    /// The resources of each task on each of its nodes; at least one CPU.
     pub request: Request,
-    /// On how many nodes each task runs, all at once; at least one.
+    /// The number of nodes of each task, all at once; at least one.
     pub nodes: u32,
-    /// Which nodes it may use; any when absent. Jobs that may use the same ones should share the set.
+    /// The nodes that the job may use; all when absent. Jobs with the same set should share it.
     pub among: Option<Arc<NodeSet>>,
     /// How many of its tasks may start now.
     pub tasks: u64,
-    /// How long each may run, in milliseconds; unlimited when absent.
+    /// The time limit of each task in milliseconds; none when absent.
     pub time_limit_ms: Option<u64>,
 }
 
 impl Waiting {
-    /// Which nodes it may use; any when absent.
+    /// The nodes that the job may use; all when absent.
     pub(crate) fn among(&self) -> Option<&NodeSet> {
         self.among.as_deref()
     }
 
-    /// Whether it may use a node.
+    /// Whether the job may use a node.
     pub(crate) fn may_use(&self, node: NodeIx) -> bool {
         self.among().is_none_or(|among| among.contains(node))
     }
 }
 
-/// What should start now, and who must wait.
+/// The tasks that start now, and the jobs that must wait.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Tasks to start, in the order in which they were decided.
+    /// Tasks to start, in the order of the decisions.
     pub starts: Vec<Start>,
-    /// The first job that does not fit now, and the first ones of those that share no node with it and with each other; empty when
-    /// every job that was examined starts, or waits for a node to come back.
+    /// Reservations: of the first job that does not fit now, and of the first such jobs that share no node with it or each other. Empty
+    /// if every examined job starts or waits for a node to return.
     pub blocked: Vec<Reservation>,
-    /// How many jobs were looked at before it was clear that no more can start.
+    /// How many jobs the pass examined.
     pub examined: usize,
 }
 
-/// Some tasks of a job that start on the same nodes.
+/// Tasks of a job that start on the same nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The job.
     pub job: JobId,
-    /// The nodes, as many as the job asks for and each once. Every task is on all of them.
+    /// The nodes, each once and as many as the job requests. Every task runs on all of them.
     pub nodes: Vec<NodeIx>,
-    /// How many of its tasks, at least one.
+    /// The number of tasks, at least one.
     pub count: u32,
 }
 
 /// Plans what starts now.
 ///
-/// `queue` is in the order in which jobs should start. `running` is asked for everything that holds resources of the pool, but
-/// only if a job must wait; what it leaves out counts as having no time limit.
+/// `queue` is in scheduling order. `running` must return all allocations in the pool and is called only if a job must wait. An
+/// allocation that it omits counts as having no time limit.
 pub fn plan<R: IntoIterator<Item = Running>>(
     pool: &Pool,
     queue: impl IntoIterator<Item = Waiting>,
@@ -105,22 +104,22 @@ struct Pass<'a> {
     pool: &'a Pool,
     now: Timestamp,
     free: Free<'a>,
-    /// What runs, once a job must wait.
+    /// Allocations from before the pass; loaded once a job must wait.
     running: Vec<Running>,
-    /// What this pass has started, as it will run.
+    /// Allocations of tasks that this pass starts.
     placed: Vec<Running>,
-    /// What is kept for the jobs that must wait. No two of them share a node.
+    /// Reservations for jobs that must wait. No two share a node.
     reserved: Vec<Reserved>,
-    /// By set of nodes, of which none is null, what was asked for and did not fit: whatever asks for as much does not fit either, since
-    /// what is free only becomes less. For CPUs and memory of any node the index answers as quickly. Nothing depends on the order of the
-    /// addresses.
+    /// Requests with GPUs or counted resources, or restricted to a node set, that did not fit. A request that covers one of them does
+    /// not fit either, since free resources only shrink during a pass. Keyed by the address of the node set, or null; no result
+    /// depends on the order of addresses. Other requests need no cache, since the index answers them as quickly.
     refused: BTreeMap<*const NodeSet, Vec<Request>>,
     plan: Plan,
 }
 
-/// What is kept for a job that must wait.
+/// The reservation of a waiting job.
 struct Reserved {
-    /// Which nodes the job may use.
+    /// The nodes that the job may use.
     among: Option<Arc<NodeSet>>,
     slot: Slot,
 }
@@ -139,7 +138,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Starts jobs until one does not fit: that job.
+    /// Starts jobs until one does not fit, and returns that job.
     fn start_in_order(&mut self, queue: &mut impl Iterator<Item = Waiting>) -> Option<Waiting> {
         queue.find(|job| {
             self.plan.examined += 1;
@@ -152,7 +151,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Keeps nodes for a job that usable nodes could run and that does not fit now.
+    /// Reserves nodes for a job that does not fit now but that usable nodes could run.
     fn reserve(&mut self, job: &Waiting) {
         let running = self.running.iter().chain(&self.placed);
         let free_on = |ix| self.free.on(ix);
@@ -163,7 +162,7 @@ impl<'a> Pass<'a> {
         self.reserved.push(Reserved { among: job.among.clone(), slot });
     }
 
-    /// Starts what cannot delay a reservation, and reserves nodes for jobs that are behind none.
+    /// Starts tasks that cannot delay a reservation, and reserves nodes for jobs that are behind none.
     fn start_beside_reservations(&mut self, queue: impl Iterator<Item = Waiting>, policy: Policy) {
         for job in queue {
             if policy == Policy::Fcfs && self.reserved.iter().any(|reserved| reserved.among.is_none()) {
@@ -186,12 +185,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a job may use a node that a blocked one may use as well.
+    /// Whether a blocked job may use a node that this job may use.
     fn is_behind(&self, job: &Waiting) -> bool {
         self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among))
     }
 
-    /// Starts as many of a job's tasks as cannot delay a reservation; says how many are left.
+    /// Starts as many of a job's tasks as cannot delay a reservation; returns how many remain.
     fn start_beside(&mut self, job: &Waiting) -> u64 {
         let ends_at = self.ends_at(job);
         let mut left = job.tasks;
@@ -205,13 +204,13 @@ impl<'a> Pass<'a> {
         left
     }
 
-    /// The nodes that fit a task best, as many as it asks for.
+    /// The best nodes for a task, as many as it requests.
     fn choose(&mut self, job: &Waiting) -> Option<Vec<NodeIx>> {
         let fits = self.best_of(job);
         (fits.len() == job.nodes as usize).then(|| fits.into_iter().map(|fit| fit.node).collect())
     }
 
-    /// The nodes that fit a task best, as many as it asks for or as there are.
+    /// The best nodes for a task: as many as it requests, or fewer if there are not enough.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
         let Waiting { request, among, .. } = job;
         if among.is_none() && request.gpus == 0 && request.counted.is_empty() {
@@ -230,7 +229,7 @@ impl<'a> Pass<'a> {
         fits
     }
 
-    /// The nodes that fit a task best without delaying a reservation, and how many such tasks may start on them.
+    /// The best nodes for a task that cannot delay a reservation, and how many such tasks may start on them.
     fn choose_beside(&mut self, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
         let shares =
             self.reserved.iter().flat_map(|Reserved { slot, .. }| slot.open_nodes().map(move |share| (slot, share)));
@@ -251,9 +250,9 @@ impl<'a> Pass<'a> {
         Some((fits.into_iter().map(|(fit, _)| fit.node).collect(), room))
     }
 
-    /// Starts as many of the `left` tasks as fit on the nodes, at most `room`; says how many. At least one must fit.
+    /// Starts as many of the `left` tasks as fit on the nodes, at most `room`; returns how many. At least one must fit.
     ///
-    /// Nodes that fit best still do after they have taken a task: they have only become fuller.
+    /// The best nodes stay the best after a task is placed on them, since they only get fuller.
     fn start(&mut self, job: &Waiting, nodes: Vec<NodeIx>, left: u64, room: u32) -> u64 {
         let fitting = nodes.iter().map(|node| times(&self.free.on(*node), &job.request)).min().unwrap_or(0).min(room);
         let count = fitting.min(u32::try_from(left).unwrap_or(u32::MAX));
@@ -267,13 +266,13 @@ impl<'a> Pass<'a> {
         u64::from(count)
     }
 
-    /// When a task of the job that starts now will have ended.
+    /// When a task that starts now will have ended.
     fn ends_at(&self, job: &Waiting) -> Timestamp {
         job.time_limit_ms.map_or(Timestamp::NEVER, |limit| self.now.plus_ms(limit))
     }
 }
 
-/// Whether some node is in both sets, of which an absent one is all nodes.
+/// Whether the sets have a node in common; an absent set is all nodes.
 fn share_nodes(one: &Option<Arc<NodeSet>>, other: &Option<Arc<NodeSet>>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.intersects(other),
@@ -281,23 +280,23 @@ fn share_nodes(one: &Option<Arc<NodeSet>>, other: &Option<Arc<NodeSet>>) -> bool
     }
 }
 
-/// What is free as the pass goes on: the pool's own index until something changes, then a copy.
+/// Free resources during the pass: the pool's own index until the first change, then a copy.
 ///
-/// The node that was used last is likely to be used next, so the index is told of a node only when another one is used. Until
-/// then it shows the node with more than is free there, and [`Self::best`] sees to that. Thus a pass with a single start copies
-/// nothing, and many small tasks cost one change of the index a node.
+/// The node used last is likely to be used next, so the index is updated only when another node is used. Until then it shows too much
+/// free on that node, and [`Self::best`] corrects for it. So a pass with one start copies nothing, and many small tasks update the
+/// index once per node.
 struct Free<'a> {
     pool: &'a Pool,
     index: Cow<'a, FitIndex>,
-    /// What is free on the nodes that this pass has used, except for the one used last.
+    /// The free resources of the nodes that this pass used, except the last one.
     changed: BTreeMap<NodeIx, Request>,
     /// The node that was used last.
     open: Option<Open>,
-    /// The nodes that [`Self::best`] does not offer.
+    /// Nodes that [`Self::best`] does not return.
     apart: BTreeSet<NodeIx>,
 }
 
-/// A node that has changed while the index still shows it as it was.
+/// A node that has changed while the index still shows its old amount.
 struct Open {
     node: NodeIx,
     shown: Request,
@@ -309,7 +308,7 @@ impl<'a> Free<'a> {
         Self { pool, index: Cow::Borrowed(&pool.free), changed: BTreeMap::new(), open: None, apart: BTreeSet::new() }
     }
 
-    /// The node that fits best.
+    /// The best node.
     fn best(&mut self, job: &Waiting) -> Option<Fit> {
         let Waiting { request, .. } = job;
         let shown = self.index.best(request, job.among())?;
@@ -325,7 +324,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// The nodes that fit best, as many as the job asks for or as there are.
+    /// The best nodes, as many as the job requests or fewer.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
         if job.nodes == 1 {
             return self.best(job).into_iter().collect();
@@ -334,7 +333,7 @@ impl<'a> Free<'a> {
         self.index.all(&job.request, job.among()).take(job.nodes as usize).collect()
     }
 
-    /// What is free on a node.
+    /// The free resources of a node.
     fn on(&self, node: NodeIx) -> Request {
         match &self.open {
             Some(open) if open.node == node => open.free.clone(),
@@ -342,12 +341,12 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Whether every node that [`Self::best`] offers is full. May notice it one question late.
+    /// Whether every node that [`Self::best`] returns is full. May lag by one change.
     fn is_exhausted(&self) -> bool {
         self.index.most_cpus() == 0
     }
 
-    /// Takes an amount that is free on the node.
+    /// Takes an amount that is free on a node.
     fn take(&mut self, node: NodeIx, held: &Request) {
         match &mut self.open {
             Some(open) if open.node == node => open.free = without(&open.free, held),
@@ -364,7 +363,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Leaves a node out of what [`Self::best`] offers from now on.
+    /// Excludes a node from [`Self::best`].
     fn set_apart(&mut self, node: NodeIx) {
         self.close();
         let free = self.on(node);
@@ -372,7 +371,7 @@ impl<'a> Free<'a> {
         self.apart.insert(node);
     }
 
-    /// Brings the index in line with the node that was used last.
+    /// Updates the index with the node that was used last.
     fn close(&mut self) {
         if let Some(Open { node, shown, free }) = self.open.take() {
             let class = self.pool.class(node);

@@ -1,4 +1,4 @@
-//! How strictly the order of the queue is kept.
+//! Scheduling policies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 use hostler_model::ParseError;
 use serde::{Deserialize, Serialize};
 
-/// What may happen behind a job that does not fit now.
+/// Which jobs may start behind a job that does not fit now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// First come, first served: nothing starts before the jobs ahead of it have started.
+    /// First come, first served: no job starts before the jobs ahead of it.
     Fcfs,
-    /// Backfill: later jobs may start when that cannot delay the first job that waits (EASY).
+    /// Backfill (EASY): a later job may start if that cannot delay the first waiting job.
     #[default]
     Easy,
 }

@@ -1,7 +1,7 @@
-//! The pool: what each node has, what of it is free, and whether the node can be used.
+//! The pool: each node's total and free resources, and whether it is usable.
 //!
-//! It holds amounts, not CPU ids: which CPUs a task gets is for the node's owner to say. It is kept up to date node by node, so
-//! that a scheduling pass begins with nothing to build.
+//! It stores amounts, not CPU ids; the caller chooses the CPUs of a task. The caller updates the pool node by node, so that a scheduling
+//! pass needs no preparation.
 
 use hostler_model::{NodeName, Request};
 use serde::{Deserialize, Serialize};
@@ -10,27 +10,27 @@ use crate::Waiting;
 use crate::amount::{at_most, sum, without};
 use crate::fit::{Class, FitIndex};
 
-/// The most CPUs of a node that are used; memory for the index grows with the largest node.
+/// The most CPUs per node; further CPUs are not used. The memory of the index grows with the largest node.
 pub const MAX_CPUS: u32 = (1 << 20) - 1;
 
-/// A node's number in a [`Pool`]. Numbers should be dense: they index an array.
+/// A node's number in a [`Pool`]. Numbers should be dense, since they index an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeIx(pub u32);
 
-/// The nodes of a cluster, as the scheduler sees them.
+/// The cluster's nodes as the scheduler sees them.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     nodes: Vec<Option<Node>>,
-    /// Usable nodes by what they have free.
+    /// Usable nodes by free resources.
     pub(crate) free: FitIndex,
-    /// Usable nodes by what they have.
+    /// Usable nodes by total resources.
     usable: FitIndex,
-    /// All nodes by what they have.
+    /// All nodes by total resources.
     all: FitIndex,
 }
 
-/// One node. Amounts never exceed [`MAX_CPUS`] CPUs, and what is free never exceeds what the node has.
+/// A node. Amounts never exceed [`MAX_CPUS`] CPUs, and free resources never exceed the total.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: NodeName,
@@ -48,8 +48,8 @@ impl Node {
 }
 
 impl Pool {
-    /// Adds a node, or replaces what is known of it but for its weight. Only a usable node is given work; what a node has in all counts for
-    /// [`Self::admit`] in any case.
+    /// Adds a node, or replaces its data except its weight. Only usable nodes get work; [`Self::admit`] counts the total resources of all
+    /// nodes.
     pub fn set(&mut self, ix: NodeIx, name: &NodeName, total: &Request, free: &Request, is_usable: bool) {
         let total = Request { cpus: total.cpus.min(MAX_CPUS), ..total.clone() };
         let free = at_most(free, &total);
@@ -58,24 +58,24 @@ impl Pool {
         self.put(ix, Some(node));
     }
 
-    /// Nodes with a lower weight are used first; it is zero until it is set.
+    /// Sets a node's weight, zero by default. Nodes with a lower weight are used first.
     ///
     /// # Panics
-    /// When the node is not there.
+    /// When the node does not exist.
     pub fn set_weight(&mut self, ix: NodeIx, weight: u32) {
         let node = Node { weight, ..self.expect(ix).clone() };
         self.put(ix, Some(node));
     }
 
-    /// Removes a node; does nothing when it is not there.
+    /// Removes a node, if it exists.
     pub fn remove(&mut self, ix: NodeIx) {
         self.put(ix, None);
     }
 
-    /// Takes a request out of what is free on a node.
+    /// Allocates a request on a node.
     ///
     /// # Panics
-    /// When the node is not there or has less free: the caller's books are wrong.
+    /// When the node does not exist or has too little free.
     pub fn allocate(&mut self, ix: NodeIx, request: &Request) {
         let node = self.expect(ix);
         assert!(node.free.covers(request), "node {} has less free than is taken", node.name);
@@ -84,10 +84,10 @@ impl Pool {
         self.put(ix, Some(node));
     }
 
-    /// Gives back what [`Self::allocate`] took.
+    /// Releases an allocation on a node.
     ///
     /// # Panics
-    /// When the node is not there, or would have more free than it has: the caller's books are wrong.
+    /// When the node does not exist, or would have more free than its total.
     pub fn release(&mut self, ix: NodeIx, request: &Request) {
         let node = self.expect(ix);
         let free = sum(&node.free, request);
@@ -96,40 +96,40 @@ impl Pool {
         self.put(ix, Some(node));
     }
 
-    /// What is free on a node, or `None` when it is not there.
+    /// The free resources of a node; `None` if it does not exist.
     #[must_use]
     pub fn free(&self, ix: NodeIx) -> Option<Request> {
         self.node(ix).map(|node| node.free.clone())
     }
 
-    /// The usable node of the least weight and with the least free resources that satisfies the request: fewest GPUs, fewest
-    /// kinds of what is counted, fewest free CPUs, least free memory, then the lowest number.
+    /// The best usable node that covers the request: lowest weight, fewest GPUs, fewest kinds of counted resources, fewest free CPUs,
+    /// least free memory, lowest number.
     #[must_use]
     pub fn best_fit(&self, request: &Request) -> Option<NodeIx> {
         self.free.best(request, None).map(|fit| fit.node)
     }
 
-    /// Whether as many usable nodes as the job asks for could run it if nothing else ran there.
+    /// Whether enough usable nodes could run the job if they were idle.
     pub(crate) fn could_run(&self, job: &Waiting) -> bool {
         has_as_many(&self.usable, job)
     }
 
-    /// Whether as many nodes, usable or not, could run the job if nothing else ran there.
+    /// Whether enough nodes, usable or not, could run the job if they were idle.
     pub(crate) fn could_ever_run(&self, job: &Waiting) -> bool {
         has_as_many(&self.all, job)
     }
 
-    /// Whether as many usable nodes as the job asks for have enough free for it.
+    /// Whether enough usable nodes have enough free for the job.
     pub(crate) fn fits_now(&self, job: &Waiting) -> bool {
         has_as_many(&self.free, job)
     }
 
-    /// How many nodes, usable or not, could run a part of the job if nothing else ran there.
+    /// How many nodes, usable or not, could run a part of the job if they were idle.
     pub(crate) fn able(&self, job: &Waiting) -> usize {
         self.all.all(&job.request, job.among()).count()
     }
 
-    /// What a node is like.
+    /// The class of a node.
     pub(crate) fn class(&self, ix: NodeIx) -> Class {
         self.expect(ix).class()
     }
@@ -138,7 +138,7 @@ impl Pool {
         self.nodes.get(ix.0 as usize)?.as_ref()
     }
 
-    /// A node that the caller knows to be there.
+    /// A node that must exist.
     pub(crate) fn expect(&self, ix: NodeIx) -> &Node {
         self.node(ix).expect("the node is in the pool")
     }
@@ -148,13 +148,13 @@ impl Pool {
         self.nodes.len()
     }
 
-    /// The nodes in the order of their numbers.
+    /// The nodes in order of their numbers.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeIx, &Node)> {
         let numbered = self.nodes.iter().enumerate();
         numbered.filter_map(|(i, node)| node.as_ref().map(|node| (NodeIx(i as u32), node)))
     }
 
-    /// Replaces a node and brings the indexes in line.
+    /// Replaces a node and updates the indexes.
     fn put(&mut self, ix: NodeIx, after: Option<Node>) {
         let at = ix.0 as usize;
         if at >= self.nodes.len() {
@@ -175,7 +175,7 @@ impl Pool {
     }
 }
 
-/// Whether as many nodes of the index as the job asks for satisfy its request.
+/// Whether the index has enough nodes that cover the job's request.
 fn has_as_many(index: &FitIndex, job: &Waiting) -> bool {
     let nodes = job.nodes as usize;
     index.all(&job.request, job.among()).take(nodes).count() == nodes

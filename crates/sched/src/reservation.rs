@@ -1,14 +1,12 @@
-//! The reservation of a job that waits first: where it will start, by when, and what may run beside it.
+//! The reservation of the first waiting job: its nodes, its latest start, and what may run there before.
 //!
-//! The job starts where it can start first, counting on what runs there to end by its time limit. A job on several nodes starts when
-//! the last of those nodes is free for it. Tasks may use the rest of the cluster freely: only on reserved nodes can they be in the
-//! way. There they may start if they end by their own time limit before the reservation, or fit into what the reserved job will
-//! leave over.
+//! The job gets the nodes where it can start first, assuming that running tasks end by their time limits. A job on several nodes starts
+//! when the last of them is free for it. Other tasks may use the rest of the cluster freely. On a reserved node, a task may start if it
+//! ends by its own time limit before the reservation, or fits into what the reserved job leaves free.
 //!
-//! When a node's running tasks are not known to end early enough, because some have no time limit, the nodes that come closest to
-//! having enough free are kept for the job and take no other work until the job has started. That may leave some of them idle,
-//! but anything else could make the job wait for ever. The shortest distances can only shrink from pass to pass, so the job does
-//! get there, even when the closest nodes change.
+//! The end of running tasks may be unknown, because some have no time limit. Then the nodes that are closest to having enough free are
+//! kept for the job and get no other work until it has started. They may be partly idle, but otherwise the job could wait forever. The
+//! shortest distances only shrink from pass to pass, so the job eventually starts, even if the closest nodes change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,49 +16,50 @@ use crate::amount::{NOTHING, at_most, distance, sum, times, without};
 use crate::fit::{Class, Fit};
 use crate::{NodeIx, Pool, Waiting};
 
-/// Where the first waiting job will start.
+/// The nodes reserved for a waiting job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// The job.
     pub job: JobId,
-    /// The nodes kept for it, as many as it asks for.
+    /// The reserved nodes, as many as the job requests.
     pub nodes: Vec<NodeIx>,
-    /// When it starts at the latest if every running task keeps its time limit and the nodes stay up; [`Timestamp::NEVER`] when
-    /// that cannot be known because of tasks without a time limit.
+    /// The latest start, if every running task keeps its time limit and the nodes stay up. [`Timestamp::NEVER`] if it is unknown because
+    /// of tasks without a time limit.
     pub at: Timestamp,
 }
 
-/// Something that holds resources on a node.
+/// An allocation on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// The node.
     pub node: NodeIx,
-    /// What it holds there.
+    /// The allocated resources.
     pub request: Request,
-    /// When it will have ended at the latest, [`Timestamp::NEVER`] without a time limit. One that should have ended already is
-    /// expected to end at any moment.
+    /// The latest end; [`Timestamp::NEVER`] without a time limit. An end in the past means that the task is expected to end at any
+    /// moment.
     pub ends_at: Timestamp,
 }
 
-/// A reservation in the making: the nodes, the time, and what other tasks may still take there.
+/// A reservation during a pass: nodes, time, and what other tasks may still use there.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) at: Timestamp,
     shares: BTreeMap<NodeIx, Share>,
-    /// Nodes on which something may still start.
+    /// Nodes on which a task may still start.
     open: BTreeSet<NodeIx>,
 }
 
-/// One reserved node.
+/// A reserved node.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) node: NodeIx,
-    /// What will be left over there when the reserved task has started.
+    /// The resources that remain free when the reserved task has started.
     spare: Request,
 }
 
 impl Slot {
-    /// The best slot for one task of the job, or `None` if too few usable nodes could ever run it. `free_on` says what is free on a node now, and `running` what holds the rest.
+    /// The best slot for one task of the job, or `None` if too few usable nodes could ever run it. `free_on` returns the free resources
+    /// of a node, and `running` lists the allocations.
     pub(crate) fn find<'a>(
         pool: &Pool,
         free_on: impl Fn(NodeIx) -> Request,
@@ -81,7 +80,7 @@ impl Slot {
         let at = chosen.iter().map(|(rank, _)| rank.at).max()?;
         let share = |(rank, spare): (Rank, Request)| {
             let node = rank.fit.node;
-            // On nodes that are free for it earlier, more will have ended by then.
+            // Nodes that are free earlier have even more free at the common start.
             let spare = if rank.at < at && at != Timestamp::NEVER {
                 without(&free_at(&pool.expect(node).total, &free_on(node), ends.of(node), at), request)
             } else {
@@ -98,28 +97,28 @@ impl Slot {
         self.shares.keys().copied()
     }
 
-    /// The reserved nodes on which something may still start.
+    /// The reserved nodes on which a task may still start.
     pub(crate) fn open_nodes(&self) -> impl Iterator<Item = &Share> {
         self.open.iter().map(|node| &self.shares[node])
     }
 
-    /// How many tasks that end at `ends_at` may start on a reserved node at this moment, with `free` free there now.
+    /// How many tasks that end at `ends_at` may start on a reserved node now, with `free` resources free.
     pub(crate) fn room(&self, share: &Share, free: &Request, request: &Request, ends_at: Timestamp) -> u32 {
         if self.is_clear_of(ends_at) { times(free, request) } else { times(&at_most(free, &share.spare), request) }
     }
 
-    /// Looks no more at nodes on which nothing can start any more, with what is free there now.
+    /// Removes nodes from `open` on which nothing can start any more.
     pub(crate) fn close(&mut self, free_on: impl Fn(NodeIx) -> Request) {
         let (is_unknown, shares) = (self.at == Timestamp::NEVER, &self.shares);
         self.open.retain(|node| free_on(*node).cpus > 0 && !(is_unknown && shares[node].spare.cpus == 0));
     }
 
-    /// Whether nothing can start on any reserved node any more, as [`Self::close`] last saw it.
+    /// Whether nothing can start on any reserved node, as of the last [`Self::close`].
     pub(crate) fn is_closed(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Notes that tasks that end at `ends_at` have been started on these nodes, reserved or not, and hold `held` on each.
+    /// Records that tasks ending at `ends_at` started on these nodes, reserved or not, and hold `held` on each.
     pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
         if !self.is_clear_of(ends_at) {
             for node in nodes {
@@ -130,13 +129,13 @@ impl Slot {
         }
     }
 
-    /// Whether a task that ends then is gone when the reserved job starts.
+    /// Whether a task with this end has ended when the reserved job starts.
     fn is_clear_of(&self, ends_at: Timestamp) -> bool {
         self.at != Timestamp::NEVER && ends_at <= self.at
     }
 }
 
-/// The `count` least of the ranked nodes, or `None` when there are fewer.
+/// The `count` lowest-ranked nodes, or `None` when there are fewer.
 fn least(ranked: impl Iterator<Item = (Rank, Request)>, count: usize) -> Option<Vec<(Rank, Request)>> {
     if count == 1 {
         return ranked.min_by_key(|(rank, _)| *rank).map(|least| vec![least]);
@@ -152,18 +151,18 @@ fn least(ranked: impl Iterator<Item = (Rank, Request)>, count: usize) -> Option<
     Some(all)
 }
 
-/// How good a node is for the reserved job. Fields are compared in the order in which they stand here; the least is the best.
+/// The rank of a node for the reserved job; the lowest is the best. Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// When the job can start there.
     at: Timestamp,
-    /// If that is not known: how far the node is from having enough free now.
+    /// If the start is unknown: how far the node is from having enough free now.
     distance: u32,
-    /// Best fit, by what is free there at that time.
+    /// Best fit, by the resources that are free at the start.
     fit: Fit,
 }
 
-/// Ranks a node that is large enough, and says what the request will leave over there.
+/// Ranks a large enough node, and returns what the request leaves free there.
 fn rank(
     node: NodeIx,
     class: Class,
@@ -180,7 +179,7 @@ fn rank(
             break;
         }
         at = at.max(task.ends_at);
-        // A node may have come back smaller than what it still runs.
+        // A returning node may be smaller than its allocations.
         free = at_most(&sum(&free, &task.request), total);
     }
     if free.covers(request) {
@@ -190,21 +189,21 @@ fn rank(
     (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, class, free_now) }, NOTHING)
 }
 
-/// What will be free on a node at that time.
+/// The free resources of a node at a time.
 fn free_at(total: &Request, free_now: &Request, ends: &[&Running], at: Timestamp) -> Request {
     let over = ends.iter().take_while(|task| task.ends_at <= at);
     over.fold(free_now.clone(), |free, task| at_most(&sum(&free, &task.request), total))
 }
 
-/// What runs and is known to end, node by node in the order of time.
+/// Allocations with a known end, grouped by node and sorted by end.
 struct EndsByNode<'a> {
     ends: Vec<&'a Running>,
-    /// Where the ends of each node begin in `ends`, and at last where those of the last node end.
+    /// The index in `ends` where each node begins; the last entry is the length of `ends`.
     begins: Vec<usize>,
 }
 
 impl<'a> EndsByNode<'a> {
-    /// Distributes what runs over `slots` nodes. Each node's share is small, so this is quicker than to sort everything.
+    /// Groups allocations by node, then sorts each group. Groups are small, so this is faster than sorting everything.
     fn new(slots: usize, running: impl Iterator<Item = &'a Running>) -> Self {
         let known: Vec<&Running> = running.filter(|task| task.ends_at != Timestamp::NEVER).collect();
         let mut begins = vec![0; slots + 1];

@@ -1,4 +1,4 @@
-//! Properties of a plan, judged by a checker that shares no code with the scheduler: plain lists, one task at a time.
+//! Properties of a plan, checked against a naive implementation that shares no code with the scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp(1_000);
 
-/// A cluster at one moment, with its queue.
+/// A cluster and its queue at one moment.
 #[derive(Debug, Clone)]
 struct Scene {
     nodes: Vec<Machine>,
@@ -35,7 +35,7 @@ impl Machine {
     }
 }
 
-/// CPUs, memory, GPUs, and two things that configurations count.
+/// CPUs, memory, GPUs, and two counted resources.
 type Counts = [u64; 5];
 
 fn counts(of: &Request) -> Counts {
@@ -80,7 +80,7 @@ impl Scene {
         able.count() >= job.nodes as usize
     }
 
-    /// The nodes that best fit must choose for a task among those that `may` be used.
+    /// The nodes that best fit must choose for a task among nodes for which `may` is true.
     fn best_fit(&self, job: &Waiting, may: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
         let able = self.nodes.iter().enumerate();
         let able = able.filter(|(ix, node)| may(*ix) && may_use(job, *ix) && node.has_free(&job.request));
@@ -90,7 +90,7 @@ impl Scene {
         (able.len() == job.nodes as usize).then(|| able.into_iter().map(|(_, _, ix)| ix).collect())
     }
 
-    /// Carries one task out.
+    /// Starts one task.
     fn start(&mut self, job: &Waiting, nodes: &[usize]) {
         let ends_at = ends_at(job);
         for &node in nodes {
@@ -99,8 +99,7 @@ impl Scene {
         }
     }
 
-    /// The first moment at which the request fits on the node, if everything ends when its limit says and nothing else starts. Found
-    /// by trying every moment at which something ends.
+    /// When the request first fits on the node, if every task ends at its limit and nothing else starts. Tries every end of a task.
     fn earliest_on(&self, ix: usize, request: &Request) -> Timestamp {
         let mut moments: Vec<Timestamp> = self.running.iter().map(|task| task.ends_at.max(NOW)).collect();
         moments.push(NOW);
@@ -109,7 +108,7 @@ impl Scene {
         known.into_iter().find(|moment| self.fits_on(ix, request, *moment)).unwrap_or(Timestamp::NEVER)
     }
 
-    /// The first moment at which the job fits on as many usable nodes as it asks for.
+    /// When the job first fits on as many usable nodes as it requests.
     fn earliest_start(&self, job: &Waiting) -> Timestamp {
         let able = (0..self.nodes.len()).filter(|ix| may_use(job, *ix));
         let mut all: Vec<Timestamp> = able.map(|ix| self.earliest_on(ix, &job.request)).collect();
@@ -117,7 +116,7 @@ impl Scene {
         all.get(job.nodes as usize - 1).copied().unwrap_or(Timestamp::NEVER)
     }
 
-    /// Whether some node may be used by both; nodes that are not there count where a job may use any.
+    /// Whether both jobs may use a common node. A job without a set may use every node, even ones that do not exist.
     fn share_nodes(&self, one: &Waiting, other: &Waiting) -> bool {
         one.among.is_none() || other.among.is_none() || (0..32).any(|ix| may_use(one, ix) && may_use(other, ix))
     }
@@ -135,12 +134,12 @@ fn may_use(job: &Waiting, ix: usize) -> bool {
     job.among.as_ref().is_none_or(|among| among.contains(NodeIx(ix as u32)))
 }
 
-/// Nodes of the least class are used first.
+/// Nodes of the lowest class are used first.
 fn class(node: &Machine) -> (u32, u32, usize) {
     (node.weight, node.total.gpus, node.total.counted.kinds())
 }
 
-/// Within a class, the least that is free.
+/// Within a class, nodes with the least free are used first.
 fn order(free: &Request) -> [u64; 3] {
     let [cpus, memory, gpus, ..] = counts(free);
     [cpus, memory, gpus]
@@ -150,7 +149,7 @@ fn ends_at(job: &Waiting) -> Timestamp {
     job.time_limit_ms.map_or(Timestamp::NEVER, |limit| NOW.plus_ms(limit))
 }
 
-/// The plan by the rules, in the plainest way: every task looks at every node.
+/// The plan by the rules, computed naively: every task examines every node.
 fn expected(scene: &Scene, policy: Policy) -> (Vec<Start>, Vec<Reservation>) {
     let mut scene = scene.clone();
     let mut starts = Vec::new();
@@ -183,12 +182,12 @@ fn expected(scene: &Scene, policy: Policy) -> (Vec<Start>, Vec<Reservation>) {
 struct Blocked {
     job: Waiting,
     at: Timestamp,
-    /// Where it will start, and when each of those nodes is free for it.
+    /// The nodes on which it will start, and when each is free for it.
     nodes: BTreeMap<usize, Timestamp>,
 }
 
 impl Blocked {
-    /// The nodes on which the job can start first; among equals those that fit best then, or without a known time are closest now.
+    /// The nodes on which the job can start first. On a tie: best fit at that time, or the closest now if the time is unknown.
     fn of(scene: &Scene, job: &Waiting) -> Self {
         let request = &job.request;
         let lacks = |want: u64, have: u64| (want.saturating_sub(have) * 1_000_000).div_ceil(want.max(1));
@@ -211,12 +210,12 @@ impl Blocked {
         Self { job: job.clone(), at, nodes: ranked.into_iter().map(|(at, _, _, _, ix)| (ix, at)).collect() }
     }
 
-    /// Whether `job` may start on the node: the first job fits there in time with it running.
+    /// Whether `job` may start on the node: the first job still fits there in time.
     fn is_unharmed(&self, scene: &Scene, ix: usize, job: &Waiting) -> bool {
         let Some(&free_at) = self.nodes.get(&ix) else { return true };
         let (at, ends_at) = match (self.at, free_at) {
             (Timestamp::NEVER, Timestamp::NEVER) => return false,
-            // Nobody knows when the first job starts, so nothing ends before that.
+            // The start of the first job is unknown, so assume that nothing ends before it.
             (Timestamp::NEVER, free_at) => (free_at, Timestamp::NEVER),
             (at, _) => (at, ends_at(job)),
         };
@@ -226,12 +225,12 @@ impl Blocked {
     }
 }
 
-/// A plan's starts, one task each.
+/// A plan's starts, split into single tasks.
 fn one_by_one(starts: &[Start]) -> Vec<Start> {
     starts.iter().flat_map(|start| (0..start.count).map(|_| Start { count: 1, ..start.clone() })).collect()
 }
 
-/// The nodes of a start as the scene numbers them.
+/// The indices of a start's nodes in the scene.
 fn places(start: &Start) -> Vec<usize> {
     start.nodes.iter().map(|ix| ix.0 as usize).collect()
 }
@@ -250,11 +249,11 @@ fn limit() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![1 => Just(None), 4 => (1_u64..30).prop_map(Some)]
 }
 
-/// Small clusters in which something almost always blocks. Ends often coincide, and some are overdue.
+/// Small clusters in which a job is almost always blocked. Ends often coincide, and some are overdue.
 fn scene() -> impl Strategy<Value = Scene> {
     let rare = || prop_oneof![2 => Just(0_u64), 1 => 1_u64..5];
     let node = (1_u64..13, 1_u64..13, [rare(), rare(), rare()], 0_u32..2, prop::bool::weighted(0.85));
-    // Which nodes a job may use, by the bits of a number.
+    // The nodes that a job may use, as bits of a number.
     let among = prop_oneof![2 => Just(None), 1 => (0_u32..64).prop_map(Some)];
     let task = (
         any::<prop::sample::Index>(),
@@ -294,7 +293,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 #[test]
-fn small_jobs_do_not_keep_a_large_one_of_another_partition_waiting() {
+fn each_partition_has_its_own_reservation() {
     let amount = |cpus| Request::new(cpus, 4);
     let machine = |free| Machine { total: amount(4), free: amount(free), is_usable: true, weight: 0 };
     let running = |node, cpus| Running { node: NodeIx(node), request: amount(cpus), ends_at: Timestamp(9_000) };
@@ -306,7 +305,7 @@ fn small_jobs_do_not_keep_a_large_one_of_another_partition_waiting() {
         among: among.clone(),
         ..single(amount(4))
     };
-    // Both nodes are half full for as long, and in each partition a small job comes behind one that needs a whole node.
+    // Both nodes are half full equally long. In each partition a small job is behind one that needs a whole node.
     let scene = Scene {
         nodes: vec![machine(2), machine(2)],
         running: vec![running(0, 2), running(1, 2)],
@@ -317,7 +316,7 @@ fn small_jobs_do_not_keep_a_large_one_of_another_partition_waiting() {
         let waiting: Vec<u64> = plan.blocked.iter().map(|blocked| blocked.job.0).collect();
         assert_eq!((waiting, plan.starts.len()), (vec![1, 2], 0), "{policy}");
     }
-    // What may use any node is behind all of them.
+    // A job that may use any node is behind all of them.
     let scene = Scene { queue: vec![job(1, 4, &one), job(2, 2, &other), job(3, 1, &None)], ..scene };
     let started = |policy| scene.plan(policy).starts.iter().map(|start| start.job.0).collect::<Vec<_>>();
     assert_eq!(started(Policy::Fcfs), [2], "the other partition does not wait for the first");
@@ -332,7 +331,7 @@ proptest! {
         let plan = scene.plan(policy);
         let (starts, blocked) = expected(&scene, policy);
         prop_assert_eq!(one_by_one(&plan.starts), starts);
-        // When nothing at all is free any more, nobody looks for what else must wait.
+        // The pass stops when nothing is free, so it may omit further reservations.
         prop_assert_eq!(plan.blocked.first(), blocked.first());
         prop_assert!(blocked.starts_with(&plan.blocked), "{:?} of {:?}", plan.blocked, blocked);
     }
@@ -355,7 +354,7 @@ proptest! {
     }
 
     #[test]
-    fn what_starts_behind_a_reservation_never_delays_it(scene in scene()) {
+    fn backfilled_tasks_never_delay_a_reservation(scene in scene()) {
         let plan = scene.plan(Policy::Easy);
         for reservation in &plan.blocked {
             let first = scene.queue.iter().find(|job| job.job == reservation.job).expect("in the queue");
@@ -413,7 +412,7 @@ proptest! {
         let pool = scene.pool();
         let again = |pool: &Pool| plan(pool, scene.queue.iter().cloned(), || scene.running.iter().cloned(), policy, NOW);
         prop_assert_eq!(again(&pool), again(&pool));
-        // How the pool came to be as it is makes no difference.
+        // The history of the pool does not matter.
         let mut detour = pool.clone();
         for (ix, node) in scene.nodes.iter().enumerate().rev() {
             let ix = NodeIx(ix as u32);
@@ -425,7 +424,7 @@ proptest! {
             detour.set(ix, &name, &node.total, &node.free, node.is_usable);
         }
         prop_assert_eq!(again(&pool), again(&detour));
-        // Neither does the order in which running tasks are listed.
+        // Neither does the order of running tasks.
         let backwards = plan(&pool, scene.queue.iter().cloned(), || scene.running.iter().rev().cloned(), policy, NOW);
         prop_assert_eq!(again(&pool), backwards);
     }
@@ -437,7 +436,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_and_given_back_leaves_no_trace(scene in scene(), requests in prop::collection::vec(request(), 1..20)) {
+    fn allocate_and_release_restore_the_pool(scene in scene(), requests in prop::collection::vec(request(), 1..20)) {
         let mut pool = scene.pool();
         let mut taken = Vec::new();
         for request in &requests {

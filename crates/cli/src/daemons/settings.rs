@@ -353,7 +353,7 @@ mod tests {
                 wrong(&text).contains("not between 1 and") && wrong(&text).contains("{ license = 10, camera = 1 }")
             );
         }
-        assert!(wrong("resources = { gpus = 2 }").contains("discovered"));
+        assert!(wrong("resources = { gpus = 2 }").contains("reserved"));
         assert!(wrong("homes = true").contains("add a line accounts = true"));
         assert!(wrong("root_jobs = \"yes\"").contains("not true or false"));
         assert!(agent("install_python = true\n").expect("a right value").install_python);

@@ -201,7 +201,7 @@ fn paused_closed_and_removed_partitions() {
     // The requeued job waits until a partition of that name exists again.
     head.act(job, hostler_proto::api::JobAction::Requeue).expect("it is his");
     head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("its own");
-    assert_eq!(why(&head, job), "there is no partition main any more");
+    assert_eq!(why(&head, job), "partition main no longer exists");
     add(&mut head, "main", on("*"));
     assert_eq!(head.state_of(job), JobState::Starting);
 }

@@ -241,7 +241,7 @@ async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
     }
     agent.next_launch().await;
     let why = client.why(ids[1]).await.expect("it is there");
-    assert!(why.lines[0].contains("the quota of ada allows 1 task running"), "{:?}", why.lines);
+    assert!(why.lines[0].contains("the quota of ada limits running jobs to 1 task"), "{:?}", why.lines);
     let mut large = request("c");
     large.spec.request.cpus = 2;
     client.set_user_quota(&name("ada"), &Quota { cpus: Some(1), ..Quota::default() }).await.expect("known");
