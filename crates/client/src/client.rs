@@ -1,4 +1,4 @@
-//! The client: where the head is, one idle connection, and patience.
+//! The client: endpoint, one idle connection, and retries.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,25 +15,24 @@ use crate::connection::{self, Connection, collect, full, interrupted, request};
 use crate::patience::Tries;
 use crate::{ClientError, Endpoint, Outage, Patience};
 
-/// How long the head may take to answer an ordinary request before the connection counts as lost.
+/// Timeout for the answer to an ordinary request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// JSON bodies say so.
 const JSON: &str = "application/json";
 
-/// Whoever wants to know that the head is away and back.
+/// Called when the head becomes unreachable and when it is reachable again.
 type Watcher = Arc<dyn Fn(Outage<'_>) + Send + Sync>;
 
-/// A client of one head. Cheap to make and to share; every method takes `&self`.
+/// A client of one head. Cheap to create and to share; every method takes `&self`.
 pub struct Client {
     endpoint: Endpoint,
     patience: Patience,
     watcher: Option<Watcher>,
-    /// Kept for the next call: most commands make a few calls one after another.
+    /// An idle connection for the next call.
     idle: Mutex<Option<Connection>>,
-    /// How often [`Client::renew_connections`] was called: older connections are not kept.
+    /// Number of calls of [`Client::renew_connections`]. Older connections are not reused.
     generation: AtomicU64,
-    /// Whether a connection was ever made: then a head that cannot be reached is away, not absent.
+    /// Whether a connection has ever succeeded. If so, the head is retried longer.
     was_connected: AtomicBool,
 }
 
@@ -46,14 +45,14 @@ impl fmt::Debug for Client {
     }
 }
 
-/// One request whose answer is read whole. It is a value so that it can be made again.
+/// A request whose answer is read whole. It can be sent again.
 pub(crate) struct Call {
     method: Method,
     path: String,
     content_type: Option<&'static str>,
     body: Bytes,
     timeout: Duration,
-    /// Whether making it twice is the same as making it once.
+    /// Whether the call is idempotent.
     repeatable: bool,
 }
 
@@ -90,13 +89,13 @@ impl Call {
         self
     }
 
-    /// Allows this much time on top of what any answer may take.
+    /// Adds `extra` to the timeout.
     pub(crate) fn waiting(mut self, extra: Duration) -> Self {
         self.timeout = ANSWER_TIMEOUT + extra;
         self
     }
 
-    /// Must not be made again once it may have arrived.
+    /// Marks the call as not idempotent: it is not sent again once it may have arrived.
     pub(crate) fn once(mut self) -> Self {
         self.repeatable = false;
         self
@@ -104,7 +103,7 @@ impl Call {
 }
 
 impl Client {
-    /// A client with the patience of a program; nothing is connected yet.
+    /// A client with [`Patience::PROGRAM`]. It connects with the first call.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
@@ -117,36 +116,36 @@ impl Client {
         }
     }
 
-    /// The same client with another patience.
+    /// Sets how long to retry.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Calls `watcher` when the head goes away in the middle of something and when it is back.
+    /// Calls `watcher` when the head becomes unreachable during a call and when it is reachable again.
     #[must_use]
     pub fn watched_by(mut self, watcher: impl Fn(Outage<'_>) + Send + Sync + 'static) -> Self {
         self.watcher = Some(Arc::new(watcher));
         self
     }
 
-    /// Where the head is.
+    /// The address of the head.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Makes a call and reads its answer as JSON.
+    /// Makes a call and parses its answer as JSON.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         let bytes = self.call_bytes(call).await?;
         serde_json::from_slice(&bytes).map_err(|error| ClientError::NotAHead {
             endpoint: self.endpoint.to_string(),
-            what: format!("it answered with something else than was asked for ({error})"),
+            what: format!("its answer has an unexpected form ({error})"),
         })
     }
 
-    /// Makes a call, again and again if need be, and reads its answer.
+    /// Makes a call, with retries, and reads its answer.
     pub(crate) async fn call_bytes(&self, call: Call) -> Result<Bytes, ClientError> {
         let mut tries = self.tries();
         loop {
@@ -162,7 +161,7 @@ impl Client {
     }
 
     async fn call_once(&self, call: &Call) -> Result<Bytes, ClientError> {
-        // A kept connection may have been closed by now, which looks like an interruption.
+        // An idle connection may have been closed, which looks like an interruption.
         let mut connection = self.connection(call.repeatable).await?;
         let request = request(call.method.clone(), &call.path, call.content_type, full(call.body.clone()));
         let exchange = async {
@@ -175,13 +174,13 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Makes a request whose answer is read bit by bit. Not tried again. The connection comes with the answer: it has to be kept
-    /// apart while that is read, and may be given back with [`Client::keep`] when it was read to its end.
+    /// Makes a request whose answer is streamed. Not retried. Keep the connection while reading the answer; after its
+    /// end, the connection can be returned with [`Client::keep`].
     pub(crate) async fn open(&self, path: &str) -> Result<(Connection, Response<Incoming>), ClientError> {
         self.open_with(Method::GET, path, None, full(Bytes::new())).await
     }
 
-    /// The same with a body.
+    /// Like [`Client::open`], with a body.
     pub(crate) async fn open_with(
         &self,
         method: Method,
@@ -194,7 +193,7 @@ impl Client {
         Ok((connection, response))
     }
 
-    /// The kept connection if it may be used and is still good, or a new one.
+    /// The idle connection if `may_be_kept` and it is open, else a new one.
     async fn connection(&self, may_be_kept: bool) -> Result<Connection, ClientError> {
         let kept = if may_be_kept { self.idle.lock().unwrap_or_else(PoisonError::into_inner).take() } else { None };
         match kept.filter(|connection| !connection.is_closed()) {
@@ -207,7 +206,7 @@ impl Client {
         }
     }
 
-    /// Takes a connection whose last answer was read to its end, for the next call.
+    /// Returns a connection for the next call. Its last answer must have been read to the end.
     pub(crate) fn keep(&self, connection: Connection) {
         if connection.generation != self.generation.load(Ordering::Relaxed) {
             return;
@@ -215,18 +214,19 @@ impl Client {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 
-    /// Makes every further call on a connection that is made from now on: the endpoint's certificate has been replaced.
+    /// Uses new connections from now on, because the endpoint's certificate has changed.
     pub fn renew_connections(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// A fresh count of tries, for one call or one stream.
+    /// The retry state of a new call or stream.
     pub(crate) fn tries(&self) -> Tries {
         Tries::new(self.patience)
     }
 
-    /// Waits a little after `error`, or gives up with it. The first pause is not worth a word: a restart may be over by then.
+    /// Pauses before a retry, or returns `error` if it is permanent or the time is up. Reports the outage after a few
+    /// pauses.
     pub(crate) async fn away(&self, tries: &mut Tries, error: ClientError) -> Result<(), ClientError> {
         let error = tries.pause(error, self.was_connected.load(Ordering::Relaxed)).await?;
         if tries.becomes_worth_a_word() {
@@ -235,7 +235,7 @@ impl Client {
         Ok(())
     }
 
-    /// The head answered: says that the outage is over, if there was one.
+    /// Ends an outage, and reports that if the outage was reported.
     pub(crate) fn back_again(&self, tries: &mut Tries) {
         if tries.end() {
             self.tell(Outage::Over);

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection to the head and one exchange on it.
+//! One HTTP/1.1 connection to the head, and one exchange on it.
 
 use std::io;
 
@@ -14,39 +14,38 @@ use hyper_util::rt::TokioIo;
 
 use crate::{ClientError, Endpoint};
 
-/// A request's body: bytes at hand, or a stream.
+/// The body of a request: bytes or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The largest answer that is read into memory. Transfers are cut into pieces far below it.
+/// Maximum size of an answer in memory. Transfers use far smaller pieces.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// The largest error answer that is looked at.
+/// Maximum size of an error answer.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// A connection on which requests can be made, one after another.
+/// A connection for one request at a time.
 #[derive(Debug)]
 pub(crate) struct Connection {
     sender: SendRequest<Body>,
-    /// Which certificate it was made with; see [`crate::Client::renew_connections`].
+    /// The generation of the certificate; see [`crate::Client::renew_connections`].
     pub(crate) generation: u64,
 }
 
 impl Connection {
-    /// Connects and starts the task that moves bytes.
+    /// Connects and starts the connection's I/O task.
     pub(crate) async fn open(endpoint: &Endpoint, generation: u64) -> Result<Self, ClientError> {
         let stream = endpoint.connect().await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failure(endpoint, &e))?;
-        // Its errors reach us through the request that they concern.
+        // Errors are reported by the request that they affect.
         tokio::spawn(async move { connection.await.ok() });
         Ok(Self { sender, generation })
     }
 
-    /// Whether the head has closed it.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Makes one request and waits for the head of its answer; an answer that says no is an error.
+    /// Sends a request and waits for the headers of the answer. A status other than success is an error.
     pub(crate) async fn exchange(
         &mut self,
         endpoint: &Endpoint,
@@ -61,12 +60,12 @@ impl Connection {
     }
 }
 
-/// A request as the head expects it. `path` begins with `/` and is below [`BASE`].
+/// A request to the head. `path` starts with `/` and is below [`BASE`].
 pub(crate) fn request(method: Method, path: &str, content_type: Option<&'static str>, body: Body) -> Request<Body> {
     let mut builder = Request::builder()
         .method(method)
         .uri(format!("{BASE}{path}"))
-        // HTTP/1.1 wants one; on a Unix socket it means nothing.
+        // HTTP/1.1 requires this header; on a Unix socket it has no meaning.
         .header(HOST, "hostler")
         .header(VERSION_HEADER, API_VERSION);
     if let Some(content_type) = content_type {
@@ -75,7 +74,6 @@ pub(crate) fn request(method: Method, path: &str, content_type: Option<&'static 
     builder.body(body).expect("paths are made of ids and numbers, which are valid in a URI")
 }
 
-/// A body of bytes at hand.
 pub(crate) fn full(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
@@ -90,7 +88,7 @@ async fn read_limited(response: Response<Incoming>, limit: usize) -> Result<Byte
     Ok(collected.to_bytes())
 }
 
-/// What an answer other than success means.
+/// The error for an answer without success.
 async fn refusal(endpoint: &Endpoint, response: Response<Incoming>) -> ClientError {
     let status = response.status();
     let theirs = response.headers().get(VERSION_HEADER).and_then(|v| v.to_str().ok()).map(str::to_owned);
@@ -104,36 +102,35 @@ async fn refusal(endpoint: &Endpoint, response: Response<Incoming>) -> ClientErr
     refused(endpoint, status.as_u16(), &bytes)
 }
 
-/// The error in `bytes`, the body of an answer with this status.
+/// The error in `bytes`, the body of an answer.
 pub(crate) fn refused(endpoint: &Endpoint, status: u16, bytes: &[u8]) -> ClientError {
     match serde_json::from_slice::<ErrorBody>(bytes) {
         Ok(body) => ClientError::Refused { status, body },
         Err(_) => ClientError::NotAHead {
             endpoint: endpoint.to_string(),
-            what: format!("it answered with HTTP status {status} and no explanation"),
+            what: format!("its answer has HTTP status {status} and no error body"),
         },
     }
 }
 
-/// What a failure of the HTTP layer means.
+/// The error for a failure of the HTTP layer.
 pub(crate) fn failure(endpoint: &Endpoint, error: &hyper::Error) -> ClientError {
     if error.is_parse() {
-        return ClientError::NotAHead { endpoint: endpoint.to_string(), what: "it does not speak HTTP".to_owned() };
+        return ClientError::NotAHead { endpoint: endpoint.to_string(), what: "its answer is not HTTP".to_owned() };
     }
     let what = if error.is_incomplete_message() {
-        "it ended before the answer was complete".to_owned()
+        "the connection closed before the answer was complete".to_owned()
     } else {
         innermost(error)
     };
     interrupted(endpoint, what)
 }
 
-/// A broken connection.
 pub(crate) fn interrupted(endpoint: &Endpoint, what: impl Into<String>) -> ClientError {
     ClientError::Interrupted { endpoint: endpoint.to_string(), what: what.into() }
 }
 
-/// The last cause in a chain of errors, which is the one with the system's words.
+/// The innermost cause, which is the error of the operating system.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

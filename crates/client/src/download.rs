@@ -1,7 +1,7 @@
-//! Bringing results from the head: chunks as they arrive, into deliveries that know what they lack.
+//! Downloads results: streams chunks into deliveries.
 //!
-//! A broken connection is continued with what has not arrived; an interrupted program continues with what its delivery finds on
-//! disk. The chunks of many small results travel in one request.
+//! After a broken connection, only missing chunks are requested again. After a restart, the program continues with
+//! the chunks that the delivery finds on disk. One request carries the chunks of many small results.
 
 use std::collections::HashMap;
 
@@ -17,13 +17,13 @@ use hyper::body::Incoming;
 use crate::connection::{failure, full};
 use crate::{Client, ClientError, LocalError};
 
-/// How many chunks are asked for in one request.
+/// Maximum number of chunks per request.
 const CHUNKS_AT_ONCE: usize = 1000;
 
-/// The manifests of the results of `tasks`, in the order of `digests`, which are their names.
+/// The manifests of the results of `tasks`, in the order of `digests`, which identify them.
 ///
 /// # Errors
-/// [`ClientError::Local`] when one is damaged or of a newer format; otherwise as for every call.
+/// [`ClientError::Local`] if a manifest is damaged or has a newer format; else see [`ClientError`].
 pub async fn manifests(
     client: &Client,
     tasks: &[TaskId],
@@ -44,17 +44,18 @@ fn read_manifest(digest: &Digest, wire: &[u8]) -> Result<ResultManifest, LocalEr
     let bytes = wire::decode(digest, wire).map_err(|error| LocalError::new(damaged(), error))?;
     let manifest: ResultManifest = hostler_proto::decode(&bytes).map_err(|error| LocalError::new(damaged(), error))?;
     if manifest.version > VERSION {
-        let why = format!("it has version {}, and this program reads up to {VERSION}", manifest.version);
-        return Err(LocalError::new(format!("the result {} is of a newer format", digest.short()), why));
+        let why = format!("its version is {}; this program supports versions up to {VERSION}", manifest.version);
+        return Err(LocalError::new(format!("the result {} has a newer format", digest.short()), why));
     }
     Ok(manifest)
 }
 
-/// Fills `deliveries`, which are those of the results of `tasks`, with the chunks that they miss. `progress` hears how many bytes have arrived and how many there will be.
+/// Downloads the chunks that `deliveries` of the results of `tasks` lack. `progress` gets the received and the total
+/// bytes.
 ///
 /// # Errors
-/// [`ClientError::Local`] when a delivery cannot take a chunk, for instance because the disk is full; otherwise as for every call.
-/// What has arrived stays with the deliveries.
+/// [`ClientError::Local`] if a delivery cannot store a chunk, e.g. because the disk is full; else see
+/// [`ClientError`]. Received chunks stay in the deliveries.
 pub async fn fill(
     client: &Client,
     tasks: &[TaskId],
@@ -90,8 +91,7 @@ pub async fn fill(
     Ok(())
 }
 
-/// Gets every one of `digests`, however often the connection breaks, and hands each to `accept` once, in its wire form and not
-/// yet checked.
+/// Downloads all `digests`, with retries, and passes each once to `accept`, in wire form and unchecked.
 async fn fetch(
     client: &Client,
     tasks: &[TaskId],
@@ -106,7 +106,11 @@ async fn fetch(
         let before = wanted.len();
         match fetch_once(client, tasks, &mut wanted, accept).await {
             Ok(()) if wanted.len() < before => client.back_again(&mut tries),
-            Ok(()) => return Err(LocalError::new("the head sends too little", "it left out what was asked for").into()),
+            Ok(()) => {
+                return Err(
+                    LocalError::new("the head sent an incomplete answer", "requested chunks are missing").into()
+                );
+            }
             Err(error) => {
                 if wanted.len() < before {
                     client.back_again(&mut tries);
@@ -118,7 +122,7 @@ async fn fetch(
     Ok(())
 }
 
-/// One request for all of `wanted`, from which whatever arrives is removed.
+/// Makes one request for `wanted` and removes the chunks that arrive.
 async fn fetch_once(
     client: &Client,
     tasks: &[TaskId],
@@ -148,5 +152,5 @@ async fn fetch_once(
 }
 
 fn not_a_pack(error: pack::PackError) -> LocalError {
-    LocalError::new("the head sends something else than chunks", error)
+    LocalError::new("the head sent invalid chunk data", error)
 }

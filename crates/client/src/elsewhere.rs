@@ -1,8 +1,9 @@
-//! For users elsewhere: which cluster is trusted, and the token that says who asks.
+//! For users outside the cluster: trust in the head, and login tokens.
 //!
-//! As with SSH, a cluster is trusted by the fingerprint of its authority, which is seen at the first connection, confirmed by a person
-//! and kept. From then on any certificate of that authority for a head is good, by whatever address the head is reached; and at any
-//! time, since neither clock may be right. Certificates of nodes are for clients, so no node can pose as the head.
+//! As with SSH, a cluster is trusted by the fingerprint of its authority. A person confirms the fingerprint at the
+//! first connection, and it is stored. From then on, any head certificate of this authority is valid, at any address
+//! and at any time, because no clock can be trusted. Certificates of nodes are client certificates, so a node cannot
+//! pose as the head.
 
 use std::fmt;
 
@@ -12,11 +13,11 @@ use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text}
 use crate::client::Call;
 use crate::{Client, ClientError, Endpoint, tls};
 
-/// Stands for a user. Shown to nobody but the head.
+/// A login token. Secret; sent only to the head.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
-/// Without the secret: endpoints end up in logs.
+/// Hides the secret, because endpoints are logged.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
@@ -24,37 +25,36 @@ impl fmt::Debug for Token {
 }
 
 impl Endpoint {
-    /// The head at `address` (host and port) of the cluster with this authority; requests carry the token, if there is one.
+    /// The head at `address` (host and port) of the cluster with this authority. Requests carry the token, if any.
     #[must_use]
     pub fn elsewhere(address: &str, authority: Digest, token: Option<Token>) -> Self {
         Self::Elsewhere { address: address.to_owned(), config: tls::pinned(authority), token }
     }
 }
 
-/// The fingerprint of the authority of whoever listens at `address`. Nothing secret is said; whether it is the right one is for a person
-/// to judge.
+/// The authority's fingerprint of the server at `address`. Nothing secret is sent. A person must check the fingerprint.
 ///
 /// # Errors
-/// [`ClientError::Connect`], also when it is no head.
+/// [`ClientError::Connect`], also if the server is not a head.
 pub async fn authority_at(address: &str) -> Result<Digest, ClientError> {
     let (config, authority) = tls::looking();
     Endpoint::Elsewhere { address: address.to_owned(), config, token: None }.connect().await?;
     authority.seen().ok_or_else(|| ClientError::NotAHead {
         endpoint: address.to_owned(),
-        what: "it names no authority of a cluster".to_owned(),
+        what: "it sends no authority certificate".to_owned(),
     })
 }
 
-/// What a key signs for a login.
+/// The text to sign for a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToSign {
-    /// The challenge's nonce, which goes with the signature.
+    /// Nonce of the challenge, sent with the signature.
     pub nonce: String,
-    /// The text.
+    /// The text, in the form that the head verifies.
     pub text: String,
 }
 
-/// The text to sign for a challenge that the head at `endpoint` gave, unless the challenge is not that head's own.
+/// The text to sign for a challenge of the head at `endpoint`. Fails if the challenge is for another cluster.
 fn to_sign(challenge: Challenge, authority: &Digest, user: &str, endpoint: &str) -> Result<ToSign, ClientError> {
     if challenge.cluster != *authority {
         return Err(ClientError::OtherCluster {
@@ -72,19 +72,20 @@ fn to_sign(challenge: Challenge, authority: &Digest, user: &str, endpoint: &str)
     Ok(ToSign { text: login_text(authority, &challenge.nonce, user), nonce: challenge.nonce })
 }
 
-/// Every method fails with a [`ClientError`].
+/// Login. All methods fail with a [`ClientError`].
 impl Client {
-    /// The text to sign for a login of `user` at the cluster with this authority, and its nonce.
+    /// The text to sign for a login of `user` at the cluster with this authority.
     ///
     /// # Errors
-    /// [`ClientError::OtherCluster`] when the head names another authority: it may be passing on another cluster's challenge, and a
-    /// signature of that would log the head in there.
+    /// [`ClientError::OtherCluster`] if the head names another authority: it may forward another cluster's challenge,
+    /// and could use the signature to log in there.
     pub async fn login_challenge(&self, authority: &Digest, user: &str) -> Result<ToSign, ClientError> {
         let challenge: Challenge = self.call(Call::post("/login/challenge")).await?;
         to_sign(challenge, authority, user, &self.endpoint().to_string())
     }
 
-    /// A token for a challenge that was signed. Not tried again once it may have arrived: a challenge is good once.
+    /// Exchanges a signed challenge for a token. Not retried once it may have arrived, because a challenge is valid
+    /// once.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `bad_key` or `bad_challenge`.
@@ -92,7 +93,7 @@ impl Client {
         self.call(Call::post("/login/key").json(login).once()).await
     }
 
-    /// A token for a login code. Not tried again either.
+    /// Exchanges a login code for a token. Not retried once it may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `bad_code`.
@@ -100,10 +101,7 @@ impl Client {
         self.call(Call::post("/login/code").json(login).once()).await
     }
 
-    /// Makes the token of this client void.
-    ///
-    /// # Errors
-    /// See above.
+    /// Revokes the token of this client.
     pub async fn logout(&self) -> Result<(), ClientError> {
         self.call_bytes(Call::post("/logout")).await.map(drop)
     }
@@ -123,7 +121,7 @@ mod tests {
         assert!(
             matches!(refused, ClientError::OtherCluster { trusted, named, .. } if (trusted, named) == (ours, theirs))
         );
-        // Nor may a nonce add lines to the text.
+        // A nonce must not add lines to the text.
         for nonce in ["", "a0\nuser root", "zz", &"a".repeat(257)] {
             assert!(to_sign(challenge(nonce, ours), &ours, "ada", "head:1").is_err(), "{nonce}");
         }

@@ -1,4 +1,4 @@
-//! Where a head listens, and a connection to it.
+//! Addresses of heads, and connections to them.
 
 use std::fmt;
 use std::io;
@@ -20,39 +20,39 @@ use tokio_rustls::client::TlsStream;
 use crate::elsewhere::Token;
 use crate::{ClientError, ConnectFailure};
 
-/// How long a connection may take to be made, TLS included.
+/// Timeout for a connection, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a head listens.
+/// The address of a head.
 #[derive(Clone)]
 pub enum Endpoint {
-    /// The socket for users of the same machine, who are known by their uid.
+    /// Unix socket for users of the head's machine, identified by their uid.
     Unix(PathBuf),
-    /// The port for everyone else.
+    /// TCP port, for agents.
     Tls {
         /// Host and port.
         address: String,
-        /// The name that the head's certificate must carry.
+        /// Name that the head's certificate must carry.
         server_name: ServerName<'static>,
-        /// Whom to trust and how to prove who we are; see [`crate::tls`].
+        /// Trust and own certificate; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
     },
-    /// The port, for a user on a machine that is none of the cluster's; see [`crate::elsewhere`].
+    /// TCP port, for users outside the cluster; see [`crate::elsewhere`].
     Elsewhere {
         /// Host and port.
         address: String,
-        /// Whom to trust.
+        /// Trust; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
-        /// Says who asks.
+        /// Login token.
         token: Option<Token>,
     },
 }
 
 impl Endpoint {
-    /// Reads `unix:/path`, or a path alone.
+    /// Parses `unix:/path` or an absolute path.
     ///
     /// # Errors
-    /// Says what was expected when the text is neither.
+    /// If the text is neither.
     pub fn from_text(text: &str) -> Result<Self, hostler_model::ParseError> {
         let path = text.strip_prefix("unix:").unwrap_or(text);
         if path.starts_with('/') {
@@ -65,10 +65,10 @@ impl Endpoint {
         }
     }
 
-    /// Connects, within ten seconds.
+    /// Connects, with a timeout of ten seconds.
     ///
     /// # Errors
-    /// [`ClientError::Connect`], with what kind of failure it was.
+    /// [`ClientError::Connect`] with the kind of failure.
     pub async fn connect(&self) -> Result<Stream, ClientError> {
         match tokio::time::timeout(CONNECT_TIMEOUT, self.dial()).await {
             Ok(result) => result.map_err(|source| self.connect_error(source)),
@@ -81,19 +81,19 @@ impl Endpoint {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Self::Tls { address, server_name, config } => tls(address, server_name.clone(), config).await,
             Self::Elsewhere { address, config, .. } => {
-                // Wherever the head is, its certificate carries this name, and no node's does.
+                // Certificates of heads carry this name at every address; certificates of nodes never do.
                 let server_name = ServerName::try_from(HEAD_NAME).expect("it is a valid name");
                 tls(address, server_name, config).await
             }
         }
     }
 
-    /// The value of the header that says who asks, if the connection does not.
+    /// The value of the authorization header, if there is a token.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         match self {
             Self::Unix(_) | Self::Tls { .. } | Self::Elsewhere { token: None, .. } => None,
             Self::Elsewhere { token: Some(Token(token)), .. } => {
-                // One that no head ever gave out, such as with a line break in it, is not said.
+                // A token that is not a valid header value was not issued by a head; leave it out.
                 let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
                 value.set_sensitive(true);
                 Some(value)
@@ -113,7 +113,6 @@ impl Endpoint {
     }
 }
 
-/// Connects by TLS.
 async fn tls(
     address: &str,
     server_name: ServerName<'static>,
@@ -143,14 +142,14 @@ impl fmt::Debug for Endpoint {
 /// An open connection to a head.
 #[derive(Debug)]
 pub enum Stream {
-    /// To its Unix socket.
+    /// To the Unix socket.
     Unix(UnixStream),
-    /// To its port.
+    /// To the TCP port.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// The address of the head, where a port was dialled.
+    /// IP address of the head, if connected by TCP.
     #[must_use]
     pub fn peer_address(&self) -> Option<IpAddr> {
         match self {
@@ -159,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// The address from which a port was dialled: where machines on the way to the head reach this one.
+    /// Own IP address of the connection, if connected by TCP. Machines near the head reach this machine there.
     #[must_use]
     pub fn local_address(&self) -> Option<IpAddr> {
         match self {
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_as_people_write_them() {
+    fn socket_paths_are_parsed() {
         for text in ["unix:/run/head.sock", "/run/head.sock"] {
             assert_eq!(Endpoint::from_text(text).expect(text).to_string(), "unix:/run/head.sock");
         }

@@ -1,83 +1,83 @@
-//! What can go wrong between a client and its head, told apart by what the user can do about it.
+//! Errors of the client, distinguished by what the user can do.
 
 use std::io;
 
 use hostler_model::Digest;
 use hostler_proto::api::{API_VERSION, ErrorBody};
 
-/// What an agent answers for a head that it cannot reach.
+/// Code of an agent's answer if it cannot reach the head.
 pub const HEAD_AWAY: &str = "head_away";
 
-/// A call that did not succeed.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no connection.
+    /// No connection.
     #[error("cannot reach the head at {endpoint}: {failure}")]
     Connect {
-        /// Where it should listen.
+        /// Address of the head.
         endpoint: String,
-        /// What kind of failure.
+        /// Kind of failure.
         failure: ConnectFailure,
-        /// The system's word for it.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The head understood and said no.
+    /// The head refused the request.
     #[error("{}", body.message)]
     Refused {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// What it said.
+        /// Explanation of the head.
         body: ErrorBody,
     },
-    /// Whoever listens there does not speak as a head does.
-    #[error("what listens at {endpoint} is not a Hostler head: {what}")]
+    /// The server does not behave like a head.
+    #[error("the server at {endpoint} is not a Hostler head: {what}")]
     NotAHead {
-        /// Where.
+        /// Address of the server.
         endpoint: String,
-        /// What gave it away.
+        /// What is wrong.
         what: String,
     },
-    /// The head asks for a signature that counts in another cluster.
+    /// The head requested a signature that would be valid in another cluster.
     #[error(
-        "the head at {endpoint} asks you to sign a login to another cluster: it names the authority {named}, and {trusted} is \
-         trusted there; nothing was signed"
+        "the head at {endpoint} requests a signature for another cluster: its challenge names the authority {named} instead of \
+         {trusted}; nothing was signed"
     )]
     OtherCluster {
-        /// Where.
+        /// Address of the head.
         endpoint: String,
-        /// The authority that is trusted at this address.
+        /// Authority that is trusted at this address.
         trusted: Digest,
-        /// The authority that its challenge names.
+        /// Authority in the challenge.
         named: Digest,
     },
-    /// A head of another API version.
-    #[error("the head at {endpoint} speaks version {theirs} of the API, this program version {API_VERSION}")]
+    /// The head has another API version.
+    #[error("the head at {endpoint} has API version {theirs}, this program has version {API_VERSION}")]
     OtherVersion {
-        /// Where.
+        /// Address of the head.
         endpoint: String,
-        /// What the head speaks, as it says.
+        /// Version of the head.
         theirs: String,
     },
-    /// The connection broke before the answer was complete.
+    /// The connection closed before the answer was complete.
     #[error("the connection to the head at {endpoint} was lost: {what}")]
     Interrupted {
-        /// Where.
+        /// Address of the head.
         endpoint: String,
-        /// How.
+        /// What happened.
         what: String,
     },
-    /// Files on this side.
+    /// A local failure, e.g. of a file.
     #[error(transparent)]
     Local(#[from] LocalError),
 }
 
-/// A failure on this side of the connection.
+/// A failure on this machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct LocalError {
-    /// What was being done.
+    /// The operation that failed.
     pub what: String,
-    /// Why it failed.
+    /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -85,25 +85,25 @@ pub struct LocalError {
 /// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectFailure {
-    /// No socket of that name.
+    /// The socket does not exist.
     #[error("no such socket")]
     NoSocket,
-    /// The socket is there, but nobody listens: the head that made it is gone.
-    #[error("the head that made this socket is gone")]
+    /// The socket exists, but its head has ended.
+    #[error("the head that created this socket has ended")]
     StaleSocket,
-    /// The system does not let us.
+    /// Permission denied.
     #[error("permission denied")]
     NotAllowed,
-    /// One side did not trust the other's certificate.
-    #[error("no trusted connection")]
+    /// A certificate was not trusted.
+    #[error("certificate not trusted")]
     NotTrusted,
-    /// Anything else: refused, timed out, no such host.
-    #[error("no connection")]
+    /// Other failures: connection refused, timeout, unknown host.
+    #[error("connection failed")]
     Unreachable,
 }
 
 impl ClientError {
-    /// Whether the same call may succeed a moment later, because the head was merely away.
+    /// Whether a retry may succeed, because the head is only temporarily unreachable.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -112,13 +112,13 @@ impl ClientError {
                 ConnectFailure::NotAllowed | ConnectFailure::NotTrusted => false,
             },
             Self::Interrupted { .. } => true,
-            // `stalled`: what we had sent stopped coming, as when a link is cut for a while.
+            // `stalled`: the head stopped receiving data, e.g. because a link was cut for a while.
             Self::Refused { body, .. } => ["stopping", "stalled", HEAD_AWAY].contains(&body.code.as_str()),
             Self::NotAHead { .. } | Self::OtherCluster { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
         }
     }
 
-    /// The stable word of an answer that said no, such as `no_such_job`.
+    /// The error code of a refusal, e.g. `no_such_job`.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -127,21 +127,21 @@ impl ClientError {
         }
     }
 
-    /// What the user can do, a line each.
+    /// Advice for the user, one hint per item.
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
         match self {
             Self::Connect { failure, .. } => match failure {
                 ConnectFailure::NoSocket => vec![
-                    "is the head running? `hostler up` starts a cluster on this machine".to_owned(),
-                    "another cluster is named by `--head`, HOSTLER_HEAD or ~/.config/hostler/config.toml".to_owned(),
+                    "check that the head is running; `hostler up` starts a cluster on this machine".to_owned(),
+                    "to use another cluster, set `--head`, HOSTLER_HEAD or ~/.config/hostler/config.toml".to_owned(),
                 ],
                 ConnectFailure::StaleSocket => {
-                    vec!["the head stopped or crashed; `hostler up` starts it again, with every job it had".to_owned()]
+                    vec!["the head has stopped or crashed; `hostler up` starts it again with all its jobs".to_owned()]
                 }
                 ConnectFailure::NotAllowed => vec!["the socket belongs to another user".to_owned()],
                 ConnectFailure::NotTrusted | ConnectFailure::Unreachable => {
-                    vec!["is the head running, and is the address right?".to_owned()]
+                    vec!["check that the head is running and that the address is correct".to_owned()]
                 }
             },
             Self::Refused { body, .. } => body.hints.clone(),
@@ -149,18 +149,18 @@ impl ClientError {
                 vec!["check the address in `--head`, HOSTLER_HEAD and ~/.config/hostler/config.toml".to_owned()]
             }
             Self::OtherCluster { .. } => vec![
-                "whoever runs it could use the signature to log in to that cluster as you; tell the admins of both"
+                "the signature could be used to log in to that cluster as you; tell the admins of both clusters"
                     .to_owned(),
             ],
-            Self::OtherVersion { .. } => vec!["use the same release of hostler on both sides".to_owned()],
-            Self::Interrupted { .. } => vec!["is the head still running? `hostler info` shows it".to_owned()],
+            Self::OtherVersion { .. } => vec!["use the same release of Hostler on both sides".to_owned()],
+            Self::Interrupted { .. } => vec!["check with `hostler info` whether the head is running".to_owned()],
             Self::Local(_) => Vec::new(),
         }
     }
 }
 
 impl LocalError {
-    /// Says what was being done when `source` came up.
+    /// A failure of the operation `what`.
     pub(crate) fn new(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { what: what.into(), source: source.into() }
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transfer_that_stalled_is_tried_again_and_other_refusals_are_not() {
+    fn stalled_transfers_are_retried_and_other_refusals_are_not() {
         let refused = |code: &str| {
             let body = ErrorBody { code: code.to_owned(), message: String::new(), hints: Vec::new() };
             ClientError::Refused { status: 400, body }

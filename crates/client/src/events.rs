@@ -7,10 +7,10 @@ use hyper::body::Incoming;
 use crate::connection::{Connection, failure};
 use crate::{Client, ClientError, Endpoint};
 
-/// The longest line that is taken: an event names a job or a node and takes a hundredth of it.
+/// Maximum length of a line. Events are about a hundred times shorter.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// What changes in the cluster, as it changes.
+/// A stream of the cluster's events.
 #[derive(Debug)]
 pub struct Events {
     body: Incoming,
@@ -20,10 +20,7 @@ pub struct Events {
 }
 
 impl Client {
-    /// Subscribes to the head's events. Not tried again: whoever misses events must ask for what it wants to know.
-    ///
-    /// # Errors
-    /// As for every call.
+    /// Subscribes to the head's events. Not retried: after an interruption, events may have been missed.
     pub async fn events(&self) -> Result<Events, ClientError> {
         let (connection, response) = self.open("/events").await?;
         Ok(Events {
@@ -36,14 +33,14 @@ impl Client {
 }
 
 impl Events {
-    /// The next event, or `None` when the head has closed the stream. Cancel safe.
+    /// The next event, or `None` if the head has closed the stream. Cancel safe.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] when the connection broke, [`ClientError::NotAHead`] when a line has no end.
+    /// [`ClientError::Interrupted`] if the connection broke, [`ClientError::NotAHead`] if a line is too long.
     pub async fn next(&mut self) -> Result<Option<Notice>, ClientError> {
         loop {
             while let Some(line) = self.lines.next() {
-                // Events that this release does not know are not for it.
+                // Events of unknown kinds are skipped.
                 let data = line.strip_prefix("data:").and_then(|data| serde_json::from_str(data).ok());
                 if let Some(notice) = data {
                     return Ok(Some(notice));
@@ -52,7 +49,7 @@ impl Events {
             if self.lines.pending.len() > MAX_LINE_BYTES {
                 return Err(ClientError::NotAHead {
                     endpoint: self.endpoint.to_string(),
-                    what: format!("a line of its events has more than {MAX_LINE_BYTES} bytes"),
+                    what: format!("an event is longer than {MAX_LINE_BYTES} bytes"),
                 });
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
@@ -64,7 +61,7 @@ impl Events {
     }
 }
 
-/// Cuts a stream of bytes into lines. Events of the head are one `data:` line each.
+/// Splits a stream of bytes into lines. Each event of the head is one `data:` line.
 #[derive(Debug, Default)]
 struct Lines {
     pending: Vec<u8>,
@@ -87,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_out_whole_however_they_arrive() {
+    fn lines_are_joined_across_reads() {
         let mut lines = Lines::default();
         lines.push(b"data: {\"a\"");
         assert_eq!(lines.next(), None);

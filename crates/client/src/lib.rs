@@ -1,17 +1,17 @@
-//! The way to the head: an async client of `/api/v1`, used by the command line, agents and tests.
+//! An async client of the head's API `/api/v1`, used by the command line, agents and tests.
 //!
-//! A [`Client`] speaks HTTP/1.1 over an [`Endpoint`]: the head's Unix socket, or TLS. It keeps one idle connection and nothing
-//! else, so it costs a command next to nothing to make one. Calls that may safely be made twice are made again when the head
-//! goes away in mid-call, for as long as [`Patience`] allows: a restart of the head is a pause, not an error.
+//! A [`Client`] speaks HTTP/1.1 over an [`Endpoint`]: the head's Unix socket, or TLS. It keeps one idle connection
+//! and is cheap to create. Idempotent calls are retried for as long as [`Patience`] allows, so a restart of the head
+//! is a pause and not an error.
 //!
-//! - [`Client`]: a method for each route.
-//! - [`upload`] and [`download`]: captured folders to the head, results from it; both resume.
-//! - [`Follow`]: live output across reconnections and attempts.
+//! - [`Client`]: a method per route.
+//! - [`upload`] and [`download`]: send captured folders, receive results; both resume.
+//! - [`Follow`]: live output across reconnections and attempts of a task.
 //! - [`Terminal`]: a job's terminal.
-//! - [`elsewhere`]: for users who are on no machine of the cluster.
-//! - [`Uplink`] and [`tls`]: what only agents need.
+//! - [`elsewhere`]: logins of users outside the cluster.
+//! - [`Uplink`] and [`tls`]: for agents.
 //!
-//! Nothing here prints, decides where files go, or reads configuration.
+//! This crate does not print, choose paths or read configuration.
 
 mod client;
 mod connection;

@@ -1,4 +1,4 @@
-//! A task's output, live: across reconnections by offset, across attempts by their number.
+//! Live output of a task. The offset survives reconnections; a new attempt starts at 0.
 
 use bytes::Bytes;
 use hostler_model::{Attempt, TaskId};
@@ -12,27 +12,27 @@ use crate::patience::Tries;
 use crate::routes::output_path;
 use crate::{Client, ClientError};
 
-/// The header in which the head says whose output it sends.
+/// Header with the attempt whose output the head sends.
 const ATTEMPT_HEADER: &str = "hostler-attempt";
 
-/// The pause before asking again for the output of a task that is between two attempts.
+/// Poll interval between two attempts of a task.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
-/// Which part of an output is wanted.
+/// The requested part of an output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutputPart {
-    /// The rank of the node among those of the task.
+    /// Rank of the node within the task.
     pub node_rank: u32,
     /// Offset of the first byte.
     pub from: u64,
-    /// Go on until the run ends; otherwise stop at what is there now.
+    /// Continue until the run ends; else stop at the present end.
     pub follow: bool,
 }
 
-/// One answer with output.
+/// An answer with output.
 #[derive(Debug)]
 pub struct OutputStream {
-    /// Which attempt wrote it; zero when none has started.
+    /// The attempt that wrote the output; 0 if none has started.
     pub attempt: Attempt,
     body: Incoming,
     endpoint: crate::Endpoint,
@@ -43,7 +43,7 @@ impl OutputStream {
     /// The next bytes, or `None` at the end. Cancel safe.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] when the connection broke before the end.
+    /// [`ClientError::Interrupted`] if the connection broke.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| failure(&self.endpoint, &error))?;
@@ -56,10 +56,7 @@ impl OutputStream {
 }
 
 impl Client {
-    /// A part of a task's output. Not tried again; for that there is [`Follow`].
-    ///
-    /// # Errors
-    /// As for every call.
+    /// A part of a task's output. Not retried; see [`Follow`].
     pub async fn output(&self, task: TaskId, output: Output, part: &OutputPart) -> Result<OutputStream, ClientError> {
         let path = output_path(task, output, part);
         let (connection, response) = self.open(&path).await?;
@@ -73,16 +70,16 @@ impl Client {
     }
 }
 
-/// What following an output yields.
+/// An event while following an output.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LogEvent {
     /// The next bytes.
     Bytes(Bytes),
-    /// Another attempt writes from here on; what came before was the work of an attempt that was given up.
+    /// A new attempt has started; earlier bytes are from an attempt that was given up.
     Attempt(Attempt),
 }
 
-/// One output of one task, until the task has ended for good.
+/// Follows one output of a task until the task has finally ended.
 #[derive(Debug)]
 pub struct Follow<'a> {
     client: &'a Client,
@@ -90,17 +87,17 @@ pub struct Follow<'a> {
     output: Output,
     node_rank: u32,
     live: bool,
-    /// Where the next byte is, in the output of `attempt`.
+    /// Offset of the next byte in the output of `attempt`.
     offset: u64,
     attempt: Option<Attempt>,
     stream: Option<OutputStream>,
-    /// Whether that stream has brought something.
+    /// Whether the stream has delivered bytes.
     brought: bool,
     tries: Tries,
 }
 
 impl<'a> Follow<'a> {
-    /// Follows from the first byte to the task's end.
+    /// Follows from the first byte until the task ends.
     #[must_use]
     pub fn new(client: &'a Client, task: TaskId, output: Output) -> Self {
         Self {
@@ -117,23 +114,23 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Reads what there is now and stops.
+    /// Reads the present output and stops.
     #[must_use]
     pub fn up_to_now(client: &'a Client, task: TaskId, output: Output) -> Self {
         Self { live: false, ..Self::new(client, task, output) }
     }
 
-    /// On the node of this rank among those of the task, instead of the first.
+    /// Selects the node with this rank within the task, instead of the first.
     #[must_use]
     pub fn on_node(self, node_rank: u32) -> Self {
         Self { node_rank, ..self }
     }
 
-    /// What comes next, or `None` when the task has ended and all was read. Cancel safe: nothing is lost or repeated when the
-    /// future is dropped.
+    /// The next event, or `None` if the task has ended and all output was read. Cancel safe: no bytes are lost or
+    /// repeated if the future is dropped.
     ///
     /// # Errors
-    /// When the head says no, or stays away for longer than the client's patience.
+    /// If the head refuses, or is unreachable for longer than the client's patience.
     pub async fn next(&mut self) -> Result<Option<LogEvent>, ClientError> {
         loop {
             match self.step().await {
@@ -143,7 +140,7 @@ impl<'a> Follow<'a> {
                 }
                 Ok(Step::Again) => {}
                 Ok(Step::End) => return Ok(None),
-                // A head that is stopping says so in mid-stream; the next one goes on.
+                // A head that stops ends the stream this way; the restarted head continues it.
                 Err(error) if error.code() == Some("refusing") => {
                     self.stream = None;
                     sleep(BETWEEN_ATTEMPTS).await;
@@ -172,7 +169,8 @@ impl<'a> Follow<'a> {
             return Ok(Step::End);
         }
         if self.has_ended().await? {
-            // A node whose run ended before it had opened the file sends nothing: what was written is in the result.
+            // If the run ended before the node opened the output file, the stream is empty: read the output from the
+            // result.
             self.live = false;
             return Ok(if self.brought { Step::End } else { Step::Again });
         }
@@ -180,7 +178,7 @@ impl<'a> Follow<'a> {
         Ok(Step::Again)
     }
 
-    /// Opens the stream where the last one ended, or at the start of a new attempt.
+    /// Opens the stream at the present offset, or at the start of a new attempt.
     async fn open(&mut self) -> Result<Step, ClientError> {
         let part = OutputPart { node_rank: self.node_rank, from: self.offset, follow: self.live };
         let stream = self.client.output(self.task, self.output, &part).await?;
@@ -188,7 +186,7 @@ impl<'a> Follow<'a> {
         let previous = self.attempt.replace(stream.attempt);
         let is_new = previous.is_some_and(|previous| previous != stream.attempt);
         if is_new && self.offset > 0 {
-            // What this stream left out belongs to another attempt: start over with this one's first byte.
+            // The offset belongs to the earlier attempt: start at the first byte of this one.
             self.offset = 0;
             return Ok(Step::Event(LogEvent::Attempt(stream.attempt)));
         }
@@ -197,7 +195,7 @@ impl<'a> Follow<'a> {
         Ok(Step::Again)
     }
 
-    /// Whether the task will never write again, as opposed to waiting for its next attempt.
+    /// Whether the task has ended, instead of waiting for its next attempt.
     async fn has_ended(&self) -> Result<bool, ClientError> {
         let detail = self.client.task(self.task, Duration::ZERO).await?;
         let task = detail.tasks_shown.iter().find(|task| task.index == self.task.index);
@@ -205,7 +203,7 @@ impl<'a> Follow<'a> {
     }
 }
 
-/// What one step of following came to.
+/// The result of one step of [`Follow`].
 enum Step {
     Event(LogEvent),
     Again,

@@ -1,4 +1,4 @@
-//! How long to wait for a head that went away.
+//! Retries while the head is unreachable.
 
 use std::time::Duration;
 
@@ -6,54 +6,53 @@ use tokio::time::Instant;
 
 use crate::{ClientError, ConnectFailure};
 
-/// The first pause between two tries; each one after is twice as long, up to [`LONGEST_PAUSE`].
+/// The first pause before a retry. Pauses double up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// So long at most: a head that is back is noticed within this time.
+/// The longest pause, and so the longest delay until a restarted head is noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Shorter outages (about 150 ms) go unmentioned.
+/// Outages shorter than this many pauses (about 150 ms) are not reported.
 const PAUSES_BEFORE_A_WORD: u32 = 4;
 
-/// How long a client goes on trying when the head goes away.
+/// How long a client retries while the head is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Before the first connection was ever made: only for a socket whose head is gone, which may be restarting.
+    /// Before the first connection, if the socket exists but its head has ended: it may be restarting.
     pub at_first: Duration,
-    /// The same, for a head across a network that did not answer: the link may be cut for a moment.
+    /// Before the first connection, for an unreachable head on the network: the link may be down for a moment.
     pub to_reach: Duration,
-    /// After a connection had been made.
+    /// After a first connection has succeeded.
     pub later: Duration,
 }
 
 impl Patience {
-    /// Every failure is reported at once.
+    /// Reports every failure at once.
     pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 
-    /// For programs that try again by themselves when they cannot reach the head.
+    /// For programs that have retries of their own.
     pub const PROGRAM: Self =
         Self { at_first: Duration::from_secs(1), to_reach: Duration::ZERO, later: Duration::from_secs(60) };
 
-    /// For commands that people wait for: a second for a head that is just restarting, a few for a broken link, a minute once it was
-    /// there.
+    /// For commands that users wait for.
     pub const COMMAND: Self =
         Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(5), later: Duration::from_secs(60) };
 
-    /// For commands that wait for hours anyway.
+    /// For commands that wait for hours.
     pub const WATCH: Self =
         Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(20), later: Duration::from_secs(600) };
 }
 
-/// What a client tells whoever watches it.
+/// A change that a client reports to its watcher.
 #[derive(Debug)]
 pub enum Outage<'a> {
-    /// The head went away; the call will be tried again.
+    /// The head is unreachable; the call is retried.
     Begins(&'a ClientError),
-    /// It is back.
+    /// The head is reachable again.
     Over,
 }
 
-/// The tries of one call.
+/// The retry state of one call.
 #[derive(Debug)]
 pub(crate) struct Tries {
     patience: Patience,
@@ -70,7 +69,7 @@ impl Tries {
     /// Pauses before the next try.
     ///
     /// # Errors
-    /// Gives `error` back when it will not go away, or patience has run out.
+    /// Returns `error` if it is permanent or the time for retries is up.
     pub(crate) async fn pause(&mut self, error: ClientError, was_connected: bool) -> Result<ClientError, ClientError> {
         let limit = if was_connected {
             self.patience.later
@@ -90,13 +89,13 @@ impl Tries {
         Ok(error)
     }
 
-    /// Whether the outage has just become long enough to be mentioned: true once for each outage.
+    /// Whether to report the outage now: true once per outage, after some pauses.
     pub(crate) fn becomes_worth_a_word(&mut self) -> bool {
         let is_long = self.pauses >= PAUSES_BEFORE_A_WORD;
         is_long && !std::mem::replace(&mut self.announced, true)
     }
 
-    /// The head answered. Says whether there had been an outage worth a word; the next one is a new one.
+    /// Ends the outage. Returns whether it was reported.
     pub(crate) fn end(&mut self) -> bool {
         std::mem::replace(self, Self::new(self.patience)).announced
     }
@@ -117,25 +116,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn patience_depends_on_what_was_there_before() {
+    async fn retry_time_depends_on_an_earlier_connection() {
         let mut tries = Tries::new(Patience::COMMAND);
-        assert!(tries.pause(error(ConnectFailure::NoSocket), false).await.is_err(), "never there");
+        assert!(tries.pause(error(ConnectFailure::NoSocket), false).await.is_err(), "never connected");
         assert!(tries.pause(error(ConnectFailure::StaleSocket), false).await.is_ok(), "may be restarting");
         assert!(
             tries.pause(error(ConnectFailure::Unreachable), false).await.is_ok(),
-            "the link may be cut for a moment"
+            "the link may be down for a moment"
         );
-        assert!(tries.pause(error(ConnectFailure::NoSocket), true).await.is_ok(), "was there a moment ago");
-        assert!(tries.pause(error(ConnectFailure::NotAllowed), true).await.is_err(), "waiting does not help");
+        assert!(tries.pause(error(ConnectFailure::NoSocket), true).await.is_ok(), "was connected before");
+        assert!(tries.pause(error(ConnectFailure::NotAllowed), true).await.is_err(), "a retry does not help");
         assert!(Tries::new(Patience::NONE).pause(error(ConnectFailure::NoSocket), true).await.is_err());
     }
 
     #[tokio::test]
-    async fn an_outage_is_mentioned_once() {
+    async fn outage_is_reported_once() {
         let mut tries = Tries::new(Patience::COMMAND);
         let mut words = 0;
         for _ in 0..PAUSES_BEFORE_A_WORD + 2 {
-            tries.pause(error(ConnectFailure::NoSocket), true).await.expect("patient");
+            tries.pause(error(ConnectFailure::NoSocket), true).await.expect("a retry");
             words += u32::from(tries.becomes_worth_a_word());
         }
         assert_eq!(words, 1);

@@ -1,4 +1,4 @@
-//! A method for each route of the API, in the order of its documentation.
+//! A method per route of the API, in the order of its documentation.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use serde_json::json;
 use crate::client::Call;
 use crate::{Client, ClientError};
 
-/// How long a shutdown may take: live jobs may be given their grace first.
+/// Timeout of a shutdown, which may include the grace time of running jobs.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(120);
 
-/// What a shutdown does about jobs that have not ended.
+/// What to do at a shutdown with jobs that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveJobs {
-    /// Nothing stops while there are any.
+    /// Do not shut down.
     Refuse,
-    /// Waiting jobs wait on, running ones run on.
+    /// Keep them: running jobs continue, waiting jobs keep waiting.
     Keep,
-    /// They are cancelled first.
+    /// Cancel them first.
     Cancel,
 }
 
@@ -41,23 +41,23 @@ impl LiveJobs {
     }
 }
 
-/// Which jobs a list shows.
+/// Selects jobs for a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// In one of these states; all when empty.
+    /// States; empty means all.
     pub states: Vec<JobState>,
-    /// Of this user; of all when absent.
+    /// User; `None` means all.
     pub user: Option<String>,
-    /// At most this many; the head's default when absent.
+    /// Maximum number of jobs; `None` means the head's default.
     pub limit: Option<u32>,
-    /// Older than this job: the `next` of the page before.
+    /// Only jobs older than this one: the `next` of the previous page.
     pub before: Option<JobId>,
-    /// With what each of them runs.
+    /// Include the commands of the jobs.
     pub commands: bool,
 }
 
 impl JobFilter {
-    /// The query, with its `?` when there is one.
+    /// The query string, with `?` unless it is empty.
     fn query(&self) -> String {
         let states: Vec<&str> = self.states.iter().map(|state| state.as_str()).collect();
         let mut parts = Vec::new();
@@ -72,7 +72,7 @@ impl JobFilter {
     }
 }
 
-/// Percent-encodes what is neither letter, digit nor one of `-_.~`.
+/// Percent-encodes all bytes except letters, digits and `-_.~`.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -84,126 +84,95 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Every method fails with a [`ClientError`]; all but [`Client::shutdown`] and requeueing are tried again while the head is away.
+/// Most methods are retried while the head is unreachable. Exceptions are noted. All fail with a [`ClientError`].
 impl Client {
-    /// The cluster at a glance.
-    ///
-    /// # Errors
-    /// See above.
+    /// A summary of the cluster.
     pub async fn info(&self) -> Result<Info, ClientError> {
         self.call(Call::get("/info")).await
     }
 
-    /// Stops the head and the agents of an embedded cluster.
+    /// Stops the head and the agents of an embedded cluster. Not retried once it may have arrived.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when jobs are live and `jobs` is [`LiveJobs::Refuse`].
+    /// [`ClientError::Refused`] if jobs have not ended and `jobs` is [`LiveJobs::Refuse`].
     pub async fn shutdown(&self, jobs: LiveJobs) -> Result<(), ClientError> {
         let call = Call::post("/shutdown").json(&json!({ "jobs": jobs.as_str() })).waiting(SHUTDOWN_TIME).once();
         match self.call_bytes(call).await {
-            // A head that stops need not wait until its answer has been read.
+            // A head that stops may close the connection before its answer is read.
             Ok(_) | Err(ClientError::Interrupted { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Every node.
-    ///
-    /// # Errors
-    /// See above.
+    /// All nodes.
     pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
         self.call(Call::get("/nodes")).await
     }
 
-    /// A join code for a node of this name.
-    ///
-    /// # Errors
-    /// See above.
+    /// Creates a join code for a node of this name.
     pub async fn invite(&self, node: &NodeName) -> Result<Invitation, ClientError> {
         self.invite_as(&Invite { node: Some(node.clone()), address: None }).await
     }
 
-    /// A join code, with or without a name and an address.
-    ///
-    /// # Errors
-    /// See above.
+    /// Creates a join code, optionally with a name and an address.
     pub async fn invite_as(&self, invite: &Invite) -> Result<Invitation, ClientError> {
         self.call(Call::post("/nodes/invite").json(invite)).await
     }
 
-    /// All about one node.
-    ///
-    /// # Errors
-    /// See above.
+    /// The details of a node.
     pub async fn node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
         self.call(Call::get(format!("/nodes/{node}"))).await
     }
 
-    /// Lets a node finish what it has and gives it nothing new.
-    ///
-    /// # Errors
-    /// See above.
+    /// Drains a node: its tasks finish and no new ones start.
     pub async fn drain_node(&self, node: &NodeName, reason: Option<String>) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/drain")).json(&DrainRequest { reason })).await
     }
 
-    /// Lets a drained node take work again.
-    ///
-    /// # Errors
-    /// See above.
+    /// Lets a drained node run tasks again.
     pub async fn resume_node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/resume"))).await
     }
 
-    /// Switches a node on or off, or has its controller asked how it is.
+    /// Switches a node on or off, or queries its controller.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `no_power` when the head cannot switch it, `node_in_use` when it must not go off now.
+    /// [`ClientError::Refused`] with code `no_power` if the head cannot switch the node, `node_in_use` if it must
+    /// stay on now.
     pub async fn power_node(&self, node: &NodeName, request: PowerRequest) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/power")).json(&request)).await
     }
 
-    /// What the nodes have drawn that the head can switch.
-    ///
-    /// # Errors
-    /// See above.
+    /// Energy use of the nodes that the head can switch.
     pub async fn energy(&self) -> Result<EnergyView, ClientError> {
         self.call(Call::get("/energy")).await
     }
 
-    /// Removes a node: its certificate is revoked and its tasks are given up.
-    ///
-    /// # Errors
-    /// See above. Not tried again once it may have arrived: a node of that name may have joined since.
+    /// Removes a node: revokes its certificate and ends its tasks. Not retried once it may have arrived, because a
+    /// new node of this name may have joined.
     pub async fn remove_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/remove")).once()).await.map(drop)
     }
 
-    /// Takes a node off the list until its agent connects again.
+    /// Removes a node from the list until its agent connects again.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `node_in_use` while it is connected or a task is placed there.
+    /// [`ClientError::Refused`] with code `node_in_use` if it is connected or has a task.
     pub async fn forget_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/forget"))).await.map(drop)
     }
 
-    /// Says which features a node has and its weight; what is absent stays.
-    ///
-    /// # Errors
-    /// See above.
+    /// Changes a node's features and weight; absent values stay unchanged.
     pub async fn set_traits(&self, node: &NodeName, change: &TraitsChange) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/traits")).json(change)).await
     }
 
-    /// Every partition.
-    ///
-    /// # Errors
-    /// See above.
+    /// All partitions.
     pub async fn partitions(&self) -> Result<Vec<PartitionView>, ClientError> {
         self.call(Call::get("/partitions")).await
     }
 
-    /// One partition.
+    /// A partition.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `no_such_partition`.
@@ -211,15 +180,15 @@ impl Client {
         self.call(Call::get(format!("/partitions/{name}"))).await
     }
 
-    /// Adds a partition.
+    /// Adds a partition. Not retried once it may have arrived.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `partition_exists` or `bad_partition`. Not tried again once it may have arrived.
+    /// [`ClientError::Refused`] with code `partition_exists` or `bad_partition`.
     pub async fn add_partition(&self, new: &NewPartition) -> Result<PartitionView, ClientError> {
         self.call(Call::post("/partitions").json(new).once()).await
     }
 
-    /// Changes a partition; what is absent stays.
+    /// Changes a partition; absent values stay unchanged.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `no_such_partition` or `bad_partition`.
@@ -231,26 +200,23 @@ impl Client {
         self.call(Call::post(format!("/partitions/{name}")).json(change)).await
     }
 
-    /// Removes a partition.
+    /// Removes a partition. Not retried once it may have arrived.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `partition_in_use` while jobs wait in it. Not tried again once it may have arrived.
+    /// [`ClientError::Refused`] with code `partition_in_use` if jobs wait in it.
     pub async fn remove_partition(&self, name: &PartitionName) -> Result<(), ClientError> {
         self.call_bytes(Call::delete(format!("/partitions/{name}")).once()).await.map(drop)
     }
 
-    /// Every setting.
-    ///
-    /// # Errors
-    /// See above.
+    /// All settings.
     pub async fn settings(&self) -> Result<Vec<SettingView>, ClientError> {
         self.call(Call::get("/settings")).await
     }
 
-    /// Changes a setting; makes it what it is by default when `value` is absent.
+    /// Changes a setting; without `value`, restores its default.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `no_such_setting`, or `bad_setting` when it cannot be that.
+    /// [`ClientError::Refused`] with code `no_such_setting`, or `bad_setting` if the value is not valid.
     pub async fn change_setting(&self, name: &str, value: Option<&str>) -> Result<SettingView, ClientError> {
         let path = format!("/settings/{}", escape(name));
         let call = match value {
@@ -260,61 +226,46 @@ impl Client {
         self.call(call).await
     }
 
-    /// Submits a job: when this returns, it is on the head's disk. The same key gives the same job, however often it is sent.
+    /// Submits a job and returns once the job is on the head's disk. Idempotent: the same key gives the same job.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `snapshot_missing` when the folder has to be uploaded first, with `never_fits` when no
-    /// node could ever run it.
+    /// [`ClientError::Refused`] with code `snapshot_missing` if the folder must be uploaded first, `never_fits` if no
+    /// node can run the job.
     pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
         self.call(Call::post("/jobs").json(request)).await
     }
 
     /// A page of jobs, newest first.
-    ///
-    /// # Errors
-    /// See above.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
         self.call(Call::get(format!("/jobs{}", filter.query()))).await
     }
 
-    /// One job, with its live tasks and up to `tasks` that have ended.
-    ///
-    /// # Errors
-    /// See above.
+    /// A job with its live tasks and up to `tasks` ended ones.
     pub async fn job(&self, job: JobId, tasks: u32) -> Result<JobDetail, ClientError> {
         self.call(Call::get(format!("/jobs/{job}?tasks={tasks}"))).await
     }
 
-    /// A job with the next `tasks` tasks that have ended, from index `from` on.
-    ///
-    /// # Errors
-    /// See above.
+    /// A job with up to `tasks` ended tasks, starting at index `from`.
     pub async fn job_from(&self, job: JobId, tasks: u32, from: u32) -> Result<JobDetail, ClientError> {
         self.call(Call::get(format!("/jobs/{job}?tasks={tasks}&from={from}"))).await
     }
 
-    /// A job with one of its tasks, at once or as soon as the task has ended or `wait` is over.
+    /// A job with one of its tasks. Waits until the task has ended, but at most `wait`.
     ///
     /// # Errors
-    /// See above, and when the job has no such task.
+    /// Also if the job has no such task; see [`ClientError`].
     pub async fn task(&self, task: TaskId, wait: Duration) -> Result<JobDetail, ClientError> {
         let path = format!("/jobs/{}?index={}&wait_ms={}", task.job, task.index, wait.as_millis());
         self.call(Call::get(path).waiting(wait)).await
     }
 
-    /// The same as [`Self::job`], as soon as every task has ended or `wait` is over.
-    ///
-    /// # Errors
-    /// See above.
+    /// Like [`Self::job`]. Waits until all tasks have ended, but at most `wait`.
     pub async fn job_when_ended(&self, job: JobId, tasks: u32, wait: Duration) -> Result<JobDetail, ClientError> {
         let path = format!("/jobs/{job}?tasks={tasks}&wait_ms={}", wait.as_millis());
         self.call(Call::get(path).waiting(wait)).await
     }
 
     /// Why a job waits.
-    ///
-    /// # Errors
-    /// See above.
     pub async fn why(&self, job: JobId) -> Result<Why, ClientError> {
         self.call(Call::get(format!("/jobs/{job}/why"))).await
     }
@@ -322,25 +273,20 @@ impl Client {
     /// Why a task waits.
     ///
     /// # Errors
-    /// See above, and when the job has no such task.
+    /// Also if the job has no such task; see [`ClientError`].
     pub async fn why_task(&self, task: TaskId) -> Result<Why, ClientError> {
         self.call(Call::get(format!("/jobs/{}/why?index={}", task.job, task.index))).await
     }
 
-    /// Tells a job, or one task of it, to do something.
-    ///
-    /// # Errors
-    /// See above. A requeue is not tried again once it may have arrived: it would run the job twice.
+    /// Applies an action to a job or to one of its tasks. A requeue is not retried once it may have arrived, because
+    /// the job would run twice.
     pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
         let query = index.map(|index| format!("?index={index}")).unwrap_or_default();
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
         self.call(if action == JobAction::Requeue { call.once() } else { call }).await
     }
 
-    /// Results on the head: of `jobs`, or of all when empty; only those never fetched if `unfetched`.
-    ///
-    /// # Errors
-    /// See above.
+    /// Results on the head: of `jobs`, or of all jobs if empty; with `unfetched`, only results that were never fetched.
     pub async fn results(&self, unfetched: bool, jobs: &[JobId]) -> Result<ResultPage, ClientError> {
         const JOBS_AT_ONCE: usize = 1_000;
         let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
@@ -358,40 +304,29 @@ impl Client {
         }
     }
 
-    /// Says that results are safely here.
-    ///
-    /// # Errors
-    /// See above.
+    /// Confirms that results are stored here.
     pub async fn fetched(&self, job: JobId, fetched: &Fetched) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/jobs/{job}/fetched")).json(fetched)).await.map(drop)
     }
 
-    /// Which of these the head lacks.
-    ///
-    /// # Errors
-    /// See above.
+    /// Which of these chunks the head lacks.
     pub async fn missing_blobs(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, ClientError> {
         let list: DigestList = self.call(Call::post("/blobs/missing").json(&DigestList { digests })).await?;
         Ok(list.digests)
     }
 
-    /// Sends a pack of chunks.
-    ///
-    /// # Errors
-    /// See above.
+    /// Uploads a pack of chunks.
     pub async fn send_pack(&self, pack: Bytes) -> Result<(), ClientError> {
         self.call_bytes(Call::post("/blobs").bytes(pack)).await.map(drop)
     }
 
-    /// Gets a pack with these chunks, as agents and operators may. The caller keeps the sum of their sizes within memory.
-    ///
-    /// # Errors
-    /// See above.
+    /// Downloads a pack with these chunks; for agents and operators. The caller limits their total size, because the
+    /// pack is in memory.
     pub async fn fetch_pack(&self, digests: Vec<Digest>) -> Result<Bytes, ClientError> {
         self.call_bytes(Call::post("/blobs/fetch").json(&DigestList { digests })).await
     }
 
-    /// Makes a snapshot whose chunks have all arrived known to the head.
+    /// Commits a snapshot whose chunks have all arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `chunks_missing`.
@@ -399,43 +334,37 @@ impl Client {
         self.call_bytes(Call::post(format!("/snapshots/{manifest}/commit"))).await.map(drop)
     }
 
-    /// The description of the API, JSON.
-    ///
-    /// # Errors
-    /// See above.
+    /// The OpenAPI description, as JSON.
     pub async fn openapi(&self) -> Result<Bytes, ClientError> {
         self.call_bytes(Call::get("/openapi.json")).await
     }
 
-    /// For agents: asks for a certificate with a one-time secret, over [`crate::tls::pinned`].
-    ///
-    /// # Errors
-    /// See above.
+    /// For agents: requests a certificate with a one-time secret, over [`crate::tls::pinned`].
     pub async fn join(&self, request: &JoinRequest) -> Result<Joined, ClientError> {
         self.call(Call::post("/agent/join").json(request)).await
     }
 
-    /// For agents: asks for a certificate for a new key.
+    /// For agents: requests a certificate for a new key.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `unwelcome` when the present one is not good any more.
+    /// [`ClientError::Refused`] with code `unwelcome` if the present certificate is no longer valid.
     pub async fn renew(&self, request: &RenewRequest) -> Result<Joined, ClientError> {
         self.call(Call::post("/agent/renew").json(request)).await
     }
 
-    /// The nodes that gossip, for an agent; `None` when they are as in what it knows, by its version.
+    /// For agents: the members of the gossip; `None` if version `known` is current.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `no_such_route` from a head that knows nothing of gossip.
+    /// [`ClientError::Refused`] with code `no_such_route` if the head does not support gossip.
     pub async fn peers(&self, known: Option<u64>) -> Result<Option<Peers>, ClientError> {
         let query = known.map_or_else(String::new, |known| format!("?known={known}"));
         self.call(Call::get(format!("/agent/peers{query}"))).await
     }
 
-    /// What an agent knows of the load of all nodes. Only agents answer, on their sockets.
+    /// The loads of all nodes, as known to an agent. Only agents answer, on their sockets.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `no_such_route` from a head.
+    /// [`ClientError::Refused`] with code `no_such_route` if a head answers.
     pub async fn load(&self) -> Result<LoadTable, ClientError> {
         self.call(Call::get(LOAD_PATH)).await
     }
@@ -453,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_name_only_what_was_asked_for() {
+    fn query_contains_only_given_filters() {
         assert_eq!(JobFilter::default().query(), "");
         let filter = JobFilter {
             states: vec![JobState::Pending, JobState::OutOfMemory],

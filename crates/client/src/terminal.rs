@@ -1,4 +1,4 @@
-//! A job's terminal over a WebSocket: bytes both ways, sizes from the one who looks at it.
+//! A job's terminal over a WebSocket: bytes in both directions, window sizes from the user.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -13,37 +13,37 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use crate::connection::{interrupted, refused};
 use crate::{Client, ClientError, Endpoint, Stream};
 
-/// An open terminal.
+/// A connection to a job's terminal.
 #[derive(Debug)]
 pub struct Terminal {
     socket: WebSocketStream<Stream>,
     endpoint: Endpoint,
 }
 
-/// What comes out of a terminal connection.
+/// A message of a terminal connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TerminalMessage {
-    /// Bytes written to it.
+    /// Output of the terminal.
     Output(Bytes),
-    /// A new size; only agents see this.
+    /// A new window size; only agents receive it.
     Resize(WindowSize),
 }
 
 impl Client {
-    /// Joins a task's terminal.
+    /// Connects to a task's terminal.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the task has no terminal or does not run.
+    /// [`ClientError::Refused`] if the task has no terminal or is not running.
     pub async fn attach(&self, task: TaskId, size: WindowSize) -> Result<Terminal, ClientError> {
         let WindowSize { rows, columns } = size;
         let TaskId { job, index } = task;
         self.terminal(&format!("/jobs/{job}/tasks/{index}/attach?rows={rows}&columns={columns}")).await
     }
 
-    /// For agents: the other end of a terminal that someone joined.
+    /// For agents: the other end of a user's terminal connection.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when nobody waits for this stream any more.
+    /// [`ClientError::Refused`] if no user waits for this stream.
     pub async fn stream_terminal(&self, stream: &str) -> Result<Terminal, ClientError> {
         self.terminal(&format!("/agent/streams/{stream}/terminal")).await
     }
@@ -70,10 +70,10 @@ impl Client {
 }
 
 impl Terminal {
-    /// What comes next, or `None` when the other side has closed it. Cancel safe.
+    /// The next message, or `None` if the other side has closed the connection. Cancel safe.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] when the connection broke.
+    /// [`ClientError::Interrupted`] if the connection broke.
     pub async fn next(&mut self) -> Result<Option<TerminalMessage>, ClientError> {
         while let Some(message) = self.socket.next().await {
             match message {
@@ -94,23 +94,23 @@ impl Terminal {
     /// Sends bytes to the other side.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] when the connection broke.
+    /// [`ClientError::Interrupted`] if the connection broke.
     pub async fn send(&mut self, bytes: Bytes) -> Result<(), ClientError> {
         self.send_message(Message::Binary(bytes)).await
     }
 
-    /// Says how large the window is now.
+    /// Sends a new window size.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] when the connection broke.
+    /// [`ClientError::Interrupted`] if the connection broke.
     pub async fn resize(&mut self, size: WindowSize) -> Result<(), ClientError> {
         let text = serde_json::to_string(&size).expect("API types are valid JSON");
         self.send_message(Message::text(text)).await
     }
 
-    /// Leaves; the job goes on.
+    /// Detaches; the job continues.
     pub async fn leave(mut self) {
-        // Whoever is gone already need not be told.
+        // An error means that the other side has already gone.
         self.socket.close(None).await.ok();
     }
 

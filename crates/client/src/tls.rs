@@ -1,8 +1,8 @@
-//! Whom to trust. An agent that joins and a user elsewhere know the fingerprint of the one authority; an agent that has joined knows
-//! the authority itself, and has a certificate of its own.
+//! TLS configurations. Joining agents and users outside the cluster know the fingerprint of the authority. Agents
+//! that have joined know the authority and have a certificate of their own.
 //!
-//! The clock of this machine has no say: it may be decades wrong, before joining and after. A certificate is verified at a time at which it
-//! says to be valid; how long it is good for is judged by the head, on the cluster's clock.
+//! Clocks of this machine are not trusted, because they may be decades off. Certificates are verified at a time
+//! within their validity; the head decides how long they are valid, by the cluster's clock.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,18 +17,18 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Why a configuration could not be made.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Text that should be PEM is not.
+    /// A text is not PEM.
     #[error("not a {what} in PEM form: {source}")]
     Pem {
-        /// What it should be.
+        /// What the text should be.
         what: &'static str,
-        /// What is wrong.
+        /// The error of the parser.
         source: rustls::pki_types::pem::Error,
     },
-    /// Certificates that cannot be used.
+    /// The certificates are not usable.
     #[error("these certificates cannot be used: {0}")]
     Unusable(#[from] Error),
 }
@@ -39,7 +39,8 @@ pub fn fingerprint(authority_der: &[u8]) -> Digest {
     Digest(*blake3::hash(authority_der).as_bytes())
 }
 
-/// Trusts servers whose certificate was signed by the authority with this [`fingerprint`], which the server sends along.
+/// Trusts servers whose certificate is signed by the authority with this [`fingerprint`]. The server sends the
+/// authority's certificate.
 ///
 /// # Panics
 /// Never: the built-in provider supports the default protocol versions.
@@ -48,7 +49,7 @@ pub fn pinned(authority: Digest) -> Arc<ClientConfig> {
     verified_by(Arc::new(Pinned::new(Some(authority))))
 }
 
-/// Trusts whatever authority the server sends along, and tells which it was: for looking, before anything is said.
+/// Trusts any authority that the server sends, and records it. Used to read a fingerprint before sending data.
 pub(crate) fn looking() -> (Arc<ClientConfig>, Arc<Pinned>) {
     let verifier = Arc::new(Pinned::new(None));
     (verified_by(Arc::clone(&verifier)), verifier)
@@ -64,46 +65,46 @@ fn verified_by(verifier: Arc<Pinned>) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Trusts servers of the cluster whose `authority` this is and proves with `certificate` and `key` who we are; all PEM.
+/// Trusts servers of the cluster with this `authority`, and authenticates with `certificate` and `key`; all PEM.
 ///
 /// # Errors
-/// When a text is not PEM, or key and certificate do not belong together.
+/// If a text is not PEM, or key and certificate do not match.
 pub fn mutual(authority: &str, certificate: &str, key: &str) -> Result<Arc<ClientConfig>, TlsError> {
     mutual_as(authority, Arc::new(OwnCertificate::from_pem(certificate, key)?))
 }
 
-/// The same with a certificate that can be replaced later on.
+/// Like [`mutual`], with a certificate that can be replaced later.
 ///
 /// # Errors
-/// When the authority is not PEM or cannot be used.
+/// If the authority is not PEM or not usable.
 pub fn mutual_as(authority: &str, own: Arc<OwnCertificate>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Timeless(verifier(certificate_in(authority)?)?)))
         .with_client_cert_resolver(own);
-    // A session that is resumed goes on under the certificate with which it began, replaced or not.
+    // A resumed session would keep the certificate it began with, even after a replacement.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// A certificate with its key. It can be replaced; connections that are made afterwards show the new one.
+/// A certificate with its key. After a replacement, new connections use the new one.
 #[derive(Debug)]
 pub struct OwnCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl OwnCertificate {
-    /// Both as PEM; they may be in one text.
+    /// Parses both from PEM; they may be in one text.
     ///
     /// # Errors
-    /// When a text is not PEM, or key and certificate do not belong together.
+    /// If a text is not PEM, or key and certificate do not match.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, TlsError> {
         Ok(Self(RwLock::new(certified(certificate, key)?)))
     }
 
-    /// Shows this one from now on.
+    /// Uses this certificate from now on.
     ///
     /// # Errors
-    /// As for [`Self::from_pem`]; then the one before stays.
+    /// As for [`Self::from_pem`]; the previous certificate stays in use.
     pub fn replace(&self, certificate: &str, key: &str) -> Result<(), TlsError> {
         let certified = certified(certificate, key)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
@@ -127,7 +128,7 @@ fn certified(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, TlsError
     Ok(Arc::new(CertifiedKey::from_der(vec![certificate_in(certificate)?], key, &provider())?))
 }
 
-/// The one provider: named explicitly, so that no other crate's choice can matter.
+/// The crypto provider, named explicitly so that it does not depend on other crates.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -136,7 +137,7 @@ fn certificate_in(pem: &str) -> Result<CertificateDer<'static>, TlsError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|source| TlsError::Pem { what: "certificate", source })
 }
 
-/// Verifies that a server's certificate was signed by this authority.
+/// Verifies that a server's certificate is signed by this authority.
 fn verifier(authority: CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifier>, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(authority)?;
@@ -145,14 +146,14 @@ fn verifier(authority: CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifi
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// The first moment at which a certificate says to be valid.
+/// The start of the certificate's validity.
 fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 
-/// Verifies at a time at which the certificate says to be valid.
+/// Verifies certificates at the start of their validity.
 #[derive(Debug)]
 struct Timeless(Arc<WebPkiServerVerifier>);
 
@@ -192,12 +193,12 @@ impl ServerCertVerifier for Timeless {
     }
 }
 
-/// Verifies against an authority of which at most the fingerprint is known, and which the server sends along.
+/// Verifies against an authority that the server sends, and whose fingerprint is known or accepted.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    /// The one that is trusted; any when absent.
+    /// Trusted fingerprint; `None` accepts any.
     trusted: Option<Digest>,
-    /// The first one that was seen.
+    /// Fingerprint of the first authority seen.
     seen: OnceLock<Digest>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -207,7 +208,7 @@ impl Pinned {
         Self { trusted, seen: OnceLock::new(), algorithms: provider().signature_verification_algorithms }
     }
 
-    /// The authority of the server that was connected to.
+    /// The authority of the connected server.
     pub(crate) fn seen(&self) -> Option<Digest> {
         self.seen.get().copied()
     }

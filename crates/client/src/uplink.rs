@@ -1,4 +1,4 @@
-//! For agents: output on its way up, as the body of a request that goes on for as long as the output does.
+//! For agents: sends output as the body of a long-running request.
 
 use std::io;
 
@@ -13,17 +13,18 @@ use tokio::task::JoinHandle;
 use crate::connection::{Body, Connection, collect, interrupted, request};
 use crate::{Client, ClientError, Endpoint};
 
-/// Pieces on their way: enough to keep the connection busy while the next one is read, few enough to hold little memory.
+/// Capacity of the channel: enough to keep the connection busy, few enough to limit memory.
 const PIECES_IN_FLIGHT: usize = 4;
 
-/// What goes through the channel to the body.
+/// A piece of the body.
 enum Piece {
     Bytes(Bytes),
-    /// The clean end. A sender that is dropped without it breaks the body off, so that nobody takes a part for the whole.
+    /// The regular end. If the sender is dropped without it, the body is aborted, so that it is not mistaken for
+    /// complete.
     End,
 }
 
-/// An output being sent. Dropping it breaks the stream off; [`Uplink::finish`] ends it.
+/// An output that is being sent. Dropping it aborts the stream; [`Uplink::finish`] ends it.
 #[derive(Debug)]
 pub struct Uplink {
     pieces: mpsc::Sender<Piece>,
@@ -32,7 +33,7 @@ pub struct Uplink {
 }
 
 impl Client {
-    /// Opens the stream that the head asked for. Needs a tokio runtime; not tried again.
+    /// Opens the stream that the head requested. Needs a tokio runtime. Not retried.
     #[must_use]
     pub fn send_stream(&self, stream: &str) -> Uplink {
         let (pieces, receiver) = mpsc::channel(PIECES_IN_FLIGHT);
@@ -49,47 +50,46 @@ async fn put(endpoint: Endpoint, path: String, pieces: mpsc::Receiver<Piece>) ->
     collect(&endpoint, response).await.map(drop)
 }
 
-/// The body that `pieces` make.
 fn body(pieces: mpsc::Receiver<Piece>) -> Body {
     let frames = stream::unfold(Some(pieces), |pieces| async {
         let mut pieces = pieces?;
         match pieces.recv().await {
             Some(Piece::Bytes(bytes)) => Some((Ok(Frame::data(bytes)), Some(pieces))),
             Some(Piece::End) => None,
-            None => Some((Err(io::Error::other("the sender gave up")), None)),
+            None => Some((Err(io::Error::other("the sender was dropped")), None)),
         }
     });
     StreamBody::new(frames).boxed_unsync()
 }
 
 impl Uplink {
-    /// Sends `bytes`, waiting while the head is slower than the job.
+    /// Sends `bytes`. Waits if the head reads more slowly than the job writes.
     ///
     /// # Errors
-    /// When the reader has gone away or the connection broke; nothing more can be sent then.
+    /// If the reader has gone or the connection broke; nothing more can be sent then.
     pub async fn send(&mut self, bytes: Bytes) -> Result<(), ClientError> {
         if self.pieces.send(Piece::Bytes(bytes)).await.is_ok() {
             return Ok(());
         }
         match (&mut self.answer).await {
             Ok(Err(error)) => Err(error),
-            Ok(Ok(())) | Err(_) => Err(interrupted(&self.endpoint, "nobody reads this output any more")),
+            Ok(Ok(())) | Err(_) => Err(interrupted(&self.endpoint, "this output has no reader any longer")),
         }
     }
 
-    /// Waits until nobody reads any more: the head ended the request or the connection broke. For a sender with nothing to send.
+    /// Waits until the head has ended the request or the connection has closed. For a sender without data.
     pub async fn closed(&self) {
         self.pieces.closed().await;
     }
 
-    /// Ends the stream and waits until the head has taken all of it.
+    /// Ends the stream and waits until the head has received all of it.
     ///
     /// # Errors
-    /// When the connection broke before that.
+    /// If the connection broke before that.
     pub async fn finish(self) -> Result<(), ClientError> {
         let Self { pieces, answer, endpoint } = self;
-        // If nobody takes it, the answer says why.
+        // If this fails, the answer contains the reason.
         pieces.send(Piece::End).await.ok();
-        answer.await.unwrap_or_else(|_| Err(interrupted(&endpoint, "the transfer was stopped")))
+        answer.await.unwrap_or_else(|_| Err(interrupted(&endpoint, "the transfer was aborted")))
     }
 }

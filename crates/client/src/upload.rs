@@ -1,6 +1,7 @@
-//! Bringing a captured folder to the head: only the chunks that it lacks.
+//! Uploads a captured folder: only the chunks that the head lacks.
 //!
-//! Nothing is remembered between attempts: whoever starts over asks what is missing, and what had arrived is not sent again.
+//! No state is kept between attempts: a new attempt asks which chunks are missing, so received chunks are not sent
+//! again.
 
 use std::time::{Duration, Instant};
 
@@ -10,37 +11,37 @@ use hostler_snapshot::Capture;
 
 use crate::{Client, ClientError, LocalError};
 
-/// How many content bytes travel in one request: at most enough to keep the connection busy, little enough to hold in memory. On a slow
-/// line fewer, so that it is seen how far the upload has come, and little is sent again when the line breaks.
+/// Bytes of content per request. Large requests keep a fast connection busy; small ones on a slow line show progress,
+/// and lose little if the line breaks.
 const MOST_REQUEST_BYTES: u64 = 4 << 20;
 const FIRST_REQUEST_BYTES: u64 = 256 << 10;
 
-/// A request that took less than this may be larger the next time.
+/// If a request took less time than this, the next one may be larger.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// How many hashes are asked about in one request.
+/// Digests per request.
 const DIGESTS_AT_ONCE: usize = 10_000;
 
-/// How often to start over when the head loses chunks before the snapshot is committed. It collects garbage seldom.
+/// Number of attempts if the head's garbage collection deletes chunks before the commit, which is rare.
 const ROUNDS: usize = 3;
 
-/// How far an upload has come, and in the end what it took.
+/// Progress and result of an upload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Uploaded {
-    /// Chunks sent.
+    /// Number of chunks sent.
     pub chunks: usize,
     /// Their size in bytes, before compression.
     pub bytes: u64,
-    /// Bytes that had to be sent.
+    /// Bytes to send in total.
     pub missing_bytes: u64,
-    /// Chunks in the folder.
+    /// Number of chunks in the folder.
     pub total_chunks: usize,
 }
 
-/// Sends what the head lacks of `capture` and makes it known there as a whole. Safe to drop and to repeat.
+/// Sends the chunks of `capture` that the head lacks, and commits the snapshot. Idempotent, and safe to cancel.
 ///
 /// # Errors
-/// [`ClientError::Local`] when a file changed after it was captured; otherwise as for every call.
+/// [`ClientError::Local`] if a file changed after the capture; else see [`ClientError`].
 pub async fn upload(
     client: &Client,
     capture: &Capture,
@@ -89,12 +90,12 @@ async fn send_missing(
     Ok(())
 }
 
-/// How large the next request should be after one that took so long.
+/// The size of the next request, given the size and duration of the last one.
 fn next_size(bytes: u64, took: Duration) -> u64 {
     if took < QUICK { (bytes * 2).min(MOST_REQUEST_BYTES) } else { (bytes / 2).max(FIRST_REQUEST_BYTES) }
 }
 
-/// How many of `digests`, at least one, go into one request of at most so many bytes.
+/// How many of `digests` fit into a request of `most_bytes`; at least one.
 fn first_request(digests: &[Digest], most_bytes: u64, length: impl Fn(&Digest) -> u64) -> usize {
     let mut bytes = 0;
     let fits = digests.iter().take_while(|digest| {
@@ -108,7 +109,7 @@ fn pack(capture: &Capture, digests: &[Digest]) -> Result<Bytes, ClientError> {
     let frames: Result<Vec<Vec<u8>>, _> = capture.sources.pack(digests).collect();
     match frames {
         Ok(frames) => Ok(frames.concat().into()),
-        Err(error) => Err(LocalError::new("the folder changed while it was being sent", error).into()),
+        Err(error) => Err(LocalError::new("the folder changed during the upload", error).into()),
     }
 }
 
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_cut_by_size() {
+    fn requests_are_split_by_size() {
         let digests: Vec<Digest> = (0..10).map(|i| Digest([i; 32])).collect();
         assert_eq!(first_request(&digests, 4000, |_| 1), 10);
         assert_eq!(first_request(&digests, 4000, |_| 1000), 4);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_large_on_a_fast_line_and_small_on_a_slow_one() {
+    fn request_size_adapts_to_the_speed_of_the_line() {
         let after =
             |took: u64| (0..10).fold(FIRST_REQUEST_BYTES * 2, |bytes, _| next_size(bytes, Duration::from_millis(took)));
         assert_eq!((after(10), after(2_000)), (MOST_REQUEST_BYTES, FIRST_REQUEST_BYTES));

@@ -334,5 +334,5 @@ async fn a_line_of_events_that_has_no_end_is_not_kept() {
     assert!(matches!(events.next().await, Ok(Some(Notice::Job { id: JobId(7), .. }))), "what came before is told");
     let error = events.next().await.expect_err("no line is that long");
     assert!(matches!(error, ClientError::NotAHead { .. }), "{error}");
-    assert!(error.to_string().contains("a line of its events has more than 65536 bytes"), "{error}");
+    assert!(error.to_string().contains("an event is longer than 65536 bytes"), "{error}");
 }

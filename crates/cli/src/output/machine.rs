@@ -39,10 +39,10 @@ fn cpus(machine: &Machine) -> String {
 
 fn layout(machine: &Machine) -> String {
     let count = |of: &dyn Fn(&hostler_model::Cpu) -> u32| machine.cpus.iter().map(of).collect::<CpuSet>().len();
-    let frugal: CpuSet =
+    let efficient: CpuSet =
         machine.cpus.iter().filter(|cpu| cpu.kind == CoreKind::Efficiency).map(|cpu| cpu.core).collect();
     let (packages, cores, nodes) = (count(&|cpu| cpu.package), count(&|cpu| cpu.core), count(&|cpu| cpu.numa));
-    let kinds = if frugal.is_empty() { String::new() } else { format!(" ({} efficiency)", frugal.len()) };
+    let kinds = if efficient.is_empty() { String::new() } else { format!(" ({} efficiency)", efficient.len()) };
     format!("{}, {}{kinds}, {}", some(packages, "package"), some(cores, "core"), some(nodes, "NUMA node"))
 }
 
