@@ -94,7 +94,10 @@ fn a_folder_with_a_virtual_environment_and_results_is_submitted_without_them() {
         outcome.stderr
     };
     let first = submit();
-    assert!(first.contains("left out: venv (virtual environment); a line such as !venv/"), "{first}");
+    assert!(
+        first.contains("left out: venv (virtual environment); to include one, add a line such as !venv/"),
+        "{first}"
+    );
     assert!(first.contains("captured 1 file"), "{first}");
     for results in ["1", "1 and 1 more"] {
         let next = submit();

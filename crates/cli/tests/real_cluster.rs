@@ -15,7 +15,7 @@ fn from_nothing_to_a_cluster_and_back() {
     let again = real.home.run(&["head", "init", "--directory", &real.path("head")]);
     assert_eq!(again.code, 0, "called twice it does no harm: {again:?}");
     let other = real.home.fails(&["head", "init", "--directory", &real.path("head"), "--advertise", "elsewhere"]);
-    assert!(other.contains("exists and says something else"), "{other}");
+    assert!(other.contains("exists and contradicts these flags"), "{other}");
 
     let agent = real.add_node("n1");
     let node = real.json(&["node", "show", "n1"]);

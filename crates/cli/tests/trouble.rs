@@ -66,7 +66,7 @@ fn a_folder_is_not_read_when_there_is_no_head_to_send_it_to() {
     let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "main.py"]);
     assert!(error.contains("cannot reach the head") && !error.contains("project/socket"), "{error}");
     let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "missing.py"]);
-    assert!(error.contains("no entry point missing.py"), "a mistake is named first: {error}");
+    assert!(error.contains("the entry point missing.py is not in"), "a mistake is named first: {error}");
 }
 
 #[test]

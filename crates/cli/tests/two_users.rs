@@ -302,7 +302,7 @@ fn what_a_job_used_is_told() {
     let peak = usage["memory_peak_bytes"].as_u64().expect("the kernel counts");
     assert!((16 << 20..64 << 20).contains(&peak), "{usage}");
     assert!(usage["io"]["write_bytes"].is_u64() && usage["io"]["source"].is_string(), "{usage}");
-    assert!(cluster.ok(ADA, &["job", &id]).contains("in all with cached files"));
+    assert!(cluster.ok(ADA, &["job", &id]).contains("in total with cached files"));
 }
 
 #[test]
