@@ -1,4 +1,4 @@
-//! Whose a job is on a node that agents of root make accounts on, or that has accounts of its own. Needs root.
+//! Users of jobs on nodes where the agent creates accounts, or that have their own accounts. Needs root.
 
 use std::process::Stdio;
 
@@ -6,15 +6,15 @@ use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// Keeps `useradd` from its work until it is told to end.
+/// Holds the lock of `useradd` until told to end.
 const KEEP_FROM_WORK: &str = "import fcntl, sys; lock = open('/etc/.pwd.lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/tmp/kept', 'w'); sys.stdin.read()";
 
-/// A head and a node that makes accounts, set up by a root who lets nobody see what they make.
+/// A head, and a node that creates accounts. Root's umask makes new files private.
 struct Machines {
     node: Host,
     head: Host,
     _daemons: [Daemon; 2],
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -33,7 +33,7 @@ impl Machines {
         Self { node, head, _daemons: [runs, agent], _network: network }
     }
 
-    /// A command of this user on the head's machine.
+    /// Runs a command as this user on the head's machine.
     fn run(&self, user: &str, arguments: &[&str]) -> Outcome {
         let begin =
             ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "env", "-C", "/", "HOME=/", "hostler"];
@@ -46,13 +46,13 @@ fn add(host: &Host, name: &str, uid: &str) {
 }
 
 #[test]
-fn a_name_means_the_same_person_everywhere_and_a_new_user_is_waited_for() {
+fn job_waits_for_the_account_and_a_different_uid_is_an_error() {
     let machines = Machines::new();
     let modes = |host: &Host, own: &str| host.ok(&["stat", "-c", "%a", "/var/lib/hostler", own]);
     assert_eq!(modes(&machines.head, "/var/lib/hostler/head").trim(), "755\n700");
     assert_eq!(modes(&machines.node, "/var/lib/hostler/agent").trim(), "755\n711");
 
-    // An account is being made, and takes its time.
+    // Creating the account takes a while.
     let mut keeper = machines.node.command(&["python3", "-c", KEEP_FROM_WORK]);
     let mut keeper = keeper.stdin(Stdio::piped()).spawn().expect("it starts");
     wait_until("nobody else to make accounts", 30, || machines.node.path("/tmp/kept").exists().then_some(()));
@@ -72,7 +72,7 @@ fn a_name_means_the_same_person_everywhere_and_a_new_user_is_waited_for() {
     assert_eq!(waited.code, 0, "{waited:?} {}", job());
     assert_eq!(machines.run("ada", &["logs", id.stdout.trim()]).stdout, "20001\n");
 
-    // A namesake is somebody else.
+    // An account with the same name and another uid is another user.
     add(&machines.head, "ben", "20002");
     add(&machines.node, "ben", "20003");
     let refused = machines.run("ben", &["run", "-m", "64M", "--", "id", "-u"]);
@@ -82,10 +82,10 @@ fn a_name_means_the_same_person_everywhere_and_a_new_user_is_waited_for() {
 }
 
 #[test]
-fn no_two_people_share_a_uid() {
+fn no_two_users_share_a_uid() {
     let machines = Machines::new();
     let uid_of = |user: &str| machines.head.json(&["hostler", "configure", "user", "show", user])["uid"].clone();
-    // An account and a group of the head's machine have the first two automatic ids.
+    // An account and a group of the head's machine use the first two automatic ids.
     add(&machines.head, "local", "20000");
     machines.head.ok(&["groupadd", "--gid", "20001", "crew"]);
     machines.head.ok(&["hostler", "configure", "user", "add", "ada"]);
@@ -94,7 +94,7 @@ fn no_two_people_share_a_uid() {
     assert_eq!(refused.code, 4, "{refused:?}");
     assert!(refused.stderr.contains("uid 20000 is called local on the head's machine"), "{refused:?}");
 
-    // Somebody else has ada's uid on the head's machine, and on the node: nobody of them is ada.
+    // Another account has ada's uid on the head's machine and on the node. Neither may act as ada.
     machines.head.ok(&["hostler", "configure", "user", "role", "ada", "admin"]);
     for host in [&machines.head, &machines.node] {
         host.ok(&["sh", "-c", "userdel ada 2>/dev/null; true"]);
@@ -108,7 +108,7 @@ fn no_two_people_share_a_uid() {
             assert!(refused.stderr.contains(why), "{refused:?}");
         }
     }
-    // A removed user's uid is not given to the next one.
+    // The uid of a removed user is not reused.
     machines.head.ok(&["hostler", "configure", "user", "remove", "ada"]);
     machines.head.ok(&["hostler", "configure", "user", "add", "dan"]);
     assert_eq!(uid_of("dan"), 20003);

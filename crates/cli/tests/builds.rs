@@ -1,4 +1,4 @@
-//! Environments are built within the limits of the job that needs them. Needs root, and the accounts that every Debian has.
+//! Environments are built within the limits of their job. Needs root, and accounts that every Debian has.
 
 use hostler_testkit::{SharedCluster, processes_with, wait_until};
 
@@ -7,7 +7,7 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 /// An account without processes of its own.
 const ADA: &str = "games";
 
-/// A build back end that needs nothing from elsewhere; `BODY` runs when the package is built.
+/// A build back end without dependencies; `BODY` runs when the package is built.
 const BACK_END: &str = "\
 import os, subprocess, sys, zipfile
 BODY
@@ -22,7 +22,7 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     return name
 ";
 
-/// A project with a local dependency whose build runs this code. The job's program prints what the build has told.
+/// A project with a local dependency whose build runs `body`. The program prints the output of the build.
 fn project(cluster: &SharedCluster, name: &str, body: &str) -> String {
     let back_end = "[build-system]\nrequires = []\nbuild-backend = 'back'\nbackend-path = ['.']\n[project]\nname = 'telling'\nversion = '1'\n";
     cluster.write(ADA, &format!("{name}/main.py"), "import telling\nprint(telling.told)\n");
@@ -33,9 +33,9 @@ fn project(cluster: &SharedCluster, name: &str, body: &str) -> String {
 }
 
 #[test]
-fn build_runs_in_the_leaf_of_its_job_and_leaves_no_process_behind() {
+fn build_runs_in_the_cgroup_of_its_job_and_leaves_no_process() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    // A daemon as such are made: a session of its own, the parent gone, no stream kept.
+    // A typical daemon: a session of its own, its parent has ended, no open streams.
     let body = "\
 TOLD = ''
 def build():
@@ -50,11 +50,11 @@ def build():
     let waited = cluster.run(ADA, &["wait", &id]);
     assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&id));
     let told = cluster.ok(ADA, &["logs", &id]);
-    assert!(told.contains("/hostler/"), "the build is in no leaf: {told}");
+    assert!(told.contains("/hostler/"), "the build is not in the job's cgroup: {told}");
     assert!(told.contains("-build-"), "{told}");
     let cpus = told.split('[').nth(1).and_then(|rest| rest.split(']').next()).expect("a list of CPUs");
     assert_eq!(cpus.split(',').count(), 1, "the job has one CPU: {told}");
-    assert_eq!(processes_with("86417"), [0_u32; 0], "the daemon of the build is gone with it");
+    assert_eq!(processes_with("86417"), [0_u32; 0], "the daemon ends with the build");
 }
 
 #[test]
@@ -72,7 +72,7 @@ def build():
     let job = cluster.job(&id);
     assert_eq!(job["state"], "out_of_memory", "{job}");
     assert!(job.to_string().contains("building the environment exceeded the job's memory limit of 128M"), "{job}");
-    // With enough it is built: nobody remembers the other job's limit.
+    // With enough memory the build succeeds; the earlier limit has no effect.
     let id = cluster.ok(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "800M"]);
     let waited = cluster.run(ADA, &["wait", &id]);
     assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&id));
@@ -126,7 +126,7 @@ fn jobs_with_little_memory_end_as_out_of_memory_and_never_as_node_fail() {
 }
 
 #[test]
-fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs() {
+fn project_that_requires_another_python_is_refused_or_fails_early() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let folder = cluster.home_of(ADA).join("versions").to_string_lossy().into_owned();
     let submit = |files: &[(&str, &str)]| {
@@ -141,7 +141,7 @@ fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs
     };
     let requires = |versions: &str| format!("[project]\nname = 'x'\nversion = '1'\nrequires-python = '{versions}'\n");
 
-    // No node has such a version: the submission says what is missing and what there is.
+    // No node has such a version: the refusal names the required version and those of the nodes.
     for files in [("pyproject.toml", &requires(">=3.29")[..]), (".python-version", "3.29\n")] {
         let refused = submit(&[files]);
         assert_ne!(refused.code, 0, "{refused:?}");
@@ -151,7 +151,7 @@ fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs
         );
         assert!(refused.stderr.contains("the nodes have 3."), "{refused:?}");
     }
-    // The node has the minor version, and not that patch: it says so before anything runs.
+    // The node has the minor version but not this patch version: the job fails before its program runs.
     let interpreter = std::process::Command::new("/usr/bin/python3")
         .args(["-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"])
         .output()
@@ -166,7 +166,7 @@ fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs
     assert!(job.to_string().contains("this node has") && job.to_string().contains(&version), "{job}");
     assert!(job.to_string().contains("install_python = true"), "{job}");
     assert!(!cluster.run(ADA, &["logs", id]).stdout.contains("ran"), "{job}");
-    // With what it has the project runs.
+    // With the node's version, the project runs.
     let submitted = submit(&[("pyproject.toml", &requires(&format!(">={minor}"))), (".python-version", minor)]);
     let id = submitted.stdout.trim();
     let waited = cluster.run(ADA, &["wait", id]);

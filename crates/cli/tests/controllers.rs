@@ -1,5 +1,5 @@
-//! Nodes that a real head switches with the help of others: borrowed from a real Slurm while the queue needs them, and by commands of an
-//! operator's own.
+//! Nodes that a real head switches by other means: nodes borrowed from a real Slurm cluster, and commands written by
+//! an operator.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use hostler_testkit::{RealCluster, Slurm, end, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A node that has joined and connected once, so that the head knows what it has; how its agent is run.
+/// A node that has joined and connected once, so that the head knows its resources. Returns the command of its agent.
 fn known(cluster: &RealCluster, node: &str) -> Vec<String> {
     end(cluster.add_node(node));
     let directory = cluster.path(node);
@@ -22,7 +22,7 @@ fn wait_for_power(cluster: &RealCluster, node: &str, power: &str) {
 }
 
 #[test]
-fn a_node_is_borrowed_for_a_job_and_given_back() {
+fn node_is_borrowed_from_slurm_and_returned() {
     let slurm = Slurm::start();
     let head = RealCluster::start(HOSTLER);
     let agent = known(&head, "borrowed");
@@ -35,7 +35,7 @@ fn a_node_is_borrowed_for_a_job_and_given_back() {
     );
     head.home.write("head/power.toml", text);
     wait_for_power(&head, "borrowed", "off");
-    assert_eq!(slurm.ask("squeue", &["-h"]), "", "nothing is asked of the other cluster without need");
+    assert_eq!(slurm.ask("squeue", &["-h"]), "", "no node is requested from Slurm without need");
 
     let job = head.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sh", "-c", "sleep 2; echo done"]);
     wait_until("Slurm to run the agent", 60, || {
@@ -44,11 +44,11 @@ fn a_node_is_borrowed_for_a_job_and_given_back() {
     head.ok(&["wait", &job]);
     assert_eq!(head.ok(&["logs", &job]), "done");
     wait_for_power(&head, "borrowed", "off");
-    assert_eq!(slurm.ask("squeue", &["-h", "-t", "pending,running"]), "", "it is given back");
+    assert_eq!(slurm.ask("squeue", &["-h", "-t", "pending,running"]), "", "the node is returned");
     assert!(head.ok(&["info", "--energy"]).contains("borrowed"));
 }
 
-/// A plug that an operator has written: it has a switch, and a meter.
+/// An operator's script with a power switch and a meter.
 const PLUG: &str = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho \"$*\" >> said\n\
     alive() { [ -e pid ] && kill -0 \"$(cat pid)\" 2>/dev/null; }\n\
     case $1 in\nstatus) alive && echo on || echo off;;\n\
@@ -56,7 +56,7 @@ const PLUG: &str = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho \"$*\" >> said\n\
     off) kill \"$(cat pid)\";;\nwatts) echo 87.5;;\nesac\n";
 
 #[test]
-fn an_operators_own_commands_switch_a_node_and_measure_what_it_draws() {
+fn operators_commands_switch_a_node_and_measure_its_power() {
     let head = RealCluster::start(HOSTLER);
     let agent = known(&head, "plugged");
     let plug = head.home.write("plug", PLUG.replace("AGENT", &agent.join(" ")));
@@ -78,7 +78,7 @@ fn an_operators_own_commands_switch_a_node_and_measure_what_it_draws() {
     });
     head.ok(&["wait", &job]);
     let energy = &head.json(&["job", &job])["energy"];
-    // Half of the node for about six seconds, nearly all of that measured.
+    // The job used half of the node for about six seconds, nearly all of it measured.
     let [joules, measured] = ["joules", "measured_joules"].map(|name| energy[name].as_u64().expect("a number"));
     assert!(measured >= 100 && measured <= joules && joules < 10_000, "{energy}");
     assert!(head.ok(&["job", &job]).contains("Wh"));

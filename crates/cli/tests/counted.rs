@@ -1,4 +1,4 @@
-//! What nodes count because somebody wrote it down: licences, cameras. The second test needs root.
+//! Countable resources from the configuration, e.g. licences and cameras. The second test needs root.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 #[test]
-fn jobs_hold_what_is_counted() {
+fn jobs_reserve_countable_resources() {
     let cluster = Cluster::none(HOSTLER);
     let sizes = ["up", "--nodes", "2", "--cpus", "4", "--memory", "1G"];
     cluster.ok(&[&sizes[..], &["--resource", "license=2,camera"]].concat());
@@ -17,20 +17,20 @@ fn jobs_hold_what_is_counted() {
     assert!(cluster.ok(&["nodes"]).contains("RESOURCES") && cluster.ok(&["nodes"]).contains("camera 1/1,license 2/2"));
     assert!(cluster.ok(&["info"]).contains("camera 2 of 2 free, license 4 of 4 free"));
 
-    // A job knows what it holds, and is shown with it.
+    // A job knows its resources, and `job` shows them.
     let run = ["run", "-m", "16M", "--resource", "license=2", "--resource", "camera", "--"];
     let held = cluster.ok(&[&run[..], &["sh", "-c", "echo $HOSTLER_RESOURCES"]].concat());
     assert_eq!(held, "camera=1,license=2");
     let job = cluster.json(&["job", "1"]);
     assert_eq!(job["counted"], json!({"camera": 1, "license": 2}));
     let limit = job["limits"].as_array().expect("a list").iter().find(|limit| limit["name"] == "license");
-    assert_eq!(limit.expect("it is one")["enforcement"], "advisory", "nothing but the count keeps jobs apart");
+    assert_eq!(limit.expect("it is one")["enforcement"], "advisory", "only the count is enforced");
     let shown = cluster.ok(&["job", "1"]);
     assert!(shown.contains("1 CPU, 16M of memory, camera=1 and license=2"), "{shown}");
 
-    // However many wait, no more run than there is of it.
+    // The number of running tasks never exceeds the resource.
     ["now", "all"].iter().for_each(|name| fs::create_dir(cluster.path(name)).expect("ours"));
-    // Each of the first four waits until there are four.
+    // Each of the first four tasks waits until four run.
     let script = "touch now/$HOSTLER_ARRAY_INDEX all/$HOSTLER_ARRAY_INDEX; while [ $(ls all | wc -l) -lt 4 ]; do sleep 0.05; done; \
                   ls now | wc -l; sleep 0.1; rm now/$HOSTLER_ARRAY_INDEX";
     let array = ["run", "--detach", "-a", "0-19", "-m", "16M", "--resource", "license", "--", "sh", "-c", script];
@@ -41,7 +41,7 @@ fn jobs_hold_what_is_counted() {
         .collect();
     assert!(seen.iter().all(|at_once| *at_once <= 4), "{seen:?}");
 
-    // Who waits is told for what, and a node says who has it.
+    // `why` names the missing resource, and `node show` the amount in use.
     let hold = ["run", "--detach", "-m", "16M", "--resource", "camera", "--"];
     let script = "while [ ! -e release ]; do sleep 0.05; done";
     let holders: Vec<String> = (0..2).map(|_| cluster.ok(&[&hold[..], &["sh", "-c", script]].concat())).collect();
@@ -66,14 +66,14 @@ fn jobs_hold_what_is_counted() {
         assert!(refusal.contains(part), "{asked}: {refusal}");
     }
 
-    // The nodes keep it when they are started again.
+    // The nodes keep their resources after a restart.
     cluster.ok(&["down", "--keep"]);
     cluster.start(Size { nodes: 2, cpus: 4, ..Size::default() });
     assert_eq!(cluster.json(&["nodes"])[0]["counted"], json!({}), "unless other sizes are asked for");
 }
 
 #[test]
-fn an_agent_reads_what_it_has_from_its_settings() {
+fn agent_reads_resources_from_its_settings() {
     let mut cluster = SharedCluster::up(HOSTLER, &[]);
     let counted = |cluster: &SharedCluster| {
         let node = cluster.ok("root", &["node", "show", "n1", "--json"]);
@@ -92,7 +92,7 @@ fn an_agent_reads_what_it_has_from_its_settings() {
     let is_running = |cluster: &SharedCluster| (cluster.job(&id)["state"] == "running").then_some(());
     wait_until("it to run", 30, || is_running(&cluster));
 
-    // Fewer licences than a job holds: it goes on, and nobody else gets one.
+    // After a reduction below the amount in use, the job continues and no other job starts.
     cluster.kill_agent();
     fs::write(&settings, "resources = { license-matlab = 5 }\n").expect("ours");
     cluster.start_agent();

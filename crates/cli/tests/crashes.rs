@@ -1,4 +1,4 @@
-//! Nothing is lost and nothing runs twice, whoever is killed.
+//! No job is lost or run twice, whichever process is killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use hostler_testkit::{Cluster, Size, processes_with, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A cluster where several hundred jobs run for a moment each.
+/// A cluster with room for several hundred short jobs.
 const WIDE: Size = Size { nodes: 4, cpus: 4, memory: "1G" };
 
-/// How often each line stands in a file that jobs append to.
+/// How often each line occurs in a file to which jobs append.
 fn counts(cluster: &Cluster, name: &str) -> BTreeMap<String, u32> {
     let text = fs::read_to_string(cluster.path(name)).unwrap_or_default();
     let mut counts = BTreeMap::new();
@@ -22,13 +22,13 @@ fn counts(cluster: &Cluster, name: &str) -> BTreeMap<String, u32> {
     counts
 }
 
-/// A shell command that notes its job id in `log`, after `seconds`.
+/// A shell command that writes its job id to `log` after `seconds`.
 fn noting(cluster: &Cluster, log: &str, seconds: &str) -> String {
     format!("sleep {seconds}; echo $HOSTLER_JOB_ID.$HOSTLER_ARRAY_INDEX >> {}", cluster.path(log).display())
 }
 
 #[test]
-fn the_head_is_killed_with_hundreds_of_jobs_queued_and_running() {
+fn tasks_run_once_if_the_head_is_killed_with_a_full_queue() {
     let cluster = Cluster::up(HOSTLER, WIDE);
     let work = noting(&cluster, "log", "0.05");
     let array = cluster.ok(&["run", "--detach", "-a", "0-199", "-m", "16M", "--", "sh", "-c", &work]);
@@ -38,7 +38,7 @@ fn the_head_is_killed_with_hundreds_of_jobs_queued_and_running() {
 
     cluster.kill_9(cluster.head_pid());
     cluster.start(WIDE);
-    // And again while the agents are coming back.
+    // Kill the head again while the agents reconnect.
     cluster.kill_9(cluster.head_pid());
     cluster.start(WIDE);
 
@@ -48,11 +48,11 @@ fn the_head_is_killed_with_hundreds_of_jobs_queued_and_running() {
     }
     let counts = counts(&cluster, "log");
     assert_eq!(counts.len(), 240, "every task has run");
-    assert!(counts.values().all(|count| *count == 1), "every task has run once: {counts:?}");
+    assert!(counts.values().all(|count| *count == 1), "every task has run exactly once: {counts:?}");
 }
 
 #[test]
-fn agents_are_killed_and_jobs_go_on_with_their_output_intact() {
+fn jobs_and_their_output_survive_killed_agents() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", script]);
@@ -64,11 +64,11 @@ fn agents_are_killed_and_jobs_go_on_with_their_output_intact() {
     cluster.ok(&["wait", &id]);
     let expected: Vec<String> = (0..60).map(|i| format!("line {i}")).collect();
     assert_eq!(cluster.ok(&["logs", &id]), expected.join("\n"));
-    assert_eq!(cluster.json(&["job", &id])["attempt"], 1, "it was taken up again, not started again");
+    assert_eq!(cluster.json(&["job", &id])["attempt"], 1, "the agent adopts the running job, without a second attempt");
 }
 
 #[test]
-fn a_node_that_dies_with_its_jobs_loses_them_or_they_run_again_as_asked() {
+fn jobs_of_a_dead_node_fail_or_are_requeued_as_requested() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 2, ..Size::default() });
     let marker = cluster.path("second-try");
     let script = format!("if [ -e {0} ]; then echo again; else touch {0}; sleep 600; fi", marker.display());
@@ -78,7 +78,7 @@ fn a_node_that_dies_with_its_jobs_loses_them_or_they_run_again_as_asked() {
     cluster.wait_for_state(&lost, "running");
     wait_until("the job has begun", 10, || marker.exists().then_some(()));
 
-    // Like a power cut: the agent and everything below it, all at once.
+    // Kill the agent and all its processes at once, as in a power cut.
     let node = cluster.path("state/hostler/nodes/n1").to_string_lossy().into_owned();
     let head = cluster.head_pid();
     let victims: Vec<u32> =
@@ -100,7 +100,7 @@ fn a_node_that_dies_with_its_jobs_loses_them_or_they_run_again_as_asked() {
 }
 
 #[test]
-fn fifty_clients_at_once_lose_and_double_nothing() {
+fn fifty_concurrent_submissions_are_neither_lost_nor_duplicated() {
     let cluster = Cluster::up(HOSTLER, WIDE);
     cluster.write("model/main.sh", "echo $HOSTLER_JOB_ID\n");
     let folder = cluster.path("model").to_string_lossy().into_owned();
@@ -129,9 +129,9 @@ fn fifty_clients_at_once_lose_and_double_nothing() {
 }
 
 #[test]
-fn a_client_killed_in_mid_upload_leaves_nothing_behind() {
+fn killed_upload_leaves_no_data_on_the_head() {
     let cluster = Cluster::up(HOSTLER, Size::default());
-    // Bytes that neither compress nor repeat, so that the upload takes a while.
+    // Random bytes, so that compression does not shorten the upload.
     let mut noise = Vec::new();
     let mut state = 1_u64;
     while noise.len() < 48 << 20 {
@@ -158,7 +158,7 @@ fn a_client_killed_in_mid_upload_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_fetch_cut_in_the_middle_is_continued() {
+fn interrupted_fetch_can_be_continued() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     cluster.write("big/main.sh", "head -c 60000000 /dev/urandom > noise; sha256sum < noise > sum\n");
     let folder = cluster.path("big").to_string_lossy().into_owned();
@@ -171,7 +171,10 @@ fn a_fetch_cut_in_the_middle_is_continued() {
         let _ = client.kill();
         let _ = client.wait();
         let noise = cluster.path(&format!("home/{id}/noise"));
-        assert!(!noise.exists() || fs::metadata(&noise).expect("there").len() == 60_000_000, "whole or not at all");
+        assert!(
+            !noise.exists() || fs::metadata(&noise).expect("there").len() == 60_000_000,
+            "files are written atomically"
+        );
     }
     cluster.ok(&["fetch", &id, "--to", "home"]);
     let check = "cd home/$0 && sha256sum < noise | cmp - sum";
@@ -180,13 +183,13 @@ fn a_fetch_cut_in_the_middle_is_continued() {
     assert!(same.success());
     let left = fs::read_dir(cluster.path(&format!("home/{id}"))).expect("there").flatten();
     let names: Vec<_> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // But for what marks the directory as results.
+    // All files except the results marker.
     let is_left_over = |name: &&String| name.starts_with('.') && *name != ".hostler-results";
     assert_eq!(names.iter().find(is_left_over), None, "no leftovers: {names:?}");
 }
 
 #[test]
-fn logs_follow_across_a_restart_of_the_head() {
+fn logs_follow_continues_across_a_restart_of_the_head() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", script]);

@@ -1,4 +1,4 @@
-//! `hostler node discover` on the machine that runs the tests, and on one that was captured.
+//! `hostler node discover`, on the test machine and on a captured one.
 
 use hostler_testkit::Cluster;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -7,13 +7,13 @@ use nix::unistd::Pid;
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 #[test]
-fn offers_what_affinity_leaves_without_a_cluster() {
+fn discover_respects_cpu_affinity_and_needs_no_cluster() {
     let nowhere = Cluster::none(HOSTLER);
     let mine = sched_getaffinity(Pid::from_raw(0)).expect("Linux says");
     let first = (0..CpuSet::count()).find(|id| mine.is_set(*id) == Ok(true)).expect("this test runs somewhere");
     let mut only = CpuSet::new();
     only.set(first).expect("it was set in another");
-    // Of this thread, and so of the processes that it starts.
+    // Affects this thread, and so its child processes.
     sched_setaffinity(Pid::from_raw(0), &only).expect("less is always allowed");
     let machine = nowhere.json(&["node", "discover"]);
     assert_eq!(machine["usable"], first.to_string(), "{machine}");
@@ -24,7 +24,7 @@ fn offers_what_affinity_leaves_without_a_cluster() {
 }
 
 #[test]
-fn what_was_captured_is_shown_again() {
+fn captured_machine_is_shown_again() {
     let nowhere = Cluster::none(HOSTLER);
     let captured = nowhere.write("machine.toml", nowhere.ok(&["node", "discover", "--capture"]));
     let path = captured.to_str().expect("UTF-8");

@@ -1,4 +1,4 @@
-//! Nodes that are switched on when the queue needs them and off when nothing is left to do: real agents, switched by a real head.
+//! Nodes that are switched on for waiting jobs and off when idle: real agents and a real head.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A cluster of nodes with one CPU each, all of which have come once and gone off.
+/// A cluster of nodes with one CPU each. All have connected once and are off.
 fn asleep(nodes: usize) -> Cluster {
     let cluster = Cluster::none(HOSTLER);
     up(&cluster, nodes);
@@ -21,7 +21,7 @@ fn up(cluster: &Cluster, nodes: usize) {
     cluster.ok(&["up", "--elastic", "--nodes", &nodes.to_string(), "--cpus", "1", "--memory", "256M"]);
 }
 
-/// Where every node's power stands.
+/// The power state of each node.
 fn power(cluster: &Cluster) -> BTreeMap<String, String> {
     let nodes = cluster.json(&["nodes"]);
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -39,7 +39,7 @@ fn sleeper(cluster: &Cluster, seconds: &str) -> String {
 }
 
 #[test]
-fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
+fn as_many_nodes_start_as_the_queue_needs_and_all_stop_again() {
     let cluster = asleep(3);
     let jobs = [sleeper(&cluster, "2"), sleeper(&cluster, "2")];
     let why = cluster.ok(&["why", &jobs[0]]);
@@ -48,7 +48,7 @@ fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
         assert_eq!(cluster.ok(&["wait", job]), "");
         assert_eq!(cluster.ok(&["logs", job]), "done");
     }
-    assert_eq!(starts(&cluster).into_values().collect::<Vec<_>>(), [1, 1, 0], "no more than were needed");
+    assert_eq!(starts(&cluster).into_values().collect::<Vec<_>>(), [1, 1, 0], "only as many as needed");
     wait_until("they go off again", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
     let nodes = cluster.json(&["nodes"]);
     let states: Vec<_> = nodes.as_array().expect("a list").iter().map(|node| &node["state"]).collect();
@@ -57,10 +57,11 @@ fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
         (cluster.json(&["info"])["nodes"]["off"].as_u64(), cluster.json(&["info"])["nodes"]["down"].as_u64()),
         (Some(3), Some(0))
     );
-    // Called again, `up` leaves a cluster alone that is asleep.
+    // `up` changes nothing in a running cluster whose nodes are off.
     cluster.ok(&["up"]);
     assert!(power(&cluster).len() == 3 && power(&cluster).values().all(|power| power == "off"));
-    // The second time it is known how long they take, and what was saved is told. All of them, since one that is slow today would be left out.
+    // By now the boot times are known, and `info --energy` shows savings. All nodes are needed, since a slow one
+    // could be avoided.
     let job = cluster.ok(&["run", "--detach", "-N", "3", "-m", "16M", "--", "true"]);
     let why = cluster.ok(&["why", &job]);
     assert!(why.contains("usually ready in"), "{why}");
@@ -76,7 +77,7 @@ fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_that_runs_is_switched_off_however_often_the_head_is_killed() {
+fn no_job_is_lost_and_no_busy_node_stops_when_the_head_is_killed() {
     let cluster = asleep(3);
     let log = cluster.path("log");
     let work = |n: u32| format!("sleep {}; echo {n} >> {}", 1 + n % 3, log.display());
@@ -94,14 +95,14 @@ fn nothing_is_lost_and_nothing_that_runs_is_switched_off_however_often_the_head_
     let mut lines: Vec<u32> =
         fs::read_to_string(&log).expect("they wrote").lines().map(|line| line.parse().expect("a number")).collect();
     lines.sort_unstable();
-    assert_eq!(lines, (0..9).collect::<Vec<_>>(), "each has run once");
+    assert_eq!(lines, (0..9).collect::<Vec<_>>(), "each task has run once");
     wait_until("they go off again", 90, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
     let starts = starts(&cluster);
     assert!(starts.values().all(|starts| *starts <= 3), "none flaps: {starts:?}");
 }
 
 #[test]
-fn people_switch_nodes_and_are_refused_what_would_end_a_task() {
+fn manual_power_off_is_refused_while_a_task_runs() {
     let cluster = asleep(2);
     let on = cluster.json(&["node", "power", "n1", "on"]);
     assert!(["up", "idle"].contains(&on["power"].as_str().expect("a word")), "{on}");

@@ -1,4 +1,4 @@
-//! Jobs that have ended are in the store: a head that was killed and started again answers for them as before.
+//! Ended jobs are stored: after a crash and restart, the head gives the same answers about them.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn restart(cluster: &Cluster) {
 }
 
 #[test]
-fn ended_jobs_answer_after_a_restart_as_before_it() {
+fn ended_jobs_give_the_same_answers_after_a_restart() {
     let cluster = Cluster::up(HOSTLER, SMALL);
     cluster.write("model/main.sh", "echo made; echo content > result.txt\n");
     let folder = cluster.path("model").to_string_lossy().into_owned();
@@ -42,7 +42,7 @@ fn ended_jobs_answer_after_a_restart_as_before_it() {
     assert_eq!(fs::read_to_string(cluster.path(&format!("out/{project}/result.txt"))).expect("home"), "content\n");
     assert!(cluster.json(&["job", &project])["unfetched"] == 0);
 
-    // What depends on them starts or never will.
+    // Dependent jobs start, or never will.
     let after = |condition: &str, on: &str| {
         let flag = format!("{condition}:{on}");
         cluster.ok(&["run", "--detach", "--after", &flag, "-m", "16M", "--", "true"])
@@ -51,7 +51,8 @@ fn ended_jobs_answer_after_a_restart_as_before_it() {
     cluster.wait_for_state(&met, "completed");
     cluster.wait_for_state(&broken, "cancelled");
 
-    // One that failed runs again as it was submitted; one that completed cannot, for its environment is gone.
+    // A failed job can be requeued with its original environment. A completed job cannot, because its environment is
+    // deleted.
     cluster.write("now-it-works", "");
     cluster.ok(&["requeue", &bad]);
     cluster.wait_for_state(&bad, "completed");

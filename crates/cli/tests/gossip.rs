@@ -1,4 +1,4 @@
-//! Nodes tell each other of their load: on hosts of their own, with the head and without it. Needs root.
+//! Nodes exchange their load by gossip, with and without the head. Hosts in network namespaces; needs root.
 
 use hostler_testkit::{Daemon, Host, Network, wait_until};
 use serde_json::Value;
@@ -11,7 +11,7 @@ struct Machines {
     nodes: Vec<Host>,
     agents: Vec<Option<Daemon>>,
     head_daemon: Option<Daemon>,
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -35,14 +35,14 @@ impl Machines {
         self.agents[node] = Some(self.nodes[node].daemon("agent", &["hostler", "agent", "run", "--cpus", "0-1"]));
     }
 
-    /// What a node has heard, by name.
+    /// The loads that a node has received, by name.
     fn heard_by(&self, node: usize) -> Vec<Value> {
         let outcome = self.nodes[node].run(&["hostler", "nodes", "--load", "--json"]);
         let table: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
         table["nodes"].as_array().cloned().unwrap_or_default()
     }
 
-    /// How a node stands there: `live`, `gone`, `unheard`; empty when it is no member.
+    /// The state of a node as another one sees it: `live`, `gone`, `unheard`; empty if it is not a member.
     fn standing(&self, by: usize, name: &str) -> String {
         let of_name = |node: &&Value| node["name"] == name;
         let word = |node: &Value| node["presence"].as_str().unwrap_or_default().to_owned();
@@ -63,13 +63,13 @@ impl Machines {
 }
 
 #[test]
-fn every_node_knows_of_all_with_the_head_and_without_it() {
+fn nodes_know_all_loads_with_and_without_the_head() {
     let mut machines = Machines::new();
     machines.wait_for_all();
     let table = machines.nodes[0].ok(&["hostler", "nodes", "--load"]);
     assert!(table.starts_with("NODE") && table.contains("n1*") && table.contains("n3 "), "{table}");
 
-    // What a job holds on one node is known on another.
+    // Resources that a job reserves on one node are known on another.
     let free = |machines: &Machines| {
         machines
             .heard_by(0)
@@ -86,7 +86,8 @@ fn every_node_knows_of_all_with_the_head_and_without_it() {
     machines.head.ok(&["hostler", "cancel", id.trim()]);
     wait_until("n1 to know that n2 is empty", 30, || (free(&machines) == Some(2.into())).then_some(()));
 
-    // Without the head nothing changes for those who are there; one that falls silent goes, and comes back by what is on its disk.
+    // Without the head, members still exchange their load. A silent node becomes `gone`, and returns with the members
+    // stored on its disk.
     machines.head_daemon.take().expect("it runs").kill_9();
     machines.agents[2].take().expect("it runs").kill_9();
     machines.wait_for(0, "n3", "gone");
@@ -95,7 +96,7 @@ fn every_node_knows_of_all_with_the_head_and_without_it() {
     machines.start_agent(2);
     machines.wait_for_all();
 
-    // What strangers send changes nothing.
+    // Packets of strangers change nothing.
     let port = 7761;
     let flood =
         format!("exec 3<>/dev/udp/n1/{port}; for i in $(seq 300); do head -c $((i % 1400 + 1)) /dev/urandom >&3; done");
@@ -109,7 +110,7 @@ fn every_node_knows_of_all_with_the_head_and_without_it() {
     wait_until("others to be heard all the same", 30, || (refused(&machines).1 > before.1 + 5).then_some(()));
     machines.wait_for_all();
 
-    // Who is removed is no member any more.
+    // A removed node is no longer a member.
     machines.head_daemon = Some(machines.head.daemon("head", &["hostler", "head", "run"]));
     wait_until("the head to answer", 30, || (machines.head.run(&["hostler", "info"]).code == 0).then_some(()));
     wait_until("the nodes to be linked", 60, || {
@@ -124,7 +125,7 @@ fn every_node_knows_of_all_with_the_head_and_without_it() {
     machines.head.ok(&["hostler", "node", "remove", "n3", "--yes"]);
     machines.wait_for(0, "n3", "");
     machines.wait_for(1, "n3", "");
-    // It runs on, and knows what was shared: the others share something else.
+    // Its agent runs on and knows the old secret; the others have a new one.
     assert_eq!(shared(&machines, 2), before);
     wait_until("the others to share something else", 30, || {
         (shared(&machines, 0) != before && shared(&machines, 0) == shared(&machines, 1)).then_some(())
@@ -134,7 +135,7 @@ fn every_node_knows_of_all_with_the_head_and_without_it() {
 }
 
 #[test]
-fn a_node_that_does_not_gossip_says_so() {
+fn agent_without_gossip_reports_that() {
     let mut machines = Machines::new();
     machines.agents[0].take().expect("it runs").kill_9();
     machines.agents[0] = Some(machines.nodes[0].daemon("agent", &["hostler", "agent", "run", "--gossip", "none"]));

@@ -1,4 +1,4 @@
-//! What a cluster does while nothing happens: nothing, and yet it notices who has fallen silent.
+//! An idle cluster uses almost no CPU, and still detects silent nodes.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ fn agent_of(cluster: &Cluster, name: &str) -> u32 {
     u32::try_from(node["agent_pid"].as_u64().expect("a pid")).expect("a pid")
 }
 
-/// Where the only task of a job is placed.
+/// The node of a job with one task.
 fn place_of(cluster: &Cluster, job: &str) -> String {
     cluster.json(&["job", job])["nodes"][0].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn a_frozen_node_is_down_within_ten_seconds_and_its_jobs_are_not_lost_by_that() {
+fn frozen_node_is_down_within_ten_seconds_and_keeps_its_jobs() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let release = cluster.path("release");
     let script = format!("while [ ! -e {} ]; do sleep 0.05; done", release.display());
@@ -39,7 +39,7 @@ fn a_frozen_node_is_down_within_ten_seconds_and_its_jobs_are_not_lost_by_that() 
         cluster.wait_for_state(&id, "running");
         id
     };
-    // Best fit puts both on one node.
+    // Best fit places both jobs on one node.
     let (patient, again) = (run(false), run(true));
     let node = place_of(&cluster, &patient);
     assert_eq!(place_of(&cluster, &again), node);
@@ -52,7 +52,7 @@ fn a_frozen_node_is_down_within_ten_seconds_and_its_jobs_are_not_lost_by_that() 
     wait_until("the job to run elsewhere", 10, || {
         (place_of(&cluster, &again) != node && cluster.state(&again) == "running").then_some(())
     });
-    assert_eq!(cluster.state(&patient), "running", "a job that cannot run again gets more time");
+    assert_eq!(cluster.state(&patient), "running", "a job without --requeue gets more time");
 
     kill(agent, Signal::SIGCONT);
     wait_until("the node to be back", 20, || (node_state(&cluster, &node) == "up").then_some(()));
@@ -65,12 +65,12 @@ fn a_frozen_node_is_down_within_ten_seconds_and_its_jobs_are_not_lost_by_that() 
 }
 
 #[test]
-fn idle_daemons_sleep() {
+fn idle_daemons_rarely_wake_up() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 4, ..Size::default() });
     cluster.ok(&["run", "-a", "0-7", "-m", "16M", "--", "true"]);
     let mut daemons = cluster.agent_pids();
     daemons.push(cluster.head_pid());
-    // What was just done has its aftermath.
+    // Work of the preceding commands may still go on.
     let quiet = Duration::from_millis(1_000);
     let spent_in = |span: Duration| {
         let before: Vec<Spent> = daemons.iter().map(|pid| Spent::of(*pid)).collect();
@@ -81,13 +81,13 @@ fn idle_daemons_sleep() {
 
     let span = Duration::from_secs(12);
     for spent in spent_in(span) {
-        // An agent speaks three times in that time and the head hears four of them; each word wakes a few threads.
+        // In that time, an agent sends three messages and the head receives four. Each message wakes a few threads.
         assert!(spent.wakes < 120, "{spent:?} in {span:?}");
         assert!(spent.cpu < span / 500, "{spent:?} in {span:?}");
     }
 }
 
-/// What a process has used since it began.
+/// CPU time and wake-ups of a process since its start.
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     cpu: Duration,
@@ -98,7 +98,7 @@ impl Spent {
     fn of(pid: u32) -> Self {
         let mut spent = Self { cpu: Duration::ZERO, wakes: 0 };
         for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
-            // A thread that has just ended is fine.
+            // A thread may have ended meanwhile.
             let scheduled = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             let nanoseconds = scheduled.split_whitespace().next().and_then(|number| number.parse().ok());
             spent.cpu += Duration::from_nanos(nanoseconds.unwrap_or_default());

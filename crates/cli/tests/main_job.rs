@@ -1,4 +1,4 @@
-//! The main job, as a user does it: a folder goes in, its results come home.
+//! The main use case: submit a folder, fetch its results.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use hostler_testkit::{Cluster, Outcome, Size};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A project that writes one file, changes one, removes one and says something on both outputs.
+/// A project that creates, changes and removes a file and writes to stdout and stderr.
 fn project(cluster: &Cluster, name: &str) -> String {
     cluster.write(
         &format!("{name}/main.py"),
@@ -27,11 +27,11 @@ fn project(cluster: &Cluster, name: &str) -> String {
 }
 
 #[test]
-fn a_folder_goes_in_and_its_results_come_home() {
+fn results_of_a_submitted_folder_are_fetched() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = project(&cluster, "model");
     let id = cluster.ok(&["submit", &folder, "main.py", "-c", "1", "-m", "64M", "--", "a", "b c"]);
-    assert!(id.parse::<u64>().is_ok(), "the bare id alone: {id:?}");
+    assert!(id.parse::<u64>().is_ok(), "only the id is printed: {id:?}");
     cluster.ok(&["wait", &id]);
     cluster.ok(&["fetch", &id, "--to", "home"]);
 
@@ -40,13 +40,13 @@ fn a_folder_goes_in_and_its_results_come_home() {
     assert_eq!(read("data.txt"), "changed");
     assert_eq!(read("stdout.log"), format!("hello from {id}\n"));
     assert_eq!(read("stderr.log"), "careful\n");
-    assert!(!cluster.path(&format!("home/{id}/same.txt")).exists(), "unchanged files stay where they are");
-    assert!(!cluster.path(&format!("home/{id}/setup.log")).exists(), "nothing had to be built");
+    assert!(!cluster.path(&format!("home/{id}/same.txt")).exists(), "unchanged files are not results");
+    assert!(!cluster.path(&format!("home/{id}/setup.log")).exists(), "no environment was built");
     assert_eq!(fs::read_to_string(cluster.path("model/data.txt")).expect("still there"), "original");
 }
 
 #[test]
-fn what_is_queued_does_not_change_when_the_folder_does() {
+fn later_changes_of_the_folder_do_not_affect_a_queued_job() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
     let blocker = cluster.ok(&["submit", &project(&cluster, "first"), "sleep", "-c", "1", "-m", "64M", "--", "1"]);
     let folder = project(&cluster, "model");
@@ -69,7 +69,7 @@ fn what_is_queued_does_not_change_when_the_folder_does() {
 }
 
 #[test]
-fn submitting_the_same_folder_again_uploads_nothing() {
+fn second_submission_of_a_folder_uploads_nothing() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = project(&cluster, "model");
     let first = cluster.run(&["submit", &folder, "main.py", "-m", "64M"]);
@@ -80,11 +80,11 @@ fn submitting_the_same_folder_again_uploads_nothing() {
 }
 
 #[test]
-fn a_folder_with_a_virtual_environment_and_results_is_submitted_without_them() {
+fn virtual_environments_and_results_are_left_out() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     cluster.write("model/main.py", "import os\nopen('weights', 'wb').write(os.urandom(1 << 20))\n");
     let folder = cluster.path("model");
-    // As `python3 -m venv venv` makes it: its interpreter is a link to the system's.
+    // `python3 -m venv venv` makes the interpreter a link to the system's.
     let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder.join("venv")).status();
     assert!(made.expect("python3 is installed").success());
     let submit = || {
@@ -107,13 +107,13 @@ fn a_folder_with_a_virtual_environment_and_results_is_submitted_without_them() {
             "{next}"
         );
     }
-    // A user who wants one in says so, once for all later submissions.
+    // An entry in .hostlerignore includes it in all later submissions.
     cluster.write("model/.hostlerignore", "!/1/\n");
     assert!(submit().contains("captured 5 files"), "the program, the rules, and a result with its two logs");
 }
 
 #[test]
-fn fetch_all_brings_everything_once() {
+fn fetch_all_downloads_each_result_once() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = project(&cluster, "model");
     let ids: Vec<String> = (0..3).map(|_| cluster.ok(&["submit", &folder, "main.py", "-m", "64M"])).collect();
@@ -125,13 +125,13 @@ fn fetch_all_brings_everything_once() {
         assert!(cluster.path(&format!("home/{id}/out/result.txt")).exists());
     }
     cluster.ok(&["fetch", "--all", "--to", "again"]);
-    assert!(!cluster.path("again").join(&ids[0]).exists(), "each result is brought once");
+    assert!(!cluster.path("again").join(&ids[0]).exists(), "each result is fetched once");
     cluster.ok(&["fetch", &ids[0], "--to", "again"]);
-    assert!(cluster.path("again").join(&ids[0]).exists(), "by name it is brought as often as one likes");
+    assert!(cluster.path("again").join(&ids[0]).exists(), "by id it can be fetched repeatedly");
 }
 
 #[test]
-fn an_array_has_a_result_for_each_task() {
+fn array_has_one_result_per_task() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     cluster.write("sweep/main.py", "import os\nopen('index', 'w').write(os.environ['HOSTLER_ARRAY_INDEX'])\n");
     let folder = cluster.path("sweep").to_string_lossy().into_owned();
@@ -147,7 +147,7 @@ fn an_array_has_a_result_for_each_task() {
 }
 
 #[test]
-fn everything_about_files_survives_the_journey() {
+fn file_attributes_survive_submission_and_fetch() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = cluster.path("odd");
     cluster.write("odd/with\nnewline and ünïcode", "1");
@@ -177,12 +177,12 @@ fn everything_about_files_survives_the_journey() {
 }
 
 #[test]
-fn an_environment_is_built_once_and_its_failure_is_told_in_its_own_words() {
+fn environment_is_built_once_and_its_build_errors_are_shown() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 13, memory: "4G" });
     cluster.write("env/main.py", "import six, sys\nprint(six.__name__, sys.prefix != sys.base_prefix)\n");
     cluster.write("env/requirements.txt", "six==1.16.0\n");
     let folder = cluster.path("env").to_string_lossy().into_owned();
-    // Fifty tasks ask at the same moment, on four nodes of one machine.
+    // Fifty tasks need the environment at the same time, on four nodes of one machine.
     let id = cluster.ok(&["submit", &folder, "main.py", "-a", "0-49", "-c", "1", "-m", "256M"]);
     cluster.ok(&["wait", &id]);
     cluster.ok(&["fetch", "--all", "--to", "home"]);
@@ -191,7 +191,7 @@ fn an_environment_is_built_once_and_its_failure_is_told_in_its_own_words() {
     };
     assert!((0..50).all(|task| of_task(task, "stdout.log") == "six True\n"));
     let built = (0..50).filter(|&task| of_task(task, "setup.log").contains(" built\n"));
-    assert_eq!(built.count(), 1, "one task builds, the others use what it built");
+    assert_eq!(built.count(), 1, "one task builds, the others reuse its result");
 
     cluster.write("bad/main.py", "print('never')\n");
     cluster.write("bad/requirements.txt", "no-such-package-of-hostler==9.9\n");

@@ -1,4 +1,4 @@
-//! Nodes come, go and are forgotten; they may say they have more than there is.
+//! Adding and removing nodes, and nodes with more CPUs than the machine.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn names(cluster: &Cluster) -> Vec<String> {
 }
 
 #[test]
-fn a_smaller_cluster_does_not_list_what_is_gone() {
+fn nodes_of_an_earlier_larger_cluster_are_not_listed() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 3, ..Size::default() });
     let refusal = cluster.fails(&["node", "forget", "n3"]);
     assert!(refusal.contains("connected"), "{refusal}");
@@ -26,7 +26,7 @@ fn a_smaller_cluster_does_not_list_what_is_gone() {
     cluster.ok(&["down"]);
     cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
     assert_eq!(names(&cluster), ["n1"]);
-    assert!(cluster.fails(&["run", "-c", "2", "--", "true"]).contains("1 CPU"), "what is gone admits nothing");
+    assert!(cluster.fails(&["run", "-c", "2", "--", "true"]).contains("1 CPU"), "nodes that are gone accept no jobs");
     cluster.ok(&["down"]);
     cluster.start(Size { nodes: 2, ..Size::default() });
     assert_eq!(names(&cluster), ["n1", "n2"]);
@@ -34,7 +34,7 @@ fn a_smaller_cluster_does_not_list_what_is_gone() {
 }
 
 #[test]
-fn a_node_with_a_task_stays_on_the_list_until_it_is_given_up() {
+fn node_with_a_task_stays_listed_until_the_task_ends() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 2, cpus: 1, ..Size::default() });
     let release = cluster.path("release");
     let script = format!("while [ ! -e {} ]; do sleep 0.05; done", release.display());
@@ -43,10 +43,10 @@ fn a_node_with_a_task_stays_on_the_list_until_it_is_given_up() {
     jobs.iter().for_each(|id| cluster.wait_for_state(id, "running"));
     cluster.ok(&["down", "--keep"]);
     cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
-    assert_eq!(names(&cluster), ["n1", "n2"], "a job is still placed on the second");
+    assert_eq!(names(&cluster), ["n1", "n2"], "n2 still has a job");
     let refusal = cluster.fails(&["node", "forget", "n2"]);
     assert!(refusal.contains("still has a task"), "{refusal}");
-    // Called for both again, both jobs are found as they were left.
+    // After another start with both nodes, both jobs are still there.
     cluster.ok(&["down", "--keep"]);
     cluster.start(Size { nodes: 2, cpus: 1, ..Size::default() });
     fs::write(&release, "").expect("a file can be written");
@@ -54,7 +54,7 @@ fn a_node_with_a_task_stays_on_the_list_until_it_is_given_up() {
 }
 
 #[test]
-fn a_node_that_was_removed_comes_back_with_the_cluster() {
+fn removed_node_joins_again_with_the_next_up() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
     cluster.ok(&["node", "remove", "n1", "--yes"]);
     assert!(names(&cluster).is_empty());
@@ -65,13 +65,13 @@ fn a_node_that_was_removed_comes_back_with_the_cluster() {
 }
 
 #[test]
-fn nodes_may_say_they_have_more_cpus_than_there_are() {
+fn nodes_may_have_more_cpus_than_the_machine() {
     let cluster = Cluster::none(HOSTLER);
     let there_are = std::thread::available_parallelism().expect("Linux says").get();
     let more = (there_are + 2).to_string();
     let up = cluster.run(&["up", "--nodes", "1", "--cpus", &more, "--memory", "1G"]);
     assert!(up.code == 0 && up.stderr.contains(&format!("this machine has {there_are};")), "{up:?}");
-    // Together they take every id, so one of them has only such that stand for no CPU.
+    // The nodes use all CPU ids, so one of them has only ids that do not exist.
     let script = "nproc; touch $HOSTLER_ARRAY_INDEX; while [ ! -e release ]; do sleep 0.05; done";
     let array = format!("0-{}", there_are + 1);
     let id = cluster.ok(&["run", "--detach", "-a", &array, "-m", "16M", "--", "sh", "-c", script]);
@@ -80,5 +80,5 @@ fn nodes_may_say_they_have_more_cpus_than_there_are() {
     cluster.write("release", "");
     cluster.ok(&["wait", &id]);
     let beyond: usize = cluster.ok(&["logs", &format!("{id}_{}", there_are + 1)]).trim().parse().expect("a number");
-    assert!((1..=there_are).contains(&beyond), "it runs on CPUs that there are");
+    assert!((1..=there_are).contains(&beyond), "the task runs on existing CPUs");
 }

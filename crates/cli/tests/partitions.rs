@@ -1,4 +1,4 @@
-//! Partitions, features and weights, as operators set them and users meet them.
+//! Partitions, features and weights, as operators set them and users use them.
 
 use hostler_testkit::{Cluster, Size, wait_until};
 
@@ -21,14 +21,14 @@ fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_partition_is_made_used_changed_and_removed() {
+fn partition_can_be_added_used_changed_and_removed() {
     let cluster = three_nodes();
     let add = ["configure", "partition", "add", "fast", "--nodes", "n[2-3]", "--default", "--max-time", "1h"];
     assert!(cluster.run(&add).stderr.contains("partition fast has 2 nodes, 2 up"));
     let where_am_i = "echo $HOSTLER_NODE $HOSTLER_PARTITION";
     for _ in 0..3 {
         let said = done(&cluster, &["run", "-m", "64M", "sh", "-c", where_am_i]);
-        assert!(["n2 fast\n", "n3 fast\n"].contains(&said.as_str()), "the default takes it: {said}");
+        assert!(["n2 fast\n", "n3 fast\n"].contains(&said.as_str()), "the job is in the default partition: {said}");
     }
     assert_eq!(cluster.json(&["job", "1"])["partition"], "fast");
     assert_eq!(cluster.json(&["node", "show", "n2"])["partitions"], serde_json::json!(["fast"]));
@@ -67,12 +67,12 @@ fn a_partition_is_made_used_changed_and_removed() {
 }
 
 #[test]
-fn what_nodes_have_is_said_and_asked_for() {
+fn features_are_set_and_requested() {
     let cluster = three_nodes();
     let on = |cluster: &Cluster, arguments: &[&str]| {
         done(cluster, &[&["run", "-m", "64M"], arguments, &["sh", "-c", "echo $HOSTLER_NODE"]].concat())
     };
-    // Of equal ones the first choice is the one that came first, and that may be any of them.
+    // Among equal nodes, the one that connected first is chosen, which may be any of them.
     done(&cluster, &["node", "set", "n3", "--features", "ssd,rack-2", "--weight", "5"]);
     done(&cluster, &["node", "set", "n1", "--weight", "10"]);
     assert_eq!(on(&cluster, &["--constraint", "ssd&!old"]), "n3\n");
@@ -90,7 +90,7 @@ fn what_nodes_have_is_said_and_asked_for() {
     assert!(listed.lines().next().is_some_and(|line| line.ends_with("FEATURES")), "{listed}");
     let show = done(&cluster, &["node", "show", "n1"]);
     assert!(show.contains("weight") && show.contains("10"), "{show}");
-    // It survives the head.
+    // The settings survive a restart of the head.
     done(&cluster, &["down"]);
     done(&cluster, &["up"]);
     assert_eq!(on(&cluster, &["--constraint", "ssd"]), "n3\n");

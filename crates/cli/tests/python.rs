@@ -1,4 +1,4 @@
-//! uv installs the version of Python that a project asks for, where an admin allows it. Needs root, uv and Debian's Python.
+//! uv installs the Python version that a project requires, if an admin allows it. Needs root, uv and Debian's Python.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 const ADA: &str = "20001";
 
-/// Where the node has uv, and what uv downloads.
+/// Directory on the node with uv and its downloads.
 const TOOLS: &str = "/home/tools";
 
 fn shell(script: &str) -> String {
@@ -18,7 +18,8 @@ fn shell(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Debian's Python as an archive for uv, and a list for uv that names it and one that never ends; its version.
+/// Packs Debian's Python as a download for uv, with lists of downloads: one that names it and one that never ends.
+/// Returns its version.
 fn lay_out_downloads(tools: &Path) -> String {
     let version = shell("/usr/bin/python3 -c 'import sys; print(\"%d.%d.%d\" % sys.version_info[:3])'");
     let minor = version.rsplit_once('.').expect("three numbers").0.to_owned();
@@ -45,26 +46,26 @@ fn lay_out_downloads(tools: &Path) -> String {
     version
 }
 
-/// A command of Hostler's that Ada types.
+/// Runs a hostler command as Ada.
 fn ada(head: &Host, arguments: &[&str]) -> Outcome {
     let become_her = ["setpriv", "--reuid", ADA, "--regid", ADA, "--clear-groups", "env", "HOME=/home/ada", "hostler"];
     head.run(&[&become_her[..], arguments].concat())
 }
 
-/// Submits a project of hers that asks for these versions.
+/// Submits a project of Ada that requires these versions.
 fn submit(head: &Host, versions: &str, more: &[&str]) -> Outcome {
     let project = format!("[project]\nname = 'x'\nversion = '1'\nrequires-python = '{versions}'\n");
     head.write("/home/ada/project/pyproject.toml", project);
     ada(head, &[&["submit", "/home/ada/project", "main.py", "-c", "1", "-m", "400M"], more].concat())
 }
 
-/// What the build of a job's environment has said.
+/// The setup log of a job.
 fn setup_of(head: &Host, id: &str) -> String {
     ada(head, &["logs", "--setup", id]).stderr
 }
 
 #[test]
-fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
+fn uv_installs_the_required_python_if_an_admin_allows_it() {
     let uv = program("uv", "install it with pip");
     let network = Network::new(HOSTLER);
     let (head, _runs) = network.head();
@@ -78,7 +79,7 @@ fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
     let minor = version.rsplit_once('.').expect("three numbers").0;
     let main = "import os, sys\nprint(sys.version.split()[0], os.getuid(), sys.base_prefix)\n";
     head.write("/home/ada/project/main.py", main);
-    // The node has no Python.
+    // The node has no Python of its own.
     let hide = "for it in /usr/bin/python3.* /usr/local/bin/python3*; do
                 [ ! -f \"$it\" ] || mount --bind /dev/null \"$(readlink -f \"$it\")\"; done";
     n1.ok(&["sh", "-ec", hide]);
@@ -104,7 +105,7 @@ fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
 
     n1.write("/etc/hostler/agent.toml", "install_python = true\n");
     let _agent = run_agent();
-    wait_until("the node to say what it may", 30, || features().contains("python-install").then_some(()));
+    wait_until("the node to report the feature", 30, || features().contains("python-install").then_some(()));
     let ran = submit(&head, &wanted, &["--wait"]);
     let id = ran.stdout.trim();
     let setup = setup_of(&head, id);
@@ -113,15 +114,15 @@ fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
     let cache = format!("/environments/users/{ADA}/envs/");
     assert!(told.starts_with(&format!("{version} {ADA} /")) && told.contains(&cache), "{told} {setup}");
     assert!(setup.contains(&format!("cpython-{version}")), "{setup}");
-    // It is hers, and it is there for her next job.
+    // The installation belongs to Ada and is reused by her next job.
     let prefix = told.split_whitespace().nth(2).expect("three words");
     assert_eq!(n1.ok(&["stat", "-c", "%u", &format!("{prefix}/bin/python{minor}")]), ADA);
-    assert!(!n1.path("/home/ada/.local").exists(), "nothing is put into her home");
+    assert!(!n1.path("/home/ada/.local").exists(), "the home is not used");
     let again = submit(&head, &wanted, &["--wait"]);
     let setup = setup_of(&head, again.stdout.trim());
     assert!(again.code == 0 && setup.contains("nothing to build"), "{again:?} {setup}");
 
-    // The installation runs among the processes of the job, as its user, and ends with its time.
+    // The installation runs in the job's cgroup, as its user, and ends at its time limit.
     let endless = submit(&head, "==3.28.*", &["-t", "8s"]);
     let id = endless.stdout.trim();
     let installer = || {
@@ -134,7 +135,7 @@ fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
     assert_ne!(ada(&head, &["wait", id]).code, 0);
     let job = ada(&head, &["job", id, "--json"]).stdout;
     assert!(job.contains("\"timeout\"") && job.contains("used up the job's time limit"), "{job}");
-    assert_eq!(installer(), None, "nothing of it remains");
+    assert_eq!(installer(), None, "the installer has ended");
     // Python 3.27 does not exist, and the job shows the error of uv.
     let none = submit(&head, "==3.27.*", &["--wait"]);
     let job = ada(&head, &["job", none.stdout.trim(), "--json"]).stdout;

@@ -1,4 +1,4 @@
-//! The guide to a cluster of real machines, followed word for word. Needs root.
+//! Runs the commands of the guide to real machines exactly as written. Needs root.
 
 use hostler_testkit::{Host, Network, Outcome, wait_until};
 
@@ -6,14 +6,14 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 const GUIDE: &str = include_str!("../../../docs/guides/real-machines.md");
 
-/// A command as the guide has it, in a line of one of its examples: its words. What comes after a `#` is a remark.
+/// The words of a command that stands in an example of the guide. Text after `#` is a comment.
 fn written(command: &str) -> Vec<&str> {
     let is_it = |line: &str| line.split('#').next().is_some_and(|line| line.trim() == command);
     assert!(GUIDE.lines().any(is_it), "the guide has no line `{command}`");
     command.split_whitespace().collect()
 }
 
-/// A command of the guide that this user of a machine types.
+/// Runs a command of the guide as a user.
 fn typed(host: &Host, user: &str, command: &str) -> Outcome {
     let become_them = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "env", "-C", "/", "HOME=/"];
     host.run(&[&become_them[..], &written(command)].concat())
@@ -28,7 +28,7 @@ fn the_guide_to_real_machines_works_as_written() {
     wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
     let code = head.ok(&written("hostler node invite n1"));
 
-    // What the guide says to write into the node's settings, so that its users come to be there.
+    // The settings that the guide describes, so that accounts are created on the node.
     let settings: Vec<&str> = ["accounts = true", "homes = true"]
         .into_iter()
         .inspect(|line| assert!(GUIDE.contains(line), "{line}"))
@@ -40,7 +40,7 @@ fn the_guide_to_real_machines_works_as_written() {
     wait_until("the node to be up", 30, || (head.json(&["hostler", "nodes"])[0]["state"] == "up").then_some(()));
     assert!(head.ok(&written("hostler nodes")).contains("n1"));
 
-    // Root's own job is refused before it is a job, with what to do.
+    // A job of root is refused at submission, with a hint.
     let refused = head.run(&written("hostler run -- uname -n"));
     assert_eq!(refused.code, 125, "{refused:?}");
     assert!(refused.stderr.contains("no node that this job may use runs jobs of root"), "{refused:?}");
@@ -62,7 +62,7 @@ fn the_guide_to_real_machines_works_as_written() {
 }
 
 #[test]
-fn an_agent_whose_settings_allow_it_runs_jobs_of_root() {
+fn agent_runs_jobs_of_root_if_its_settings_allow_it() {
     let network = Network::new(HOSTLER);
     let (head, _runs) = network.head();
     let n1 = network.host("n1");

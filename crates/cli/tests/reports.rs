@@ -1,4 +1,4 @@
-//! What commands say of jobs is what has happened to them.
+//! What commands report about jobs matches what happened.
 
 use hostler_testkit::{Cluster, Size, wait_until};
 
@@ -16,7 +16,7 @@ fn run_detached(cluster: &Cluster, more: &[&str]) -> String {
 }
 
 #[test]
-fn an_array_of_which_some_tasks_failed_shows_both_numbers() {
+fn partly_failed_array_shows_failed_and_completed_counts() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let id = run_detached(&cluster, &["-a", "0-4", "--", "sh", "-c", "[ $HOSTLER_ARRAY_INDEX -ge 2 ]"]);
     assert_eq!(cluster.run(&["wait", &id]).code, 1);
@@ -28,7 +28,7 @@ fn an_array_of_which_some_tasks_failed_shows_both_numbers() {
 }
 
 #[test]
-fn a_cancelled_dependent_array_counts_as_cancelled_and_every_task_has_the_reason() {
+fn dependent_array_is_cancelled_and_each_task_has_the_reason() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let first = run_detached(&cluster, &["--", "false"]);
     let array = run_detached(&cluster, &["-a", "0-7", "--hold", "-d", &format!("afterok:{first}"), "--", "true"]);
@@ -43,7 +43,7 @@ fn a_cancelled_dependent_array_counts_as_cancelled_and_every_task_has_the_reason
     let why = cluster.ok(&["why", &format!("{array}_5")]);
     assert!(why.contains("it has ended as cancelled") && why.contains(&reason), "{why}");
 
-    // A task that somebody cancelled alone was not cancelled for that reason.
+    // A task that was cancelled by a user has no such reason.
     let waits = run_detached(&cluster, &["--hold", "--", "false"]);
     let array = run_detached(&cluster, &["-a", "0-3", "-d", &format!("afterok:{waits}"), "--", "true"]);
     cluster.ok(&["cancel", &format!("{array}_0")]);
@@ -55,7 +55,7 @@ fn a_cancelled_dependent_array_counts_as_cancelled_and_every_task_has_the_reason
 }
 
 #[test]
-fn a_task_of_an_array_is_named_like_a_job() {
+fn array_task_can_be_named_like_a_job() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "[ $HOSTLER_ARRAY_INDEX = 1 ] && exit 7; [ $HOSTLER_ARRAY_INDEX = 0 ]";
     let id = run_detached(&cluster, &["-a", "0-2%1", "--", "sh", "-c", script]);
@@ -83,7 +83,7 @@ fn a_task_of_an_array_is_named_like_a_job() {
 }
 
 #[test]
-fn a_large_array_says_how_many_of_its_tasks_it_shows_and_how_to_see_the_rest() {
+fn large_array_is_shown_in_pages() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let id = run_detached(&cluster, &["-a", "0-249", "--hold", "--", "true"]);
     cluster.ok(&["cancel", &id]);
@@ -111,7 +111,7 @@ fn a_large_array_says_how_many_of_its_tasks_it_shows_and_how_to_see_the_rest() {
 }
 
 #[test]
-fn a_time_without_its_unit_is_refused_with_both_spellings() {
+fn time_without_a_unit_is_refused_with_suggestions() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = cluster.write("project/main.py", "print()").parent().expect("it has one").display().to_string();
     for arguments in [
@@ -133,7 +133,7 @@ fn a_time_without_its_unit_is_refused_with_both_spellings() {
 }
 
 #[test]
-fn no_limit_is_called_enforced_for_a_job_that_was_never_placed() {
+fn limits_of_a_job_that_never_started_are_not_called_enforced() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let id = run_detached(&cluster, &["--hold", "-t", "5m", "--", "true"]);
     let promised = || cluster.ok(&["job", &id]).contains("(enforced)");
@@ -146,9 +146,9 @@ fn no_limit_is_called_enforced_for_a_job_that_was_never_placed() {
 }
 
 #[test]
-fn a_job_on_a_silent_node_says_since_when_what_will_happen_and_what_to_do() {
+fn job_on_a_silent_node_shows_duration_consequence_and_advice() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
-    // Long enough to look, short enough to wait for.
+    // Long enough to check the output, short enough for a test.
     cluster.ok(&["configure", "setting", "lost-after", "15s"]);
     let id = run_detached(&cluster, &["--", "sleep", "600"]);
     cluster.wait_for_state(&id, "running");
@@ -176,7 +176,7 @@ fn a_job_on_a_silent_node_says_since_when_what_will_happen_and_what_to_do() {
     let why = cluster.ok(&["why", &id]);
     assert!(why.contains("it has ended as node_fail: node n1 was silent for too long"), "{why}");
 
-    // One that was cancelled before it started did not run.
+    // A job that was cancelled before its start never ran.
     let never = run_detached(&cluster, &["--hold", "--", "true"]);
     cluster.ok(&["cancel", &never]);
     let never = cluster.run(&["fetch", &never]).stderr;

@@ -1,11 +1,11 @@
-//! Results have a share of the head's disk: what was fetched makes room, what was not stays.
+//! The limit on stored results: fetched results are deleted to free space, others stay.
 
 use hostler_testkit::{Cluster, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 #[test]
-fn above_the_cap_only_fetched_results_are_dropped() {
+fn only_fetched_results_are_deleted_above_the_limit() {
     let cluster = Cluster::none(HOSTLER);
     cluster.ok(&["up", "--nodes", "1", "--cpus", "2", "--memory", "1G", "--results-cap", "3M"]);
     let two_megabytes = ["run", "--detach", "-m", "16M", "--", "head", "-c", "2000000", "/dev/urandom"];
@@ -15,7 +15,7 @@ fn above_the_cap_only_fetched_results_are_dropped() {
     let text = wait_until("the head to warn", 30, warning);
     assert!(text.contains("not fetched") && text.contains("3M"), "{text}");
     assert!(cluster.ok(&["info"]).contains("fetch them"));
-    // There is room on the disk, so work goes on; and nothing is missing.
+    // The disk has space left, so jobs still run, and no result is missing.
     let third = cluster.ok(&two_megabytes);
     cluster.wait_for_state(&third, "completed");
     cluster.ok(&["fetch", &jobs[0], "--to", "out"]);
@@ -33,7 +33,7 @@ fn above_the_cap_only_fetched_results_are_dropped() {
         assert!(cluster.json(&["job", id])["tasks_shown"][0]["result"].is_string(), "job {id} was not fetched");
     }
 
-    // With everything at home, the warning is gone, and as much is kept as there is room for.
+    // Once all results are fetched, the warning disappears, and results are kept up to the limit.
     cluster.ok(&["fetch", "--all", "--to", "out"]);
     wait_until("the warning to be gone", 30, || warning().is_none().then_some(()));
     let kept = cluster.json(&["info"])["head"]["results_bytes"].as_u64().expect("measured");

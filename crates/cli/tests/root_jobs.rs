@@ -1,4 +1,4 @@
-//! Jobs of root, where only some nodes run them. Needs root.
+//! Jobs of root in a cluster where only some nodes accept them. Needs root.
 
 use hostler_testkit::{Host, Network, wait_until};
 
@@ -11,7 +11,7 @@ fn states(head: &Host) -> Vec<(String, String)> {
 }
 
 #[test]
-fn jobs_of_root_go_only_to_the_node_that_runs_them() {
+fn jobs_of_root_run_only_on_nodes_that_accept_them() {
     let network = Network::new(HOSTLER);
     let (head, _runs) = network.head();
     let (n1, n2) = (network.host("n1"), network.host("n2"));
@@ -27,29 +27,29 @@ fn jobs_of_root_go_only_to_the_node_that_runs_them() {
     };
     are("up", "up");
 
-    // One after another, while both nodes are free.
+    // Sequentially, while both nodes are free.
     for _ in 0..4 {
         assert_eq!(head.ok(&["hostler", "run", "-m", "64M", "--", "uname", "-n"]), "n2");
     }
-    // At once: the other node is free and is not used.
+    // In parallel: the other node is free but not used.
     let detached = |more: &[&str]| head.ok(&[&["hostler", "run", "--detach", "-m", "64M"], more].concat());
     let all = detached(&["-a", "0-3", "--", "uname", "-n"]);
     assert_eq!(head.run(&["hostler", "wait", &all]).code, 0, "{}", head.ok(&["hostler", "job", &all, "--json"]));
-    // Where it asks for the other node, it is refused.
+    // A request for the other node is refused.
     let refused = head.run(&["hostler", "run", "--constraint", "n1", "--", "true"]);
     assert!(refused.stderr.contains("no node that this job may use runs jobs of root"), "{refused:?}");
 
-    // Busy: it waits, and is told for which node.
+    // If the node is busy, the job waits, and `why` names the node.
     let long = detached(&["--", "sleep", "86400"]);
     let waiting = detached(&["--", "uname", "-n"]);
     let why = head.ok(&["hostler", "why", &waiting]);
     assert!(why.contains("closest is n2, which lacks 1 CPU") && !why.contains("n1"), "{why}");
-    // Down: the same.
+    // The same if the node is down.
     n2.freeze();
     are("up", "down");
     let why = head.ok(&["hostler", "why", &waiting]);
     assert!(why.contains("n2") && why.contains("down") && !why.contains("n1"), "{why}");
-    // When the node is back and free, the job runs there.
+    // Once the node is up and free, the job runs there.
     n2.thaw();
     are("up", "up");
     head.ok(&["hostler", "cancel", &long]);

@@ -1,4 +1,4 @@
-//! Jobs on several nodes, as a user sees them.
+//! Jobs on several nodes, from the user's view.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ fn four_nodes() -> Cluster {
 }
 
 #[test]
-fn processes_know_their_places_and_lines_are_labelled() {
+fn processes_get_their_ranks_and_output_is_labelled() {
     let cluster = four_nodes();
     let script = "echo $HOSTLER_NODE_RANK $LOCAL_RANK $RANK/$WORLD_SIZE $HOSTLER_RANK $HOSTLER_WORLD_SIZE $MASTER_ADDR; echo oops >&2";
     let outcome = cluster.run(&["run", "-N", "2", "-n", "2", "-m", "64M", "--label", "sh", "-c", script]);
@@ -30,17 +30,17 @@ fn processes_know_their_places_and_lines_are_labelled() {
         assert!(outcome.stderr.lines().any(|line| line == format!("{rank}: oops")), "{}", outcome.stderr);
     }
     let alone = cluster.run(&["run", "-m", "64M", "sh", "-c", "echo ${RANK-none} $HOSTLER_NODES $HOSTLER_WORLD_SIZE"]);
-    assert_eq!(alone.stdout, "none 1 1\n", "a job of one process is no distributed one");
+    assert_eq!(alone.stdout, "none 1 1\n", "a job of one process is not distributed");
 }
 
 #[test]
-fn the_first_failure_ends_the_others_and_says_where() {
+fn first_failure_ends_the_other_processes_and_is_reported() {
     let cluster = four_nodes();
     let begun = Instant::now();
     let script = "if [ $RANK = 2 ]; then sleep 0.3; exit 9; fi; sleep 60";
     let outcome = cluster.run(&["run", "-N", "3", "-m", "64M", "sh", "-c", script]);
     assert_eq!(outcome.code, 9);
-    assert!(begun.elapsed() < Duration::from_secs(30), "the others were not waited for");
+    assert!(begun.elapsed() < Duration::from_secs(30), "the other processes are ended");
     assert!(outcome.stderr.contains("(rank 2) was the first to fail: exit code 9"), "{}", outcome.stderr);
     let job = cluster.json(&["job", "1"]);
     let states: Vec<&str> = job["tasks_shown"][0]["parts"]
@@ -50,14 +50,14 @@ fn the_first_failure_ends_the_others_and_says_where() {
         .filter_map(|part| part["state"].as_str())
         .collect();
     assert_eq!(states, ["cancelled", "cancelled", "failed"]);
-    // The same within a node.
+    // The same with several processes on one node.
     let outcome =
         cluster.run(&["run", "-n", "2", "-m", "64M", "sh", "-c", "if [ $LOCAL_RANK = 1 ]; then exit 5; fi; sleep 60"]);
     assert_eq!(outcome.code, 5, "{}", outcome.stderr);
 }
 
 #[test]
-fn all_nodes_or_none() {
+fn job_starts_on_all_its_nodes_or_none() {
     let cluster = four_nodes();
     let blocker = cluster.ok(&["run", "--detach", "-c", "2", "-m", "64M", "sleep", "60"]);
     cluster.wait_for_state(&blocker, "running");
@@ -71,7 +71,7 @@ fn all_nodes_or_none() {
 }
 
 #[test]
-fn every_node_sends_its_results_home() {
+fn results_of_all_nodes_are_fetched() {
     let cluster = four_nodes();
     cluster.write(
         "p/main.py",
@@ -86,11 +86,11 @@ fn every_node_sends_its_results_home() {
         assert_eq!(read(&format!("out-{rank}")), rank.to_string().repeat(100_000));
         assert_eq!(read("stdout.log"), format!("rank {rank}\n"));
     }
-    assert!(cluster.ok(&["fetch", "--all"]).is_empty(), "all of it was fetched");
+    assert!(cluster.ok(&["fetch", "--all"]).is_empty(), "all results were fetched before");
 }
 
 #[test]
-fn the_example_trains_one_model_on_four_nodes() {
+fn example_trains_one_model_on_four_nodes() {
     let cluster = four_nodes();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data-parallel");
     let id = cluster.ok(&["submit", example, "main.py", "-N", "4", "-c", "1", "-m", "200M", "-t", "5m"]);

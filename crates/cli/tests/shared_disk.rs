@@ -1,19 +1,19 @@
-//! Commands on a disk that nodes share over the network: whether it is the same directory there, and that everybody sees what was just
-//! written although kernels and programs remember what they were told before. Needs root, sshfs and sshd.
+//! Commands on a network disk that nodes share: directory identity, and visibility of recent writes in spite of
+//! caches of kernels and programs. Needs root, sshfs and sshd.
 
 use hostler_testkit::{Daemon, Host, Network, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// Where every host has the disk. The host that serves it has it somewhere else.
+/// Mount point of the disk on all hosts except its server.
 const SHARED: &str = "/home/op/shared";
 
-/// A head that serves a disk, and two nodes that have it mounted with all its caches on.
+/// A head that serves a disk, and two nodes that mount it with all caches enabled.
 struct Machines {
     nodes: Vec<Host>,
     _daemons: Vec<Daemon>,
     _head: Host,
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -35,23 +35,23 @@ impl Machines {
         machines
     }
 
-    /// What a shell says on the first node, in the shared directory.
+    /// Output of a script on the first node, in the shared directory.
     fn here(&self, script: &str) -> String {
         self.nodes[0].ok(&["sh", "-c", &format!("cd {SHARED} && {script}")])
     }
 
-    /// What a shell says that is called from there on the second node.
+    /// Output of a script that is run from there on the second node with Hostler.
     fn there(&self, script: &str) -> String {
         self.here(&format!("hostler exec --node n2 -- sh -c '{script}'"))
     }
 
-    /// What the second node itself says, without Hostler.
+    /// Output of a script on the second node, run without Hostler.
     fn second(&self, script: &str) -> String {
         self.nodes[1].ok(&["sh", "-c", &format!("cd {SHARED} && {script}")])
     }
 }
 
-/// A server of files on a host, with keys of its own.
+/// Starts an SSH file server on a host, with its own keys.
 fn serve_files(host: &Host) -> Daemon {
     host.ok(&["sh", "-c", "mkdir -p /home/op/disk /run/sshd && cd /home/op && ssh-keygen -q -t ed25519 -N '' -f host && ssh-keygen -q -t ed25519 -N '' -f key && cp key.pub authorized && chmod 600 authorized"]);
     let settings = "Port 22\nHostKey /home/op/host\nAuthorizedKeysFile /home/op/authorized\nStrictModes no\nUsePAM no\nPidFile none\nSubsystem sftp internal-sftp\n";
@@ -59,7 +59,7 @@ fn serve_files(host: &Host) -> Daemon {
     host.daemon("sshd", &["/usr/sbin/sshd", "-D", "-e", "-f", "/home/op/sshd.conf"])
 }
 
-/// Mounts the disk, as one does who has read nothing about caches.
+/// Mounts the disk with default cache options.
 fn mount(from: &Host, on: &Host) {
     on.write("/home/op/key", from.read("/home/op/key"));
     on.ok(&["sh", "-c", &format!("chmod 600 key && mkdir {SHARED}")]);
@@ -71,30 +71,30 @@ fn mount(from: &Host, on: &Host) {
 }
 
 #[test]
-fn what_was_just_written_is_seen_on_both_sides() {
+fn recent_writes_are_visible_on_both_nodes() {
     let machines = Machines::new();
     for round in 0..3 {
-        // The second node has looked, and remembers.
+        // The second node has read the attributes and caches them.
         machines.here(&format!("printf short > input{round}"));
         assert_eq!(machines.second(&format!("stat -c %s input{round} && ls | grep -c input{round}")), "5\n1");
         machines.here(&format!("printf 'much longer' > input{round}"));
-        assert_eq!(machines.second(&format!("stat -c %s input{round}")), "5", "without this there is nothing to show");
+        assert_eq!(machines.second(&format!("stat -c %s input{round}")), "5", "the cache must be stale for this test");
         assert_eq!(machines.there(&format!("cat input{round}; stat -c \" %s\" input{round}")), "much longer 11");
 
-        // So has the first, of what the second writes.
+        // The same in the other direction.
         machines.here(&format!("printf old > output{round}; stat output{round} >/dev/null; ls >/dev/null"));
         machines.there(&format!("printf brand-new > output{round}; printf x > more{round}"));
         let seen = machines.here(&format!("stat -c %s output{round} && cat output{round} && ls | grep -c more{round}"));
         assert_eq!(seen, format!("9\nbrand-new1"));
     }
     let left = machines.here("ls -A | grep -c hostler || true");
-    assert_eq!(left, "0", "nothing of ours is left in the directory");
+    assert_eq!(left, "0", "no temporary file is left");
 }
 
 #[test]
-fn make_builds_the_same_with_every_command_somewhere_else() {
+fn make_gives_the_same_result_with_remote_commands() {
     let machines = Machines::new();
-    // A program that is made of what was made a moment before, by one node or the other.
+    // Each step of the build uses files that a node has just written.
     let makefile = "CC = hostler exec --node $(NODE) -- cc\nOBJECTS = main.o a.o b.o\nprogram: $(OBJECTS)\n\tcc -o $@ $(OBJECTS)\n\
                     version.h: VERSION\n\tprintf '#define VERSION \"%s\"\\n' `cat VERSION` > $@\n$(OBJECTS): version.h\n\
                     main.o: NODE = n2\na.o: NODE = n2\nb.o: NODE = n1\n%.o: %.c\n\t$(CC) -g -c $<\n";
@@ -105,7 +105,7 @@ fn make_builds_the_same_with_every_command_somewhere_else() {
     }
     for round in 0..10 {
         let version = "9".repeat(round + 1);
-        // The times of files are whole seconds on this disk.
+        // File times on this disk have a resolution of one second.
         std::thread::sleep(std::time::Duration::from_millis(1_100));
         machines.here(&format!("printf {version} > VERSION"));
         machines.here("make -j4 >/dev/null");
@@ -113,12 +113,12 @@ fn make_builds_the_same_with_every_command_somewhere_else() {
         assert_eq!(machines.here("make -q; echo $?"), "0", "nothing is left to do");
         let objects = machines.here("md5sum *.o");
         machines.here("rm *.o program && make -j4 CC=cc >/dev/null");
-        assert_eq!(machines.here("md5sum *.o"), objects, "as if it had been compiled here");
+        assert_eq!(machines.here("md5sum *.o"), objects, "the same objects as a local build");
     }
 }
 
 #[test]
-fn another_directory_of_the_same_name_is_told_apart() {
+fn different_directory_of_the_same_name_is_detected() {
     let machines = Machines::new();
     for node in &machines.nodes {
         node.ok(&["sh", "-c", "mkdir own && hostname > own/name"]);
@@ -127,7 +127,7 @@ fn another_directory_of_the_same_name_is_told_apart() {
     let refused = called("--node n2 cat name");
     assert_eq!(refused.code, 126, "{refused:?}");
     assert!(refused.stderr.contains("/home/op/own on node n2 is another one than the caller's"), "{refused:?}");
-    // Where any node will do, it runs where the directory is.
+    // If any node is allowed, a node with the right directory is chosen.
     let there = called("--not n3 --where cat name");
     assert_eq!((there.code, there.stdout.as_str()), (0, "n1\n"), "{there:?}");
     let named = called("--node n2 -C /home/op/own cat name");
@@ -135,5 +135,9 @@ fn another_directory_of_the_same_name_is_told_apart() {
     let missing = machines.nodes[0].run(&["sh", "-c", "mkdir gone && cd gone && hostler exec --node n2 true"]);
     assert_eq!(missing.code, 126);
     assert!(missing.stderr.contains("cannot enter the directory /home/op/gone: No such file"), "{missing:?}");
-    assert_eq!(machines.nodes[0].ok(&["sh", "-c", "ls -A own gone"]), "gone:\n\nown:\nname", "nothing of ours is left");
+    assert_eq!(
+        machines.nodes[0].ok(&["sh", "-c", "ls -A own gone"]),
+        "gone:\n\nown:\nname",
+        "no temporary file is left"
+    );
 }
