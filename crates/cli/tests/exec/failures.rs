@@ -1,4 +1,4 @@
-//! What goes wrong there, and what is said of it here.
+//! Failures of remote commands, and how the caller's machine reports them.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use hostler_testkit::{Outcome, wait_until};
 
 use crate::machines::{Machines, USER, end_of};
 
-/// Runs a script on n1 that is refused with this code and these words, within seconds.
+/// Runs a script on n1. It must fail within seconds with this exit code and these words.
 fn refused(machines: &Machines, script: &str, code: i32, words: &[&str]) -> Outcome {
     let since = Instant::now();
     let outcome = machines.run(0, script);
@@ -17,11 +17,11 @@ fn refused(machines: &Machines, script: &str, code: i32, words: &[&str]) -> Outc
 }
 
 #[test]
-fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
+fn lost_node_or_link_ends_a_command_on_both_sides() {
     let mut machines = Machines::of(3);
-    // Each has a command that is deaf to TERM, and one that says nothing.
+    // Each node has a command that ignores SIGTERM, and one without output.
     let start = |machines: &Machines, node: &str| {
-        // What they write has come by the caller's node, which knows then that they have started.
+        // Once their output has passed the caller's node, that node knows that they have started.
         let deaf = machines.start(
             0,
             &format!("exec dsh --node {node} sh -c 'trap \"\" TERM; echo up; while :; do sleep 1004; done' >{node}-1"),
@@ -31,7 +31,7 @@ fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
         [deaf, silent]
     };
 
-    // Its agent is killed: its commands go at once, and their callers hear of it.
+    // Kill the agent: its commands end at once, and their callers get an error.
     let calls = start(&machines, "n3");
     machines.kill_agent(2);
     for call in calls {
@@ -40,11 +40,11 @@ fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
         assert!(outcome.stderr.contains("the connection with node n3 broke while the command ran"), "{outcome:?}");
     }
     machines.wait_for_none(2, "sleep 1004", 10);
-    // Nobody else is asked for it; others run on.
+    // The command is not repeated elsewhere; other commands continue.
     refused(&machines, "dsh --node n3 true", 125, &["n3"]);
     assert_eq!(machines.ok(0, "dsh --not n1 sh -c 'echo $HOSTLER_NODE'"), "n2");
 
-    // Its link is cut: both sides find out by themselves.
+    // Cut the link: both sides detect that by themselves.
     let calls = start(&machines, "n2");
     machines.nodes[1].cut();
     for call in calls {
@@ -54,7 +54,7 @@ fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
     }
     machines.wait_for_none(1, "sleep 1004", 20);
     refused(&machines, "dsh --node n2 true", 125, &["n2"]);
-    assert_eq!(machines.ok(0, "dsh sh -c 'echo $HOSTLER_NODE'"), "n1", "what is left runs it");
+    assert_eq!(machines.ok(0, "dsh sh -c 'echo $HOSTLER_NODE'"), "n1", "the remaining node runs it");
     machines.nodes[1].heal();
     machines.start_agent(2, &[]);
     machines.wait_for(0, 3);
@@ -62,14 +62,14 @@ fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
 }
 
 #[test]
-fn what_a_node_lacks_is_said_and_another_one_runs_it() {
-    // n1 is so slow that it comes last.
+fn unsuitable_node_is_reported_and_another_one_is_used() {
+    // n1 is so slow that it is the last choice.
     let slow: &[&str] = &["--load-weight", "100"];
     let machines = Machines::prepared(3, |host| if host.name() == "n1" { slow } else { &[] });
     let shared = machines.shared();
     let ran = "for i in 1 2 3 4 5 6; do dsh sh -c 'echo $HOSTLER_NODE'; done | sort -u";
 
-    // A directory that only this machine has.
+    // A directory that exists only on this machine.
     let only = format!("/home/{USER}/only");
     machines.ok(0, &format!("mkdir {only} && cd {only} && touch here && [ $(dsh ls) = here ]"));
     assert_eq!(machines.ok(0, &format!("cd {only} && {ran}")), "n1");
@@ -85,7 +85,7 @@ fn what_a_node_lacks_is_said_and_another_one_runs_it() {
         assert!(told.stderr.contains(node), "{told:?}");
     }
 
-    // One of that name is there, and is another one: nothing happens in it.
+    // The node has another directory of this name: the command does not run in it.
     let sub = format!("{shared}/sub");
     machines.ok(0, "mkdir sub && chmod 700 sub");
     machines.nodes[1].ok(&["sh", "-c", &format!("mount -t tmpfs none {sub} && chown {USER} {sub}")]);
@@ -93,22 +93,22 @@ fn what_a_node_lacks_is_said_and_another_one_runs_it() {
     let elsewhere = ran.replace("dsh", "dsh --not n1");
     assert_eq!(machines.ok(0, &format!("cd sub && {elsewhere}")), "n3");
     assert_eq!(machines.ok(1, "ls -A sub; echo nothing"), "nothing");
-    // It is looked at anew each time, also where it was the right one a moment ago.
+    // The directory is checked each time, even if it was the same a moment ago.
     assert_eq!(machines.ok(0, "cd sub && dsh --node n3 sh -c 'touch made; ls'"), "made");
     machines.nodes[2].ok(&["mount", "-t", "tmpfs", "none", &sub]);
     refused(&machines, "cd sub && dsh --node n3 touch again", 126, &["node n3"]);
     machines.nodes[2].ok(&["umount", &sub]);
     machines.nodes[1].ok(&["umount", &sub]);
     assert_eq!(machines.ok(0, "cd sub && dsh --node n3 ls && dsh --node n2 ls"), "made\nmade");
-    // With -C it is the node's own.
+    // With -C, the node's own directory is used.
     assert_eq!(machines.ok(0, &format!("dsh --node n2 -C /home/{USER} pwd")), format!("/home/{USER}"));
     refused(&machines, "dsh --node n2 -C /no/such true", 126, &["n2", "/no/such", "No such file or directory"]);
 
-    // A directory that its user may not enter there.
+    // A directory that the user may not enter on the node.
     machines.nodes[1].ok(&["sh", "-c", "mkdir -m 700 /home/closed"]);
     refused(&machines, "dsh --node n2 -C /home/closed true", 126, &["/home/closed", "Permission denied"]);
 
-    // A full disk there.
+    // The disk of the directory is full.
     machines.nodes[1].ok(&["sh", "-c", "mkdir /home/small && mount -t tmpfs -o size=64k,mode=1777 none /home/small"]);
     refused(
         &machines,
@@ -116,12 +116,12 @@ fn what_a_node_lacks_is_said_and_another_one_runs_it() {
         1,
         &["No space left on device"],
     );
-    // The node's own disk is full: commands need none of it.
+    // The node's own disk is full; commands do not need it.
     let full = "mount -t tmpfs -o size=64k,mode=1777 none /tmp; head -c 200000 /dev/zero >/tmp/big; echo full";
     machines.nodes[1].ok(&["sh", "-c", full]);
     assert_eq!(machines.ok(0, "dsh --node n2 echo all the same"), "all the same");
 
-    // A user whom a node does not know, and one who is another there.
+    // A user who does not exist on the node, and one with another uid there.
     for (user, change, words) in [
         ("news", "/^news:/d", ["node n3", "there is no user `news`"]),
         ("mail", "/^mail:/s/x:8:/x:4321:/", ["node n3", "4321"]),
@@ -138,7 +138,7 @@ fn what_a_node_lacks_is_said_and_another_one_runs_it() {
         }
     }
 
-    // A node that an operator has drained.
+    // A drained node.
     machines.head.ok(&["hostler", "node", "drain", "n2", "--reason", "new disk"]);
     wait_until("n2 to take no commands", 30, || (machines.candidates(0) == ["n1", "n3"]).then_some(()));
     assert_eq!(machines.ok(0, ran), "n3");

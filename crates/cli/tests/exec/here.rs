@@ -1,19 +1,20 @@
-//! Commands on their caller's own machine: with its streams, or on a terminal in its very place; and a group around them.
+//! Commands on the caller's own machine: on its streams, or in place of the caller on a terminal; and the cgroup of a
+//! command.
 
 use hostler_testkit::wait_until;
 
 use crate::machines::{Machines, USER, end_of};
 
-/// The group that a process is in, by the name of its leaf.
+/// The cgroup of a process, by the name of its leaf.
 const LEAF: &str = "sed -n s/^0::.*\\\\///p /proc/self/cgroup";
 
 #[test]
-fn a_command_here_is_the_process_that_was_started() {
+fn local_command_replaces_the_calling_process() {
     let mut machines = Machines::of(2);
     let script = "script -qec \"echo \\$\\$ >shell; exec dsh --node n1 sh -c 'echo \\$\\$ >pid'\" /dev/null && cmp shell pid && echo same";
     assert_eq!(machines.ok(0, script), "same");
 
-    // In a leaf of its own, of which nothing is left, nor of what it leaves behind: deaf or not.
+    // The command has a cgroup of its own. Its background processes end with it, even if they ignore signals.
     let leaf = machines.ok(0, &format!("dsh --node n1 {LEAF}"));
     assert!(leaf.contains("call-"), "{leaf}");
     let on_terminal = machines.ok(0, &format!("script -qec 'dsh --node n1 {LEAF}' /dev/null"));
@@ -24,10 +25,10 @@ fn a_command_here_is_the_process_that_was_started() {
         machines.nodes[0].ok(&["sh", "-c", &format!("find /sys/fs/cgroup -type d -name '{leaf}' 2>/dev/null | wc -l")])
             != "0"
     };
-    // Its shepherd waits for a while for another command.
+    // Its shepherd waits for another command for a while.
     wait_until("its leaf to be gone", 30, || (!of_n1(&machines, leaf.trim())).then_some(()));
 
-    // Nobody leaves the leaf of a job by it.
+    // A command in a job does not leave the job's cgroup.
     let job = [
         "setpriv",
         "--reuid",
@@ -55,8 +56,8 @@ fn a_command_here_is_the_process_that_was_started() {
         "{nested:?}"
     );
 
-    // An agent that is killed leaves a command on a terminal alone, and the next one cleans up after it.
-    // One more shell reads it.
+    // If the agent is killed, a command on a terminal continues, and the next agent cleans up after it. One more
+    // shell has this text on its command line.
     let quoted = LEAF.replace('\\', "\\\\");
     let call = machines.start(0, &format!("exec script -qec \"dsh --node n1 sh -c '{quoted} >leaf; (setsid sleep \\$((1000 + 6)) >/dev/null 2>&1 &); until [ -e done ]; do sleep 0.05; done; exit 7'\" /dev/null"));
     let leaf = machines.line_of("leaf");
@@ -64,14 +65,14 @@ fn a_command_here_is_the_process_that_was_started() {
     assert!(of_n1(&machines, &leaf));
     machines.start_agent(0, &[]);
     machines.wait_for(0, 2);
-    assert_eq!(machines.processes(0, "sleep 1006"), 1, "it and what it has started go on");
+    assert_eq!(machines.processes(0, "sleep 1006"), 1, "the command and its child continue");
     machines.write("done", "");
     let (outcome, _) = end_of(call);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (7, ""));
     machines.wait_for_none(0, "sleep 1006", 10);
     wait_until("its leaf to be gone", 10, || (!of_n1(&machines, &leaf)).then_some(()));
 
-    // Without an agent it runs here, and says so.
+    // Without an agent, the command runs here, with a message.
     machines.kill_agent(0);
     let outcome = machines.run(0, "dsh sh -c 'echo ran; exit 4'");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (4, "ran\n"), "{outcome:?}");
@@ -80,7 +81,7 @@ fn a_command_here_is_the_process_that_was_started() {
 }
 
 #[test]
-fn a_command_has_the_memory_that_was_asked_for() {
+fn memory_flag_limits_the_command() {
     let machines = Machines::of(2);
     for node in ["n1", "n2"] {
         let take = |memory: &str| {
@@ -92,7 +93,7 @@ fn a_command_has_the_memory_that_was_asked_for() {
         assert_eq!((code, said.as_str()), (0, "157286400"), "{node}");
         let (code, said, message) = take("64M");
         assert_eq!((code, said.as_str()), (137, ""), "{node}: {message}");
-        // Here there is nobody to say it but the kernel.
+        // On the own machine, only the kernel reports the limit.
         assert!(node == "n1" || message.contains("want of memory"), "{message}");
     }
 }

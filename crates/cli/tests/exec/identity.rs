@@ -1,22 +1,22 @@
-//! A command on another node is its caller's as one here is: user, directory, environment, limits, and how it ends.
+//! A remote command has the caller's user, directory, environment and limits, and its end is passed on.
 
 use hostler_testkit::wait_until;
 
 use crate::machines::{Machines, USER};
 
-/// What a command can tell of itself. Nothing that is the node's own.
+/// Prints the properties of a command that must not depend on the node.
 const TELL: &str = "id -un; id -u; id -Gn; pwd; pwd -P; umask; ulimit -Sa; ulimit -Ha; \
                     env -0 | LC_ALL=C grep -azv -e ^HOSTLER_NODE= -e ^SHLVL= -e ^_= | sort -z | od -An -c; ls -a";
 
 #[test]
-fn a_command_is_its_callers_and_ends_as_it_does_here() {
+fn remote_command_has_the_callers_identity_and_exit_status() {
     let machines = Machines::of(2);
     a_command_is_its_callers(&machines);
     a_command_ends_as_it_does_here(&machines);
 }
 
 fn a_command_is_its_callers(machines: &Machines) {
-    // The two nodes are one kernel, which knows no limits that would differ.
+    // Both nodes run on one kernel, so the known limits are the same.
     let prepare = "d=$(printf 'a b\\n\\377\\001'); mkdir -p \"$d\" && cd \"$d\" && touch here && umask 027 && ulimit -n 64 && ulimit -Sn 61 \
                    && ulimit -c 0 && ulimit -Sf 5000 && export ODD=$(printf 'x\\ny\\377\\001 =') EMPTY=";
     let tell = |command: &str| machines.ok(0, &format!("{prepare} && tell='{TELL}' && {command} bash -c \"$tell\""));
@@ -30,7 +30,7 @@ fn a_command_is_its_callers(machines: &Machines) {
             .ok(0, &format!("{prepare} && dsh --node n2 sh -c 'echo $HOSTLER_NODE; touch made' && stat -c %U-%a made")),
         format!("n2\n{USER}-640")
     );
-    // What is above the limit of whoever calls stays so, and what a user raises is their own to raise.
+    // Limits above the caller's hard limit stay, and users can raise their soft limits.
     let raised = machines
         .ok(0, &format!("{prepare}; dsh --node n2 bash -c 'ulimit -Sn 64 && ulimit -n 65 2>/dev/null || ulimit -n'"));
     assert_eq!(raised, "64");
@@ -42,7 +42,7 @@ fn a_command_ends_as_it_does_here(machines: &Machines) {
     let ended = format!("for code in {}; do dsh --node n2 sh -c \"exit $code\"; echo $?; done", codes.join(" "));
     assert_eq!(machines.ok(0, &ended), codes.join("\n"));
 
-    // What a shell makes 128 and more of, its parent sees as a signal.
+    // A shell reports 128 and more for a signal; its parent sees the signal itself.
     let script = "\
 import resource, signal, subprocess
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -54,7 +54,7 @@ for number in [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 30, 31, 34, 6
 ";
     assert_eq!(machines.python(0, script), Vec::<String>::new());
 
-    // As from a shell, but that the message is ours.
+    // As from a shell, except for Hostler's message.
     machines.write("data", "no program");
     let script = "chmod 644 data; for program in /no/such/program ./data . ./none; do \
                   $dsh $program 2>message; echo $?; [ -s message ] || echo $program was refused without a word; done";
@@ -65,12 +65,12 @@ for number in [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 30, 31, 34, 6
 }
 
 #[test]
-fn blocked_user_runs_no_commands_until_they_are_let_in() {
+fn blocked_user_cannot_run_remote_commands() {
     let machines = Machines::of(2);
     let admin = |arguments: &[&str]| machines.head.ok(&[&["hostler", "configure", "user"], arguments].concat());
     assert_eq!(machines.ok(0, "dsh --node n2 id -un"), USER);
     let uid = crate::machines::ids().0.to_string();
-    // By the uid, whatever the account is called.
+    // Users are blocked by uid, whatever the name of the account.
     admin(&["block", "somebody", "--uid", &uid, "--reason", "see the desk"]);
     for command in ["dsh --node n2 id -un", "dsh --node n1 id -un", "dsh id -un"] {
         let refused = wait_until("the nodes to know", 30, || Some(machines.run(0, command)).filter(|it| it.code != 0));
@@ -82,7 +82,7 @@ fn blocked_user_runs_no_commands_until_they_are_let_in() {
 }
 
 #[test]
-fn account_above_user_runs_commands_on_its_own_node_only_unless_an_admin_allows_it() {
+fn privileged_account_needs_permission_for_remote_commands() {
     let machines = Machines::of(2);
     let admin = |arguments: &[&str]| machines.head.ok(&[&["hostler", "configure"], arguments].concat());
     assert_eq!(machines.ok(0, "dsh --node n2 id -un"), USER);
@@ -92,7 +92,7 @@ fn account_above_user_runs_commands_on_its_own_node_only_unless_an_admin_allows_
     assert_eq!((refused.code, refused.stdout.as_str()), (126, ""), "{refused:?}");
     assert!(refused.stderr.contains("no other node's word is taken"), "{refused:?}");
     assert!(refused.stderr.contains("roles-through-nodes yes"), "{refused:?}");
-    assert_eq!(machines.ok(0, "dsh --node n1 id -un"), USER, "the kernel of its own node is believed");
+    assert_eq!(machines.ok(0, "dsh --node n1 id -un"), USER, "its own node trusts its own kernel");
     admin(&["setting", "roles-through-nodes", "yes"]);
     wait_until("the nodes to know", 30, || (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! What is not Hostler's counts as well: a node that is kept busy by something else is passed over while it is, and what comes there waits its turn.
+//! Load by other programs: busy nodes are avoided, and commands there wait for a free CPU.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::machines::Machines;
 
-/// Programs that only keep a CPU busy, and end with this.
+/// Processes that only use CPU time; killed on drop.
 struct Busy(Vec<Child>);
 
 impl Busy {
-    /// So many on one CPU.
+    /// Starts `count` processes bound to one CPU.
     fn on(cpu: &str, count: usize) -> Self {
         let busy = || {
             Command::new("taskset").args(["-c", cpu, "sh", "-c", "while :; do :; done"]).spawn().expect("util-linux")
@@ -21,7 +21,7 @@ impl Busy {
         Self((0..count).map(|_| busy()).collect())
     }
 
-    /// More than all of so many CPUs can run at once.
+    /// Starts more processes than `cpus` CPUs can run at once.
     fn everywhere(cpus: u32) -> Self {
         let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
         let all = Self((0..cpus + 4).map(|_| busy()).collect());
@@ -43,7 +43,7 @@ impl Drop for Busy {
     }
 }
 
-/// Where ten commands ran.
+/// The nodes that ran ten commands.
 fn ran_on(machines: &Machines) -> String {
     machines.ok(
         0,
@@ -51,34 +51,34 @@ fn ran_on(machines: &Machines) -> String {
     )
 }
 
-/// Nobody who waits for a CPU gives up sooner; less is the system's doing.
+/// Waits for a CPU last at least this long; shorter delays are noise.
 const A_WAIT_US: u64 = 10_000;
 
 #[test]
-fn a_short_command_waits_its_turn_and_not_for_what_goes_on_for_ever() {
+fn short_command_waits_its_turn_but_not_for_endless_load() {
     let online = Command::new("getconf").arg("_NPROCESSORS_ONLN").output().expect("libc-bin");
     let cpus: u32 = String::from_utf8_lossy(&online.stdout).trim().parse().expect("a number");
-    // A node that gives fewer than there are does not know when they are taken.
+    // A node that offers fewer CPUs than the machine has cannot tell when they are busy.
     let flags: &[_] = Box::leak(Box::new(["--cpus", format!("0-{}", cpus - 1).leak()]));
     let machines = Machines::prepared(1, |_| flags);
-    // How long it waited, in microseconds.
+    // How long the command waited, in microseconds.
     let waited = || {
         let outcome = machines.run(0, "dsh --where --json sh -c 'for i in $(seq 100000); do :; done'");
         assert_eq!(outcome.code, 0, "{outcome:?}");
         let told: Value = serde_json::from_str(&outcome.stderr).expect("JSON");
         told["ended"]["waited_us"].as_u64().expect("a number")
     };
-    assert_eq!(waited(), 0, "the first of its kind, which nobody knows to be short");
+    assert_eq!(waited(), 0, "the first command of its kind is not known to be short");
     let _load = Busy::everywhere(cpus);
     let us = wait_until("a call that waits", 60, || Some(waited()).filter(|us| *us > A_WAIT_US));
     assert!(us < 2_500_000, "{us}");
     let again = (0..10).filter(|_| waited() > A_WAIT_US).count();
-    assert!(again <= 7, "it is of no use, and {again} of 10 waited");
+    assert!(again <= 7, "waiting is useless, but {again} of 10 waited");
 }
 
-/// The machine is this test's alone, see .config/nextest.toml: its hosts are told apart by the CPU that each has.
+/// This test has the machine to itself (see .config/nextest.toml), since each host is identified by its CPU.
 #[test]
-fn a_node_that_something_else_keeps_busy_is_passed_over() {
+fn node_that_something_else_keeps_busy_is_avoided() {
     let machines = Machines::prepared(3, |host| match host.name() {
         "n2" => &["--cpus", "0"],
         "n3" => &["--cpus", "1"],
@@ -94,7 +94,7 @@ fn a_node_that_something_else_keeps_busy_is_passed_over() {
         let began = Instant::now();
         wait_until(&format!("{busy} to be chosen again"), 60, || ran_on(&machines).contains(busy).then_some(()));
         let again = began.elapsed();
-        #[expect(clippy::print_stdout, reason = "for who wants to know how long it takes")]
+        #[expect(clippy::print_stdout, reason = "shows the measured times")]
         {
             println!("{busy}: passed over after {noticed:?}, chosen again after {again:?}");
         }

@@ -1,4 +1,4 @@
-//! A head, nodes whose users share a directory, and what tests do there.
+//! A head and nodes with a shared directory, and helpers for tests.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -11,31 +11,32 @@ use tempfile::TempDir;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// Whose commands they are: an account without processes of its own, on every Debian.
+/// The user of the commands: an account without processes that every Debian has.
 pub(crate) const USER: &str = "games";
 
-/// A head and nodes `n1`, `n2`…, on hosts of their own. [`USER`] has a directory that all of them share, as on a network disk, and a home on each.
+/// A head and nodes `n1`, `n2` and so on, each on its own host. [`USER`] has a shared directory, as on a network
+/// disk, and a home on each.
 pub(crate) struct Machines {
     pub(crate) head: Host,
     pub(crate) head_daemon: Option<Daemon>,
     pub(crate) nodes: Vec<Host>,
     pub(crate) agents: Vec<Option<Daemon>>,
     shared: TempDir,
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
 impl Machines {
-    /// So many nodes, which know of each other.
+    /// Starts `count` nodes and waits until they know of each other.
     pub(crate) fn of(count: usize) -> Self {
         Self::prepared(count, |_| &[])
     }
 
-    /// The same, where the agent of each has more flags.
+    /// Like `of`, with additional flags for the agents.
     pub(crate) fn prepared(count: usize, flags: impl Fn(&Host) -> &'static [&'static str]) -> Self {
         let network = Network::new(HOSTLER);
         let (head, daemon) = network.head();
-        // Not one of the directories that each host has of its own.
+        // A directory that is not private to a host.
         let shared = tempfile::Builder::new().prefix("hostler-exec-").tempdir_in("/var/tmp").expect("a directory");
         let (uid, gid) = ids();
         chown(shared.path(), Some(uid), Some(gid)).expect("root may");
@@ -45,7 +46,7 @@ impl Machines {
         for number in 1..=count {
             let host = machines._network.host(&format!("n{number}"));
             host.ok(&["sh", "-c", &format!("mkdir /home/{USER} && chown {USER} /home/{USER} && chmod 1777 /tmp")]);
-            // The one that is small on the first, the one that is everything on the others.
+            // The small program on the first host, the full one on the others.
             host.ok(&["ln", "-s", if number == 1 { "hostler-dsh" } else { "hostler" }, "/run/bin/dsh"]);
             host.join(&machines.head);
             machines.nodes.push(host);
@@ -71,7 +72,7 @@ impl Machines {
         self.agents[node].as_ref().expect("it runs").pid()
     }
 
-    /// The names of the nodes that a node would send commands to.
+    /// The nodes that a node would send commands to.
     pub(crate) fn candidates(&self, by: usize) -> Vec<String> {
         let said = self.nodes[by].run(&["hostler", "exec", "--explain", "--json"]);
         let choice: Value = serde_json::from_str(&said.stdout).unwrap_or_default();
@@ -81,14 +82,14 @@ impl Machines {
         names
     }
 
-    /// Waits until a node knows of so many that take commands, itself included.
+    /// Waits until a node knows of `count` nodes that accept commands, itself included.
     pub(crate) fn wait_for(&self, by: usize, count: usize) {
         wait_until(&format!("{count} nodes to take commands of n{}", by + 1), 60, || {
             (self.candidates(by).len() == count).then_some(())
         });
     }
 
-    /// Writes a file of the user's in the shared directory that everybody may run.
+    /// Writes an executable file of the user to the shared directory.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.shared.path().join(name);
         fs::write(&path, content).expect("it is ours");
@@ -97,24 +98,24 @@ impl Machines {
         chown(path, Some(uid), Some(gid)).expect("root may");
     }
 
-    /// A file of the shared directory; empty when there is none.
+    /// Reads a file of the shared directory; empty if it does not exist.
     pub(crate) fn read(&self, name: &str) -> String {
         let bytes = fs::read(self.shared.path().join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// A file of the shared directory, once it has a whole line.
+    /// Reads a file of the shared directory once it has a whole line.
     pub(crate) fn line_of(&self, name: &str) -> String {
         let whole = || self.read(name).strip_suffix('\n').map(ToOwned::to_owned);
         wait_until(&format!("a line in {name}"), 30, whole)
     }
 
-    /// Where the shared directory is, on every host.
+    /// Path of the shared directory on every host.
     pub(crate) fn shared(&self) -> String {
         self.shared.path().to_string_lossy().into_owned()
     }
 
-    /// A program of a user, in the shared directory, to be run by the caller.
+    /// A command of a user in the shared directory, not yet started.
     pub(crate) fn command_of(&self, user: &str, node: usize, arguments: &[&str]) -> Command {
         let home = format!("HOME=/home/{user}");
         let enter = format!("cd {} && exec \"$@\"", self.shared());
@@ -122,24 +123,24 @@ impl Machines {
         self.nodes[node].command(&[&become_user[..], &["sh", "-c", &enter, "sh"], arguments].concat())
     }
 
-    /// A script for bash of [`USER`], to be run by the caller.
+    /// A bash script of [`USER`], not yet started.
     pub(crate) fn bash(&self, node: usize, script: &str) -> Command {
         self.command_of(USER, node, &["bash", "-c", script])
     }
 
-    /// Runs such a script to its end.
+    /// Runs a bash script of [`USER`].
     pub(crate) fn run(&self, node: usize, script: &str) -> Outcome {
         Outcome::of(&self.bash(node, script).output().expect("nsenter can be started"))
     }
 
-    /// Runs one that must succeed and have nothing to say on standard error; its standard output without the newline at the end.
+    /// Runs a script that must succeed without output on stderr. Returns its stdout without the final newline.
     pub(crate) fn ok(&self, node: usize, script: &str) -> String {
         let outcome = self.run(node, script);
         assert!(outcome.code == 0 && outcome.stderr.is_empty(), "{script} failed: {outcome:?}");
         outcome.stdout.trim_end_matches('\n').to_owned()
     }
 
-    /// Runs one in Python that must succeed; the lines that it wrote.
+    /// Runs a Python script that must succeed. Returns its lines.
     pub(crate) fn python(&self, node: usize, script: &str) -> Vec<String> {
         let output = self.command_of(USER, node, &["python3", "-c", script]).output().expect("nsenter can be started");
         let outcome = Outcome::of(&output);
@@ -147,22 +148,22 @@ impl Machines {
         outcome.stdout.lines().map(ToOwned::to_owned).collect()
     }
 
-    /// Starts a script whose output nobody reads until its end.
+    /// Starts a script; its output is read at its end.
     pub(crate) fn start(&self, node: usize, script: &str) -> Child {
         let mut command = self.bash(node, script);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("nsenter can be started")
     }
 
-    /// How many processes of a node have this in their command line.
+    /// The number of processes of a node with `text` in their command line.
     pub(crate) fn processes(&self, node: usize, text: &str) -> usize {
         let (first, rest) = text.split_at(1);
-        // In brackets the search does not find itself.
+        // The brackets keep the search from matching itself.
         let search = format!("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -ao '[{first}]{rest}' | wc -l");
         self.nodes[node].ok(&["sh", "-c", &search]).trim().parse().expect("a number")
     }
 
-    /// Waits until none is left.
+    /// Waits until there is no such process.
     pub(crate) fn wait_for_none(&self, node: usize, text: &str, seconds: u64) {
         wait_until(&format!("none of {text} on n{}", node + 1), seconds, || {
             (self.processes(node, text) == 0).then_some(())
@@ -170,14 +171,14 @@ impl Machines {
     }
 }
 
-/// How a script that was started has ended, and how long that took from now, in seconds.
+/// The outcome of a started script, and how many seconds its end took from now.
 pub(crate) fn end_of(child: Child) -> (Outcome, f64) {
     let since = Instant::now();
     let outcome = Outcome::of(&child.wait_with_output().expect("it ends"));
     (outcome, since.elapsed().as_secs_f64())
 }
 
-/// The numbers of [`USER`].
+/// Uid and gid of [`USER`].
 pub(crate) fn ids() -> (u32, u32) {
     let user = nix::unistd::User::from_name(USER).expect("readable").expect("on every Debian");
     (user.uid.as_raw(), user.gid.as_raw())

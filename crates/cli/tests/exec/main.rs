@@ -1,4 +1,4 @@
-//! `hostler exec`, also called `dsh`: commands that run now on another host, as if they ran here. Needs root, python3, vim and rsync.
+//! `hostler exec`, also called `dsh`: commands on other hosts. Needs root, python3, vim and rsync.
 
 mod failures;
 mod here;

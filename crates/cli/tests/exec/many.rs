@@ -1,13 +1,13 @@
-//! The same command on several nodes at once, and programs that launch by a remote shell.
+//! One command on several nodes at once, and programs that launch by a remote shell.
 
 use std::collections::BTreeMap;
 
 use crate::machines::{Machines, USER};
 
 #[test]
-fn a_command_on_all_nodes_says_which_line_is_whose() {
+fn output_of_several_nodes_is_labelled() {
     let mut machines = Machines::of(3);
-    // Lines that come in pieces, from all at once.
+    // Lines that arrive in pieces, from all nodes at once.
     let script = "for i in $(seq 200); do printf 'line '; printf \"$i \"; printf of; echo \" $HOSTLER_NODE\"; done\n\
                   printf 'no newline' >&2; printf end";
     machines.write("pieces.sh", script);
@@ -26,7 +26,7 @@ fn a_command_on_all_nodes_says_which_line_is_whose() {
         assert!(outcome.stderr.contains(line), "{outcome:?}");
     }
 
-    // The exit code is that of the first that fails; the others run to their end.
+    // The exit code is that of the first node that failed; the others run to their end.
     let outcome = machines.run(0, "dsh --nodes n2,n3 sh -c 'sleep 0.2; echo ran; [ $HOSTLER_NODE = n2 ] || exit 9'");
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
@@ -41,7 +41,7 @@ fn a_command_on_all_nodes_says_which_line_is_whose() {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, "n1: ran\n"), "{outcome:?}");
     assert!(outcome.stderr.contains("n9: no node of that name") || outcome.stderr.contains("node n9"), "{outcome:?}");
 
-    // One that is gone is none of all.
+    // A node that is down is left out of --all.
     machines.kill_agent(2);
     machines.wait_for(0, 2);
     let outcome = machines.run(0, "dsh --all echo ran");
@@ -49,9 +49,9 @@ fn a_command_on_all_nodes_says_which_line_is_whose() {
 }
 
 #[test]
-fn programs_launch_by_it_as_by_a_remote_shell() {
+fn programs_can_use_it_as_a_remote_shell() {
     let machines = Machines::of(3);
-    // A folder to the home on another node, which this one does not see, and back.
+    // Copies a folder to the home on another node, which is not visible here, and back.
     let home = format!("/home/{USER}");
     let copy = format!(
         "mkdir folder && cd folder && for i in $(seq 200); do head -c $((i * 50)) /dev/urandom >$i; done && ln -s 7 link && chmod 750 3 && cd .. \
@@ -60,7 +60,7 @@ fn programs_launch_by_it_as_by_a_remote_shell() {
     );
     assert_eq!(machines.ok(0, &copy), "201");
     assert!(machines.nodes[1].path(&format!("{home}/copy/200")).exists());
-    // As ssh: words for a shell there, in the user's home, whose exit code is passed on.
+    // Like ssh: a shell command in the user's home, whose exit code is passed on.
     let outcome = machines.run(0, "hostler exec --rsh -x -l games n3 'cd / && echo $HOSTLER_NODE;' exit 6");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (6, "n3\n"), "{outcome:?}");
     assert_eq!(machines.ok(0, "hostler exec --rsh n2 pwd"), home);

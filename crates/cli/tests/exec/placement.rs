@@ -1,4 +1,4 @@
-//! Which node a command goes to.
+//! Which node a command runs on.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::machines::{Machines, end_of};
 
-/// How many of these lines there are of each kind.
+/// Counts equal lines.
 fn counts(text: &str) -> BTreeMap<&str, usize> {
     text.lines().fold(BTreeMap::new(), |mut counts, line| {
         *counts.entry(line).or_default() += 1;
@@ -16,20 +16,22 @@ fn counts(text: &str) -> BTreeMap<&str, usize> {
 }
 
 #[test]
-fn calls_spread_over_nodes_with_the_head_and_without_it() {
+fn commands_spread_over_nodes_with_and_without_the_head() {
     let mut machines = Machines::prepared(4, |host| {
-        // Hosts share one kernel's count of what runs, which nodes tell at different moments: all that differs by that is equal to n1.
+        // All hosts share one kernel, and nodes report its load at different moments. Differences that this causes
+        // count as equal for n1.
         if host.name() == "n1" {
             host.write("/etc/hostler/agent.toml", "[dsh]\ntie = 6000\n");
         }
-        // What n2 has sent itself counts there for more than any load of this machine.
+        // Commands that n2 itself has sent count more there than any load of this machine.
         if host.name() == "n2" {
             host.write("/etc/hostler/agent.toml", "[dsh]\ncall_load = 10000\ncall_ms = 60000\n");
         }
         &[]
     });
 
-    // Among equals chance decides: 150 calls on three nodes are 50 on each, and 20 are more than five standard deviations below.
+    // Among equal nodes the choice is random: of 150 commands on three nodes, each gets about 50; 20 are five
+    // standard deviations below.
     let calls = machines.start(0, "for i in $(seq 150); do dsh --not n1 sh -c 'echo $HOSTLER_NODE' | tee -a ran; done");
     let wait_for = |machines: &Machines, count: usize| {
         wait_until("calls", 60, || (machines.read("ran").lines().count() >= count).then_some(()));
@@ -44,7 +46,7 @@ fn calls_spread_over_nodes_with_the_head_and_without_it() {
     assert_eq!(ran.values().sum::<usize>(), 150, "{ran:?}");
     assert!(["n2", "n3", "n4"].iter().all(|node| ran.get(node) >= Some(&20)), "{ran:?}");
 
-    // Calls that come at once are counted where they were sent before anybody's load shows them.
+    // Commands that were just sent are counted by their sender before loads show them.
     let ran = machines.ok(1, "for i in $(seq 20); do dsh --not n2 sh -c 'echo $HOSTLER_NODE; sleep 2' & done; wait");
     let ran = counts(&ran);
     assert_eq!(ran.values().sum::<usize>(), 20, "{ran:?}");
@@ -52,7 +54,7 @@ fn calls_spread_over_nodes_with_the_head_and_without_it() {
 }
 
 #[test]
-fn a_node_may_tell_of_its_load_and_take_no_calls() {
+fn node_can_gossip_without_accepting_commands() {
     let mut machines = Machines::of(3);
     machines.kill_agent(1);
     machines.start_agent(1, &["--no-calls"]);
@@ -73,11 +75,11 @@ fn a_node_may_tell_of_its_load_and_take_no_calls() {
         "{from_there:?}"
     );
 
-    // The same by its settings, and back.
+    // The same by the settings file, and back.
     machines.kill_agent(1);
     machines.nodes[1].write("/etc/hostler/agent.toml", "calls = false\n");
     machines.start_agent(1, &[]);
-    // What others say of it may still be what the one before had said.
+    // Other nodes may still repeat what the previous agent said.
     wait_until("n2 to be back", 60, || {
         let load = machines.nodes[1].run(&["hostler", "nodes", "--load"]).stdout;
         load.lines().any(|line| line.starts_with("n2*") && line.contains("no calls")).then_some(())
@@ -85,7 +87,7 @@ fn a_node_may_tell_of_its_load_and_take_no_calls() {
     machines.kill_agent(1);
     machines.nodes[1].write("/etc/hostler/agent.toml", "");
     machines.start_agent(1, &[]);
-    // That it takes calls others hear from it, and by which key from the head: either may come first.
+    // Other nodes learn by gossip that the node accepts commands, and from the head its key; either may come first.
     wait_until("n2 to take calls again", 60, || {
         let ran = machines.run(0, "dsh --node n2 sh -c 'echo $HOSTLER_NODE'");
         assert!(ran.code == 0 || ran.code == 125, "{ran:?}");
@@ -94,7 +96,7 @@ fn a_node_may_tell_of_its_load_and_take_no_calls() {
 }
 
 #[test]
-fn where_a_command_would_run_and_where_it_ran_is_told() {
+fn explain_and_where_report_the_choice_of_a_node() {
     let machines = Machines::of(3);
     let told = machines.ok(0, "dsh --explain --not n3 gcc -c x.c");
     let lines: Vec<&str> = told.lines().collect();

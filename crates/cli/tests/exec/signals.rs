@@ -1,8 +1,8 @@
-//! Signals to whoever called, and what becomes of the command when that is gone.
+//! Signals to the caller, and the end of commands whose caller has gone.
 
 use crate::machines::Machines;
 
-/// A command of two processes that tell which signals they got. It ends with 3 by any of them but CONT.
+/// A command of two processes that report their signals. Each signal except CONT ends it with exit code 3.
 const TREE: &str = "\
 import os, signal, sys, time
 who = 'parent' if os.fork() else 'child'
@@ -21,7 +21,7 @@ while True:
     time.sleep(0.02)
 ";
 
-/// What scripts of these tests have in common.
+/// Shared code of the scripts.
 const COMMON: &str = "\
 import atexit, faulthandler, os, signal, subprocess, time
 # One that hangs says where.
@@ -41,7 +41,7 @@ def soon(what, condition):
 ";
 
 #[test]
-fn a_command_has_its_callers_signals_and_does_not_outlive_it() {
+fn command_gets_its_callers_signals_and_ends_with_it() {
     let machines = Machines::of(2);
     signals_reach_all_processes_of_the_command(&machines);
     a_command_stops_and_goes_on_with_its_caller(&machines);
@@ -85,7 +85,7 @@ if said != ['child SIGUSR1', 'parent SIGUSR1']:
 }
 
 fn a_command_stops_and_goes_on_with_its_caller(machines: &Machines) {
-    // It counts for as long as it is not stopped.
+    // The script counts while it is not stopped.
     machines.write("counts.py", "import os, time\nopen('pid', 'w').write(f'{os.getpid()}\\n')\nwhile True:\n    open('count', 'a').write('.')\n    time.sleep(0.01)\n");
     let script = "
 def there():
@@ -120,7 +120,7 @@ print(dsh.stdout.read().decode().strip(), dsh.wait())
 }
 
 fn nothing_is_left_of_a_command_whose_caller_is_gone(machines: &Machines) {
-    // Deaf to everything that can be ignored, in a session of its own, and with a child that has gone its own way.
+    // A process that ignores all signals, in a session of its own, with a detached child.
     machines.write("deaf.py", "import os, signal, sys, time\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\nos.write(1, b'up\\n')\nwhile True: time.sleep(100)\n");
     let script = "
 for how in [signal.SIGKILL, None]:

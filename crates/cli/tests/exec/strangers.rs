@@ -1,4 +1,4 @@
-//! Those who are not asked in: nothing of theirs runs, and nobody else notices.
+//! Clients without permission: none of their commands runs, and others are not disturbed.
 
 use std::fs;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::machines::{Machines, USER, ids};
 
-/// Another account, on every Debian.
+/// Another account that every Debian has.
 const OTHER: &str = "news";
 
-/// Says what is in a file to a node, or to the socket of an agent, in one of several ways; how much came back, in bytes.
+/// Sends a file to a node or to an agent's socket in one of several ways. Prints the number of bytes received.
 const KNOCK: &str = "\
 import socket, ssl, sys
 place, how, file = sys.argv[1:]
@@ -44,7 +44,7 @@ except (ssl.SSLError, ConnectionError):
     print(0)
 ";
 
-/// A command of [`USER`] as the agent of another node would bring it, on a line of its own.
+/// A command of [`USER`], as the agent of another node would send it on a new connection.
 fn start_frame(command: &str) -> Vec<u8> {
     let command = Command::new(&["/bin/sh".into(), "-c".into(), command.into()], [], "/".into());
     let caller = Caller { name: USER.to_owned(), uid: ids().0 };
@@ -58,13 +58,13 @@ fn start_frame(command: &str) -> Vec<u8> {
     bytes
 }
 
-/// Credentials as a program that speaks TLS reads them: both parts in one file.
+/// Certificate and key in one file, as TLS programs read them.
 fn pem(credentials: &Value) -> String {
     format!("{}{}", credentials["key"].as_str().expect("a key"), credentials["certificate"].as_str().expect("one"))
 }
 
 #[test]
-fn nobody_but_nodes_can_bring_a_command() {
+fn only_nodes_can_send_commands() {
     let machines = Machines::of(3);
     let shared = machines.shared();
     let key_of = |node: usize| -> Value {
@@ -88,21 +88,21 @@ fn nobody_but_nodes_can_bring_a_command() {
     let went_on = |what: &str| assert_eq!(machines.ok(0, "dsh --node n2 echo here"), "here", "{what}");
     went_on("before");
 
-    // What is sent is what a node would send: with the key of one it is run.
+    // The frames are valid: with the key of a node, the command runs.
     assert_ne!(bring("n3.pem", "by-a-node"), "0");
     assert_eq!(machines.line_of("by-a-node"), "ran");
     for how in ["raw", "nobody", "made-up.pem"] {
-        // An alert of TLS at most.
+        // At most a TLS alert.
         assert!(bring(how, "by-a-stranger").parse::<usize>().expect("a number") <= 7, "{how}");
         went_on(how);
         knock(how, "garbage");
         went_on(how);
     }
-    // One who is let in and talks nonsense hurts nobody else.
+    // A node that sends garbage does not disturb others.
     knock("n3.pem", "garbage");
     went_on("nonsense of a node");
 
-    // A node that was removed, and runs on: what it has there is ended, and nothing more is taken from it.
+    // A removed node whose agent runs on: its commands end, and no new ones are accepted.
     let call = machines.start(2, "exec dsh --node n2 sh -c 'echo up >up; exec sleep 1007'");
     machines.line_of("up");
     machines.head.ok(&["hostler", "node", "remove", "n3", "--yes"]);
@@ -113,17 +113,17 @@ fn nobody_but_nodes_can_bring_a_command() {
     let outcome = machines.run(2, "dsh --node n2 sh -c 'echo ran >by-a-stranger'");
     assert!(outcome.code == 125 && since.elapsed().as_secs() < 20, "{outcome:?}");
     assert_eq!(bring("n3.pem", "by-a-stranger"), "0");
-    // The others begin anew to tell each other of their load, with another secret.
+    // The other nodes start gossip again with a new secret.
     wait_until("n1 to send commands to n2", 20, || (machines.run(0, "dsh --node n2 true").code == 0).then_some(()));
     assert_eq!(machines.read("by-a-stranger"), "");
     assert_eq!(machines.agent_pid(1), agent);
     assert_eq!(
         machines.nodes[1].read("/home/op/agent.log").matches("agent started").count(),
         1,
-        "it has not begun anew"
+        "gossip has not started again"
     );
 
-    // Many who say nothing keep nobody from a node that knows it already.
+    // Many silent connections do not lock out a known node.
     let idle = "import socket, time\nheld = [socket.create_connection(('n2', 7761)) for _ in range(150)]\nprint('held', flush=True)\ntime.sleep(1008)\n";
     machines.head.write("/home/op/idle.py", idle);
     let held = machines.head.daemon("idle", &["sh", "-c", "exec python3 idle.py >/home/op/held"]);
@@ -133,9 +133,9 @@ fn nobody_but_nodes_can_bring_a_command() {
 }
 
 #[test]
-fn silent_connections_from_many_addresses_keep_no_node_out() {
+fn silent_connections_do_not_lock_out_a_node() {
     let machines = Machines::of(2);
-    // More than may stand at the door, from twenty addresses of the loopback network, and n1 has never called n2.
+    // More connections than the limit, from twenty loopback addresses, while n1 has never called n2.
     let idle = "import socket, time\nheld = [socket.create_connection(('127.0.0.1', 7761), 10, (f'127.0.0.{i % 20 + 2}', 0)) for i in range(200)]\n\
                 print('held', flush=True)\ntime.sleep(1008)\n";
     machines.nodes[1].write("/home/op/idle.py", idle);
@@ -146,7 +146,7 @@ fn silent_connections_from_many_addresses_keep_no_node_out() {
 }
 
 #[test]
-fn nobody_speaks_for_somebody_else() {
+fn user_cannot_act_as_another_user() {
     let machines = Machines::of(2);
     machines.nodes[0].ok(&["sh", "-c", &format!("mkdir /home/{OTHER} && chown {OTHER} /home/{OTHER}")]);
     let as_other = |arguments: &[&str]| {
@@ -158,14 +158,14 @@ fn nobody_speaks_for_somebody_else() {
         let outcome = as_other(&["dsh", "--node", node, "sh", "-c", "USER=games LOGNAME=games touch theirs"]);
         assert!(outcome.code != 0 && outcome.stderr.contains("Permission denied"), "{outcome:?}");
     }
-    // The key of the node is not to be had, nor does its agent take from a user what a node may bring.
+    // Users cannot read the node's key, and the agent does not accept frames of nodes from users.
     assert_ne!(as_other(&["cat", "/var/lib/hostler/agent/call-key.json"]).code, 0);
     machines.write("knock.py", KNOCK);
     machines.write("start", start_frame(&format!("echo ran >{}/by-another", machines.shared())));
     let outcome = as_other(&["timeout", "60", "python3", "knock.py", "/run/hostler/agent.calls", "raw", "start"]);
-    // The header of a frame at most: that it is over.
+    // At most the header of a frame that ends the connection.
     assert!(outcome.code == 0 && ["0\n", "9\n"].contains(&outcome.stdout.as_str()), "{outcome:?}");
-    // Nor are processes of others in reach of a command.
+    // A command cannot reach processes of other users.
     let victim = machines.start(0, "exec dsh --node n2 sh -c 'echo $$ >pid; exec sleep 1009'");
     let pid = machines.line_of("pid");
     let outcome = as_other(&["dsh", "--node", "n2", "sh", "-c", &format!("kill -KILL {pid}; cat /proc/{pid}/environ")]);

@@ -1,4 +1,4 @@
-//! Commands on the caller's terminal: a shell with job control, a full-screen program, keys that are signals.
+//! Commands on the caller's terminal: job control, full-screen programs, keys that send signals.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use nix::sys::termios::{LocalFlags, tcgetattr};
 
 use crate::machines::{Machines, USER, ids};
 
-/// What a shell writes when it waits for a command. What is typed has it in pieces, so that an echo is none.
+/// The prompt of the shell. Typed text contains it only in pieces, so an echo does not match.
 const PROMPT: &str = "<ready>";
 
 /// A terminal with an interactive shell of [`USER`] on a node.
@@ -21,7 +21,7 @@ struct Terminal {
     master: File,
     shell: Child,
     seen: Arc<Mutex<Vec<u8>>>,
-    /// How much of that has been looked at.
+    /// How much of the output has been read.
     read: usize,
 }
 
@@ -52,7 +52,7 @@ impl Terminal {
         self.master.write_all(text.as_bytes()).expect("it is open");
     }
 
-    /// Waits for a text, and answers with all that came before it.
+    /// Waits for a text and returns all output before it.
     fn until(&mut self, text: &str) -> String {
         let looked = std::time::Instant::now();
         loop {
@@ -66,7 +66,7 @@ impl Terminal {
         }
     }
 
-    /// Has the shell do something to its end; what was to be seen meanwhile.
+    /// Runs a shell command to its end and returns its output.
     fn ask(&mut self, command: &str) -> String {
         self.say(&format!("{command}\n"));
         self.until(PROMPT)
@@ -78,7 +78,8 @@ impl Terminal {
         assert_eq!(unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }, 0);
     }
 
-    /// Waits until a program has all keys as they are; a shell's prompt leaves those that send signals to the terminal.
+    /// Waits until a program has switched the terminal to raw mode. A shell's prompt leaves signal keys to the
+    /// terminal.
     fn wait_for_keys(&self) {
         wait_until("the keys to be its own", 20, || {
             let modes = tcgetattr(&self.master).expect("it is open");
@@ -86,7 +87,7 @@ impl Terminal {
         });
     }
 
-    /// Its modes, as `stty` writes them.
+    /// The modes of the terminal in the notation of `stty`.
     fn modes(&mut self) -> String {
         self.ask("stty -g").lines().find(|line| line.matches(':').count() > 10).expect("modes").trim().to_owned()
     }
@@ -104,12 +105,12 @@ const fn size(rows: u16, columns: u16) -> Winsize {
 }
 
 #[test]
-fn a_command_has_its_callers_terminal() {
+fn command_has_its_callers_terminal() {
     let machines = Machines::of(2);
     let mut terminal = Terminal::of(&machines, 0);
     let before = terminal.modes();
 
-    // Its size, also when that changes; its modes are those of a fresh terminal.
+    // It has the terminal's size, also after a change, and fresh modes.
     assert!(terminal.ask("dsh --node n2 stty size").contains("24 80"));
     let sane = terminal.ask("dsh --node n2 stty -a");
     let words: Vec<&str> = sane.split_whitespace().collect();
@@ -119,7 +120,7 @@ fn a_command_has_its_callers_terminal() {
     terminal.resize(41, 99);
     terminal.until("41 99");
 
-    // A key ends all of a tree, and the shell hears by what.
+    // A key ends all processes of the command, and the shell learns the signal.
     terminal.say("\x03");
     terminal.until(PROMPT);
     assert!(terminal.ask("echo code $?").contains("code 130"));
@@ -139,11 +140,11 @@ fn a_command_has_its_callers_terminal() {
     assert_eq!(seen.matches("a line\r\n").count(), 2, "typed, and written: {seen:?}");
     assert_eq!(terminal.modes(), before);
 
-    // Where output is no terminal, the command has none either: what it writes are its bytes.
+    // If stdout is not a terminal, the command has none, and its output is not changed.
     assert!(terminal.ask("dsh --node n2 sh -c '[ -t 1 ] || echo no terminal' | od -c").contains("l  \\n"));
     assert_eq!(terminal.modes(), before);
 
-    // Its node fails: the terminal is as it was all the same.
+    // If the node fails, the terminal's modes are restored.
     machines.write("text", "some text\n");
     terminal.say("dsh --node n2 vim -u NONE text\n");
     terminal.until("some text");
@@ -156,7 +157,7 @@ fn a_command_has_its_callers_terminal() {
 }
 
 #[test]
-fn a_shell_stops_a_command_and_lets_it_go_on_and_an_editor_edits() {
+fn job_control_and_editors_work_remotely() {
     let machines = Machines::of(2);
     shell(&machines);
     editor(&machines);
@@ -187,7 +188,7 @@ fn shell(machines: &Machines) {
         terminal.until("counts.sh");
     }
     stands(false);
-    // In the background it goes on as well.
+    // It also continues in the background.
     terminal.say("\x1a");
     terminal.until("Stopped");
     terminal.until(PROMPT);
@@ -196,14 +197,14 @@ fn shell(machines: &Machines) {
     terminal.ask("kill %1; wait; echo");
     machines.wait_for_none(1, "counts.sh", 10);
 
-    // What runs in the background does not wait for what is typed, and leaves it to the shell.
+    // A background command leaves typed input to the shell.
     terminal.ask("dsh --node n2 sh -c 'echo hi >bg' & wait $!");
     assert_eq!(machines.read("bg"), "hi\n");
     terminal.ask("dsh --node n2 sh -c 'echo hi >bg2' </dev/tty >/dev/null & wait $!");
     assert_eq!(machines.read("bg2"), "hi\n");
     assert_eq!(terminal.modes(), before);
 
-    // Brought to the foreground it has the keys as they are: nobody here shows them a second time.
+    // In the foreground it gets the keys unchanged, and they are not echoed a second time.
     terminal.ask("dsh --node n2 sh -c 'sleep 0.5; echo st\"\"arted; exec cat' &");
     terminal.until("started");
     terminal.say("fg\n");
@@ -215,7 +216,7 @@ fn shell(machines: &Machines) {
     terminal.until(PROMPT);
     assert_eq!(terminal.modes(), before);
 
-    // Also when it is busy writing.
+    // The same while it is writing.
     terminal.ask("dsh --node n2 sh -c 'while :; do echo tick; sleep 0.02; done' &");
     terminal.until("tick");
     terminal.say("fg\n");
@@ -224,7 +225,7 @@ fn shell(machines: &Machines) {
     terminal.until(PROMPT);
     assert_eq!(terminal.modes(), before);
 
-    // What it says last, when it is to stop, is shown before it does, and as it is meant.
+    // Its last output before a stop is shown first, unchanged.
     let says = "import os, signal, time
 def stop(*_):
     os.write(1, b''.join(b'word %d\\n' % n for n in range(500)))
@@ -244,7 +245,7 @@ while True: time.sleep(1)
         terminal.ask("kill -KILL %%; wait; echo");
     }
     machines.wait_for_none(1, "says.py", 10);
-    // Somebody else who goes on writing there does not keep it from being stopped.
+    // Another process that writes to the terminal does not prevent the stop.
     let noisy = "import os, time\nif os.fork() == 0:\n    os.setpgid(0, 0)\n    while True: os.write(1, b'noise'); time.sleep(0.001)\n";
     machines.write("noisy.py", format!("{noisy}{says}"));
     terminal.say("dsh --node n2 python3 noisy.py\n");
@@ -265,7 +266,7 @@ fn editor(machines: &Machines) {
     terminal.until("this is line 23");
     terminal.say("50Gccchanged\x1b");
     terminal.until("changed");
-    // In the middle of it the shell is wanted for something else.
+    // Suspend it to use the shell.
     terminal.say("\x1a");
     terminal.until("Stopped");
     terminal.until(PROMPT);

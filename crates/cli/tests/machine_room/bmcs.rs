@@ -1,49 +1,49 @@
-//! What the room asks of controllers, whoever has made them.
+//! The interface of simulated controllers.
 
 use hostler_testkit::Host;
 
-/// What can be wrong with a controller.
+/// Faults of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It takes what is said and answers nothing.
+    /// Accepts connections and never answers.
     Silent,
-    /// It says that it is busy.
+    /// Reports that it is busy.
     Busy,
-    /// Its password is another than the head knows.
+    /// Has another password than the head.
     WrongPassword,
-    /// It accepts every order and carries none out.
+    /// Accepts all orders and executes none.
     Idle,
 }
 
-/// The controllers of a room's machines, on a host of their own.
+/// The controllers of a room, on a host of their own.
 pub(crate) trait Bmcs: Send + Sync {
-    /// What `power.toml` says of the machine's controller, an inline table.
+    /// The `controller` value of the machine in `power.toml`, an inline table.
     fn table(&self, machine: &str) -> String;
 
-    /// Whether the machine has power now.
+    /// Whether the machine has power.
     fn is_on(&self, machine: &str) -> bool;
 
-    /// Somebody presses the button on the machine itself.
+    /// Presses the machine's power button.
     fn press(&self, machine: &str, on: bool);
 
-    /// Spoils the machine's controller; `false` when controllers of this kind cannot be wrong in this way.
+    /// Adds a fault to the machine's controller; `false` if these controllers do not support it.
     fn spoil(&self, machine: &str, fault: Fault) -> bool;
 
-    /// Sets it right again.
+    /// Removes the fault.
     fn mend(&self, machine: &str);
 }
 
-/// Where the head finds the credentials of a machine's controller.
+/// Path of a controller's credentials for the head.
 pub(crate) fn secret_path(machine: &str) -> String {
     format!("/etc/hostler/{machine}.secret")
 }
 
-/// Writes them on the head's host.
+/// Writes the credentials on the head's host.
 pub(crate) fn write_secret(head: &Host, machine: &str, line: &str) {
     use std::os::unix::fs::PermissionsExt;
     let (path, new) = (secret_path(machine), format!("{}.new", secret_path(machine)));
     head.write(&new, format!("{line}\n"));
     std::fs::set_permissions(head.path(&new), std::fs::Permissions::from_mode(0o600)).expect("it is ours");
-    // The head reads it at any time.
+    // Atomically, because the head may read the file at any time.
     std::fs::rename(head.path(&new), head.path(&path)).expect("it is ours");
 }

@@ -1,4 +1,4 @@
-//! Controllers that speak IPMI: two emulators that have nothing in common, one process for each machine.
+//! IPMI controllers: two independent emulators, one process per machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 use crate::bmcs::{Bmcs, Fault, secret_path, write_secret};
 
-/// The chassis of an `ipmi_sim`: it keeps its state in a file, and does what it is told one to four seconds later, unless it is stuck.
+/// The chassis of an `ipmi_sim`. It stores its state in a file and executes orders after one to four seconds, unless
+/// it is stuck.
 const CHASSIS: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 later() {
@@ -26,12 +27,12 @@ case "$1 $2" in
 esac
 "#;
 
-/// Who has made the emulators.
+/// The kinds of emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Maker {
-    /// OpenIPMI: the chassis is a script.
+    /// OpenIPMI, whose chassis is a script.
     Sim,
-    /// pyghmi: it says on its standard output what it does.
+    /// pyghmi, which prints its actions on stdout.
     Fake,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Ipmi {
     head: Arc<Host>,
     machines: BTreeMap<String, Machine>,
     directory: TempDir,
-    // Last: the others are on it.
+    // Last: the emulators run on it.
     host: Host,
 }
 
@@ -50,7 +51,7 @@ struct Machine {
 }
 
 impl Ipmi {
-    /// Controllers of machines that are all off.
+    /// Starts controllers of machines that are all off.
     pub(crate) fn start(maker: Maker, host: Host, head: Arc<Host>, machines: &[String]) -> Self {
         let _ = program("ipmitool", "install the package ipmitool");
         let directory = tempfile::tempdir().expect("a directory");
@@ -75,7 +76,7 @@ impl Ipmi {
         it
     }
 
-    /// `ipmitool chassis power` from the emulators' own host; whether it went well.
+    /// Runs `ipmitool chassis power` on the emulators' host; returns whether it succeeded.
     fn tool(&self, machine: &str, verb: &str) -> bool {
         let port = self.machines[machine].port.to_string();
         let mut command = self.host.in_network(&program("ipmitool", "install the package ipmitool"));

@@ -1,8 +1,8 @@
-//! A room of six machines with power of their own, which a head switches through their controllers: a burst of work, whatever controllers
-//! and machines can do wrong, and a head that is killed ten times meanwhile.
+//! A head switches six machines through their controllers: a burst of jobs, faults of controllers and machines, and
+//! ten crashes of the head meanwhile.
 //!
-//! Each walk prints its timeline, and leaves it in `target/tmp`; `cargo nextest run -E 'binary(machine_room)' --success-output final` shows
-//! all of them.
+//! Each run prints a timeline and writes it to `target/tmp`. To see all, run `cargo nextest run -E
+//! 'binary(machine_room)' --success-output final`.
 
 mod bmcs;
 mod ipmi;
@@ -18,9 +18,9 @@ use ipmi::{Ipmi, Maker};
 use redfish::Redfish;
 use room::Room;
 
-/// All of them side by side, since each mostly waits.
+/// All kinds of controllers in parallel, since each run mostly waits.
 #[test]
-fn six_machines_follow_their_queue_whatever_goes_wrong() {
+fn six_machines_follow_the_queue_despite_faults() {
     std::thread::scope(|scope| {
         let rooms: [fn() -> Room; 3] = [
             || Room::new("redfish", |host, head, names| Arc::new(Redfish::start(host, head, names)) as Arc<dyn Bmcs>),
@@ -33,7 +33,7 @@ fn six_machines_follow_their_queue_whatever_goes_wrong() {
     });
 }
 
-/// In each part of it the head is killed twice.
+/// In each part, the head is killed twice.
 fn walk(room: &mut Room) {
     room.hand_over();
     room.all_go_off();
@@ -50,7 +50,7 @@ fn walk(room: &mut Room) {
         kills.join().expect("the head can be started again");
     }
     let starts = room.all_go_off();
-    assert!(starts.values().all(|starts| *starts == 0), "something was switched on for nothing: {starts:?}");
+    assert!(starts.values().all(|starts| *starts == 0), "no machine may start without need: {starts:?}");
 }
 
 fn a_burst_wakes_as_many_as_it_needs(room: &Room) {
@@ -59,7 +59,7 @@ fn a_burst_wakes_as_many_as_it_needs(room: &Room) {
     room.open("burst");
     room.all_done(&jobs);
     let starts = room.all_go_off();
-    assert_eq!(starts.into_values().collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0], "three of two CPUs, the cheapest");
+    assert_eq!(starts.into_values().collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0], "the three cheapest, with two CPUs each");
 }
 
 fn a_job_comes_when_a_machine_is_going_off(room: &Room) {
@@ -69,7 +69,7 @@ fn a_job_comes_when_a_machine_is_going_off(room: &Room) {
         let first = room.submit("now", &[]);
         room.all_done(&[first]);
         room.wait("a machine to be going off", 90, || is_any("stopping") || !is_any("idle") && !is_any("up"));
-        // It may be off already when the head was just away.
+        // It may be off already if the head was down just then.
         if is_any("stopping") {
             break;
         }
@@ -101,10 +101,10 @@ fn controllers_are_spoilt(room: &Room) {
         .zip(faults)
         .filter_map(|(machine, fault)| room.spoil(machine, fault).then_some(machine))
         .collect();
-    // As many as the machines are on which nothing is wrong.
+    // As many jobs as there are machines without a fault.
     let jobs: Vec<String> = (0..2 * (6 - spoilt.len())).map(|_| room.submit("found", &[])).collect();
     room.all_run(&jobs);
-    // Enough for all: now each of those that are spoilt is found out.
+    // Jobs for all machines, so that each fault is detected.
     let more: Vec<String> = (0..2 * spoilt.len()).map(|_| room.submit("found", &[])).collect();
     let is_known = |machine: &&str| {
         room.timeline.tells(&[&format!("the head: {machine} is failed"), "could not be switched"])
@@ -112,7 +112,7 @@ fn controllers_are_spoilt(room: &Room) {
     };
     room.wait("all that is wrong to be known", 200, || spoilt.iter().all(is_known));
     spoilt.iter().for_each(|machine| room.mend(machine));
-    // Those that had failed are tried again.
+    // Machines that had failed are tried again.
     room.all_run(&more);
     room.open("found");
     room.all_done(&[jobs, more].concat());

@@ -1,5 +1,5 @@
-//! Controllers that speak Redfish: `sushy-emulator`, whose machines change their state one to eleven seconds after they were told, behind a gate
-//! for each machine that can be shut in several ways.
+//! Redfish controllers: `sushy-emulator`, whose machines change state after one to eleven seconds, behind a proxy per
+//! machine that simulates faults.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use crate::bmcs::{Bmcs, Fault, secret_path, write_secret};
 
-/// `admin` and `password` as clients say it.
+/// `admin` and `password` as an HTTP header.
 const AUTHORIZATION: &str = "Authorization: Basic YWRtaW46cGFzc3dvcmQ=";
 
-/// Where the emulator listens on its host's loopback interface.
+/// Port of the emulator on its host's loopback interface.
 const PORT: u16 = 8000;
 
 pub(crate) struct Redfish {
@@ -28,14 +28,14 @@ pub(crate) struct Redfish {
     _directory: TempDir,
 }
 
-/// What stands between the head and a machine's controller.
+/// A proxy between the head and a machine's controller.
 struct Gate {
     port: u16,
     fault: Arc<Mutex<Option<Fault>>>,
 }
 
 impl Redfish {
-    /// Controllers of machines that are all off.
+    /// Starts controllers of machines that are all off.
     pub(crate) fn start(host: Host, head: Arc<Host>, machines: &[String]) -> Self {
         let emulator = program("sushy-emulator", "install the Python package sushy-tools");
         let directory = tempfile::tempdir().expect("a directory");
@@ -53,7 +53,7 @@ impl Redfish {
         it
     }
 
-    /// Asks the emulator itself for a machine; what it says after its status line.
+    /// Queries the emulator directly; returns the answer after the status line.
     fn ask(&self, machine: &str, reset: &str) -> io::Result<String> {
         let system = format!("/redfish/v1/Systems/uuid-{machine}");
         let request = if reset.is_empty() {
@@ -125,12 +125,12 @@ impl Gate {
         let fault: Arc<Mutex<Option<Fault>>> = Arc::default();
         let address = host.address().to_owned();
         let seen = Arc::clone(&fault);
-        // It is there as long as the test.
+        // It exists as long as the test.
         drop(host.thread(move || {
             let listener = TcpListener::bind((address.as_str(), port)).expect("nobody else is on this host");
             for stream in listener.incoming().flatten() {
                 let fault = Arc::clone(&seen);
-                // Threads are in the network of who starts them.
+                // A thread is in the network namespace of the thread that started it.
                 std::thread::spawn(move || drop(pass(&stream, &fault)));
             }
         }));
@@ -142,7 +142,7 @@ impl Gate {
     }
 }
 
-/// Carries one request to the emulator and its answer back, or what the fault makes of it.
+/// Passes one request to the emulator and returns its answer, subject to the fault.
 fn pass(stream: &TcpStream, fault: &Mutex<Option<Fault>>) -> io::Result<()> {
     let now = || *fault.lock().unwrap_or_else(PoisonError::into_inner);
     let mut from = BufReader::new(stream);

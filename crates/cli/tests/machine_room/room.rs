@@ -1,4 +1,4 @@
-//! A room of machines that have power when their controllers say so: with it they boot and run an agent, without it nothing is left of them.
+//! A room of machines. With power, they boot and run an agent; without power, all their processes are killed.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,17 +13,17 @@ use serde_json::Value;
 use crate::bmcs::{Bmcs, Fault};
 use crate::timeline::Timeline;
 
-/// How long a machine boots until its agent runs.
+/// Boot time of a machine.
 const BOOT: Duration = Duration::from_millis(1500);
 
-/// How often controllers are asked whether their machines have power.
+/// Poll interval for the controllers' power states.
 const FOLLOW: Duration = Duration::from_millis(150);
 
-/// Impatient, so that the walk takes minutes.
+/// Short times, so that the test takes minutes.
 const POLICY: &str = "idle = '3s'\nmin_up = '0s'\nwatch = '700ms'\npoll = '2s'\nboot_timeout = '45s'\nstop_timeout = '40s'\n\
                       again = '13s'\ntries = 2\nretry = '5s'\n";
 
-/// Says when it begins and ends, on the machine that it runs on, and brings a result home. In between it waits for its gate.
+/// The job: logs its start and end on its machine, waits for its gate, and writes a result.
 const WORK: &str = "set -e\nme=$HOSTLER_JOB_ID.$HOSTLER_ATTEMPT\necho begin $me >> /home/op/ran\n\
                     until [ -e /home/op/$(cat gate) ]; do sleep 0.2; done\n\
                     echo $me > result\necho end $me >> /home/op/ran\n";
@@ -35,7 +35,7 @@ pub(crate) struct Room {
     machines: BTreeMap<String, Arc<Machine>>,
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -44,18 +44,18 @@ struct Head {
     daemon: Mutex<Option<Daemon>>,
 }
 
-/// A machine on the mains.
+/// The power supply of a machine.
 struct Machine {
     host: Mutex<Host>,
     starts: AtomicU32,
-    /// Its agent does not start.
+    /// The agent does not start.
     is_stuck: AtomicBool,
-    /// Somebody has pressed its button, whatever runs there.
+    /// The power button was pressed, even though jobs may run.
     was_pressed: AtomicBool,
 }
 
 impl Room {
-    /// Six machines that are on, and a head that does not switch them yet.
+    /// Starts six machines that are on, and a head without `power.toml`.
     pub(crate) fn new(name: &'static str, start: impl FnOnce(Host, Arc<Host>, &[String]) -> Arc<dyn Bmcs>) -> Self {
         let network = Network::new(env!("CARGO_BIN_EXE_hostler"));
         let (host, daemon) = network.head();
@@ -82,7 +82,7 @@ impl Room {
         room
     }
 
-    /// The head switches the machines from now on. The first is the cheapest.
+    /// Lets the head switch the machines. The first machine is the cheapest.
     pub(crate) fn hand_over(&mut self) {
         let mut text = POLICY.to_owned();
         for (name, busy) in self.machines.keys().zip(1_u32..) {
@@ -97,7 +97,7 @@ impl Room {
         self.watch();
     }
 
-    /// A folder with a script that is on one CPU until its gate is opened.
+    /// Submits a folder with a script that uses one CPU until its gate opens.
     pub(crate) fn submit(&self, gate: &str, more: &[&str]) -> String {
         let host = &self.head.host;
         host.write("/home/op/p/main.sh", WORK);
@@ -107,7 +107,7 @@ impl Room {
         job
     }
 
-    /// Waits until they have ended well, each once, with their results at home.
+    /// Waits until the jobs have completed, each once, and their results are fetched.
     pub(crate) fn all_done(&self, jobs: &[String]) {
         for job in jobs {
             self.wait(&format!("job {job} to end"), 150, || {
@@ -131,13 +131,13 @@ impl Room {
         }
     }
 
-    /// Lets all jobs through that wait at this gate, and those that will come there.
+    /// Opens a gate for all present and later jobs.
     pub(crate) fn open(&self, gate: &str) {
         self.timeline.tell(format!("gate {gate} is opened"));
         self.machines.values().for_each(|machine| lock(&machine.host).write(&format!("/home/op/{gate}"), ""));
     }
 
-    /// Waits until all of them run; where they do.
+    /// Waits until all jobs run; returns their nodes.
     pub(crate) fn all_run(&self, jobs: &[String]) -> Vec<String> {
         let mut nodes = Vec::new();
         for job in jobs {
@@ -155,7 +155,8 @@ impl Room {
         self.json(&["job", job])
     }
 
-    /// Waits until all machines are off, for the head and in truth, and says how often each of them was switched on since the last time.
+    /// Waits until all machines are off, both for the head and in fact. Returns how often each was switched on since
+    /// the last call.
     pub(crate) fn all_go_off(&self) -> BTreeMap<&str, u32> {
         self.wait("all machines to go off", 150, || {
             self.are_all(&self.power(), "off") && self.machines.values().all(|it| !lock(&it.host).is_on())
@@ -166,12 +167,12 @@ impl Room {
         starts
     }
 
-    /// Whether every machine is known, and is in this state.
+    /// Whether all machines are known and in this state.
     fn are_all(&self, states: &BTreeMap<String, String>, state: &str) -> bool {
         states.len() == self.machines.len() && states.values().all(|it| it == state)
     }
 
-    /// Where the head thinks that every machine stands with its power.
+    /// The power states according to the head.
     pub(crate) fn power(&self) -> BTreeMap<String, String> {
         states(&self.json(&["info", "--energy"])).into_iter().map(|(name, (state, _))| (name, state)).collect()
     }
@@ -189,7 +190,7 @@ impl Room {
         self.timeline.tell(format!("the controller of {machine} is mended"));
     }
 
-    /// Somebody presses a machine's button.
+    /// Presses the power button of a machine.
     pub(crate) fn press(&self, machine: &str, on: bool) {
         self.timeline
             .tell(format!("somebody presses the button of {machine}: it is to be {}", if on { "on" } else { "off" }));
@@ -197,14 +198,14 @@ impl Room {
         self.bmcs.press(machine, on);
     }
 
-    /// Whether a machine's agent does not start any more.
+    /// Sets whether a machine's agent fails to start.
     pub(crate) fn stick(&self, machine: &str, is_stuck: bool) {
         let how = if is_stuck { "does not start any more" } else { "can start again" };
         self.timeline.tell(format!("the agent of {machine} {how}"));
         self.machines[machine].is_stuck.store(is_stuck, Ordering::Relaxed);
     }
 
-    /// Kills the head so often while something else goes on, at random moments some seconds apart, each time with SIGKILL, and starts it again.
+    /// Kills and restarts the head `times` times, at random moments some seconds apart, while the test continues.
     pub(crate) fn kill_the_head(&self, times: u32) -> JoinHandle<()> {
         let (head, timeline) = (Arc::clone(&self.head), Arc::clone(&self.timeline));
         std::thread::spawn(move || {
@@ -221,10 +222,10 @@ impl Room {
         })
     }
 
-    /// Waits, and says what was waited for when it takes too long.
+    /// Waits for a condition; a timeout names `what`.
     pub(crate) fn wait(&self, what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
         wait_until(what, seconds, || {
-            // Asking costs a process; three walks share a machine.
+            // Each query starts a process, and three runs share a machine.
             std::thread::sleep(2 * FOLLOW);
             assert!(!self.threads.iter().any(JoinHandle::is_finished), "a machine is out of order");
             is_so().then_some(())
@@ -245,7 +246,7 @@ impl Room {
         nodes.as_array().expect("a list").iter().map(|node| (text(&node["name"]), text(&node["state"]))).collect()
     }
 
-    /// Gives the machines power and takes it away as their controllers say.
+    /// Powers the machines on and off as their controllers say.
     fn follow(&mut self) {
         for (name, machine) in self.machines.clone() {
             let (bmcs, timeline, is_over) =
@@ -260,7 +261,7 @@ impl Room {
         }
     }
 
-    /// Tells what the head thinks.
+    /// Logs the head's view to the timeline.
     fn watch(&mut self) {
         let (head, timeline, is_over) = (Arc::clone(&self.head), Arc::clone(&self.timeline), Arc::clone(&self.is_over));
         self.threads.push(std::thread::spawn(move || {
@@ -293,18 +294,18 @@ impl Drop for Room {
 }
 
 impl Machine {
-    /// What jobs have written there.
+    /// The log of the jobs on the machine.
     fn ran(&self) -> String {
         lock(&self.host).read("/home/op/ran")
     }
 }
 
-/// What makes a machine follow its controller.
+/// Makes a machine follow its controller.
 struct Mains {
     name: String,
     machine: Arc<Machine>,
     timeline: Arc<Timeline>,
-    /// Since when it has power, while its agent does not run.
+    /// When it got power, while its agent is not running.
     booting: Option<Instant>,
 }
 
@@ -320,7 +321,7 @@ impl Mains {
         if !has_power && host.is_on() {
             let ran = host.read("/home/op/ran");
             let count = |word: &str| ran.lines().filter(|line| line.starts_with(word)).count();
-            // What was cut off before never came to its end.
+            // Jobs that were interrupted earlier have no end in the log.
             let cut_off = ran.lines().filter(|line| line.starts_with("cut")).count();
             let running = count("begin").saturating_sub(count("end") + cut_off);
             let was_pressed = self.machine.was_pressed.swap(false, Ordering::Relaxed);
@@ -340,7 +341,7 @@ impl Mains {
     }
 }
 
-/// Where each node stands with its power, and why, in what `info --energy` says.
+/// Power state and reason of each node, from `info --energy`.
 fn states(energy: &Value) -> BTreeMap<String, (String, String)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let nodes = energy["nodes"].as_object().into_iter().flatten();

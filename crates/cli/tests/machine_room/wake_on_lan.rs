@@ -1,4 +1,4 @@
-//! A machine without a controller: a packet that a node on its segment sends wakes it, and its own agent shuts it down.
+//! A machine without a controller: a node on its segment sends a wake-on-LAN packet, and its agent shuts it down.
 
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -8,15 +8,15 @@ use hostler_testkit::{Daemon, Host, Network, wait_until};
 
 use crate::timeline::Timeline;
 
-/// Of the machine's network card.
+/// MAC address of the machine.
 const MAC: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
 
-/// What an operating system has for shutting the machine down: here it asks the test.
+/// Replaces the system's shutdown command; logs the call.
 const SHUTDOWN: &str = "#!/bin/sh\necho \"$0 $*\" >> /home/op/shutdown\n";
 
-/// The card of a machine that is off: it hears the segment and knows its own packet.
+/// The network card of a machine that is off; receives wake-on-LAN packets.
 fn packets(host: &Host) -> Receiver<String> {
-    // More packets than the test waits for.
+    // Capacity for more packets than the test expects.
     let (heard, hears) = mpsc::sync_channel(8);
     drop(host.thread(move || {
         let socket = UdpSocket::bind("0.0.0.0:9").expect("nobody else is on this host");
@@ -32,7 +32,7 @@ fn packets(host: &Host) -> Receiver<String> {
     hears
 }
 
-/// Boots a machine; its agent runs.
+/// Boots a machine and starts its agent.
 fn boot(host: &Host) -> Daemon {
     for name in ["systemctl", "shutdown", "poweroff"] {
         let path = format!("/run/bin/{name}");
@@ -45,7 +45,7 @@ fn boot(host: &Host) -> Daemon {
 }
 
 #[test]
-fn a_packet_wakes_a_machine_and_its_agent_shuts_it_down() {
+fn packet_wakes_a_machine_and_its_agent_shuts_it_down() {
     let timeline = Timeline::new("wake_on_lan");
     let network = Network::new(env!("CARGO_BIN_EXE_hostler"));
     let (head, _daemon) = network.head();
@@ -83,12 +83,12 @@ fn a_packet_wakes_a_machine_and_its_agent_shuts_it_down() {
             break;
         }
         sleeper.write("/home/op/shutdown", "");
-        assert!(hears.try_recv().is_err(), "nobody has woken it");
+        assert!(hears.try_recv().is_err(), "no packet was sent");
 
         let job = head.ok(&["hostler", "run", "--detach", "--constraint", "sleeper", "-m", "16M", "--", "uname", "-n"]);
         let from = hears.recv_timeout(std::time::Duration::from_secs(60)).expect("the packet comes");
         timeline.tell(format!("the packet comes, from {from}"));
-        assert_eq!(from, relay.address(), "from the segment, not from the head");
+        assert_eq!(from, relay.address(), "sent by a node of the segment, not by the head");
         assert!(head.ok(&["hostler", "why", &job]).contains("waking sleeper"));
         sleeper.power_on();
         let _: Daemon = boot(&sleeper);
