@@ -1,4 +1,4 @@
-//! The daemon of old, `dshd`, and the plain-text ports of agents: on hosts of their own. Needs root.
+//! `dshd` and the plain-text ports of agents, on hosts in network namespaces. Needs root.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// What a port tells: bash opens it, and reads to the end.
+/// A bash script that prints what a port sends.
 const READ: &str = "exec 3<>/dev/tcp/127.0.0.1/$0 && cat <&3";
 
 /// A head, and nodes that have joined.
@@ -15,7 +15,7 @@ struct Machines {
     nodes: Vec<Host>,
     agents: Vec<Daemon>,
     _head: (Host, Daemon),
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -36,14 +36,14 @@ impl Machines {
         self.agents.push(self.nodes[node].daemon("agent", &[&agent[..], flags].concat()));
     }
 
-    /// The lines of a port, each as its words; `None` when nobody listens.
+    /// The words of each line that a port sends; `None` if the connection is refused.
     fn lines(&self, node: usize, port: u16) -> Option<Vec<Vec<String>>> {
         let said = self.nodes[node].run(&["timeout", "20", "bash", "-c", READ, &port.to_string()]);
         let words = |line: &str| line.split(' ').map(str::to_owned).collect();
         (said.code == 0).then(|| said.stdout.lines().map(words).collect())
     }
 
-    /// Waits until the names in the table are these, and each could be given something to do.
+    /// Waits until the table has these names, all with a score.
     fn wait_for_names(&self, node: usize, port: u16, expected: &[&str]) {
         wait_until(&format!("the table of n{} to be of {expected:?}", node + 1), 60, || {
             let lines = self.lines(node, port)?;
@@ -61,7 +61,7 @@ impl Machines {
         });
     }
 
-    /// Whoever listens at a TCP port of the node.
+    /// The sockets that listen at TCP ports of the node.
     fn listening(&self, node: usize) -> String {
         let script = "awk '$4 == \"0A\" { print $2 }' /proc/net/tcp /proc/net/tcp6";
         self.nodes[node].ok(&["sh", "-c", script])
@@ -71,7 +71,7 @@ impl Machines {
         self.nodes[node].run(&[&["timeout", "60", "dshd"], flags].concat())
     }
 
-    /// Ends the daemon with this process id as `kill` does, and waits until it is gone.
+    /// Ends the daemon with this process id by SIGTERM and waits for its end.
     fn terminate(&self, node: usize, pid: &str) {
         self.nodes[node].ok(&["kill", pid]);
         wait_until("it to end", 30, || (self.nodes[node].run(&["kill", "-0", pid]).code != 0).then_some(()));
@@ -79,7 +79,7 @@ impl Machines {
 }
 
 #[test]
-fn ports_tell_of_all_nodes_and_of_the_best_one() {
+fn ports_list_all_nodes_and_the_best_one() {
     let mut machines = Machines::of(3);
     machines.nodes[0].write(
         "/etc/hostler/agent.toml",
@@ -102,7 +102,7 @@ fn ports_tell_of_all_nodes_and_of_the_best_one() {
     let table = machines.nodes[2].ok(&["hostler", "nodes", "--load"]);
     assert!(table.lines().next().is_some_and(|head| head.ends_with("WEIGHTS")) && table.contains("1.5/2"), "{table}");
 
-    // Twenty who come one after another do not all go to the same node, and they count for a while.
+    // Twenty queries in a row get different nodes, and each answer counts as load for a while.
     let score = |machines: &Machines, name: &str| -> u64 {
         let lines = machines.lines(0, 8181).expect("it listens");
         let line = lines.iter().find(|line| line[0] == name).expect("it is there");
@@ -116,17 +116,17 @@ fn ports_tell_of_all_nodes_and_of_the_best_one() {
     }
     assert!(named.len() == 3 && named.values().all(|count| (6..=7).contains(count)), "{named:?}");
     for name in ["n1", "n2", "n3"] {
-        // Six that need a hundred CPUs each, on two CPUs, each 1.5 times as slow.
+        // Six tasks that need a hundred CPUs each, on two CPUs, at 1.5 times the usual time.
         assert!(score(&machines, name) >= 450_000, "{name} counts as busy");
     }
 
-    // Nobody else listens where nothing was asked for, and nothing but loopback where it was.
+    // By default no port is open, and only loopback ports unless an address is given.
     assert!(!machines.listening(1).contains(":1FF5") && !machines.listening(1).contains(":205A"));
     assert_eq!(machines.lines(1, 8181), None);
     let listening = machines.listening(0);
     assert!(listening.contains("0100007F:1FF5") && listening.contains("0100007F:205A"), "{listening}");
 
-    // Thousands who connect and neither speak nor read change nothing for others.
+    // Thousands of silent connections do not affect other clients.
     let crowd = "ulimit -n 4096; for i in $(seq 10 1500); do eval \"exec $i<>/dev/tcp/127.0.0.1/$0\" || exit 1; done; \
                  echo all > /tmp/crowd-$0; sleep 600";
     let _tables = machines.nodes[0].daemon("crowd", &["bash", "-c", crowd, "8181"]);
@@ -141,7 +141,7 @@ fn ports_tell_of_all_nodes_and_of_the_best_one() {
 }
 
 #[test]
-fn dshd_is_the_agent_of_its_machine() {
+fn dshd_runs_as_the_agent_of_its_machine() {
     let mut machines = Machines::of(3);
     machines.start_agent(1, &[]);
     machines.start_agent(2, &[]);
@@ -150,7 +150,8 @@ fn dshd_is_the_agent_of_its_machine() {
     assert_eq!((started.code, started.stderr.as_str()), (0, ""), "{started:?}");
     let pid = started.stdout.trim();
     assert!(machines.nodes[0].ok(&["cat", &format!("/proc/{pid}/cmdline")]).starts_with("dshd\0"));
-    // The ports are open already, n3 is not in the file, and what the file says of this machine is known elsewhere.
+    // The ports are open, n3 is not listed because it is not in the file, and other nodes know the weights from the
+    // file.
     assert!(machines.lines(0, 8181).is_some() && machines.lines(0, 8282).is_some());
     machines.wait_for_names(0, 8181, &["n1", "n2"]);
     machines.wait_until_live(2, 3);
@@ -162,7 +163,7 @@ fn dshd_is_the_agent_of_its_machine() {
         assert!(["n1", "n2"].contains(&best[0][0].as_str()), "{best:?}");
     }
 
-    // Another one has no ports to open, and says so before it would go to the background.
+    // A second dshd cannot open the ports, and reports that before it goes to the background.
     let second = machines.dshd(0, &["-b"]);
     assert_eq!(second.code, 1, "{second:?}");
     assert!(
@@ -174,7 +175,7 @@ fn dshd_is_the_agent_of_its_machine() {
     assert_eq!(machines.lines(0, 8181), None);
     assert!(machines.nodes[0].read("/var/lib/hostler/dshd.log").contains("agent stopped"));
 
-    // In the foreground, at other ports, and with a file of its own.
+    // In the foreground, with other ports and its own file.
     machines.nodes[0].write("/home/op/cluster", "n3\n");
     let _daemon = machines.nodes[0].daemon("dshd", &["dshd", "-f", "cluster", "-t", "9181", "-r", "127.0.0.1:9282"]);
     machines.wait_for_names(0, 9181, &["n3"]);
@@ -183,9 +184,9 @@ fn dshd_is_the_agent_of_its_machine() {
 }
 
 #[test]
-fn beside_an_agent_dshd_only_asks_it() {
+fn dshd_queries_a_running_agent() {
     let mut machines = Machines::of(2);
-    // More than what else happens on this machine.
+    // More load than other processes on this machine cause.
     machines.nodes[0].write("/etc/hostler/agent.toml", "[dsh]\ncall_load = 10000\ncall_ms = 60000\n");
     machines.start_agent(0, &[]);
     machines.start_agent(1, &[]);
@@ -199,14 +200,14 @@ fn beside_an_agent_dshd_only_asks_it() {
     let score =
         |machines: &Machines| machines.lines(0, 8282).expect("it listens")[0][3].parse::<u64>().expect("a score");
     let scores: Vec<_> = (0..4).map(|_| score(&machines)).collect();
-    assert!(scores[3] > scores[0], "who comes later finds it busier: {scores:?}");
+    assert!(scores[3] > scores[0], "each query adds load: {scores:?}");
 
-    // Without the agent there is nothing to tell, and when it is back there is again.
+    // Without the agent the ports send nothing; once it is back, they send lines again.
     machines.agents.remove(0).kill_9();
     wait_until("the ports to say nothing", 30, || (machines.lines(0, 8181)?.is_empty()).then_some(()));
     machines.start_agent(0, &[]);
     machines.wait_for_names(0, 8181, &["n2"]);
-    // Everybody may ask, as everybody may look at loads.
+    // All users may query, because loads are public.
     machines.nodes[0].ok(&["sh", "-c", "mkdir -p /home/games && chown games /home/games"]);
     let games = ["setpriv", "--reuid", "games", "--regid", "games", "--clear-groups", "env", "HOME=/home/games"];
     let theirs = machines.nodes[0].ok(&[&games[..], &["dshd", "-b", "-p", "-t", "9181", "-r", "9282"]].concat());
@@ -217,7 +218,7 @@ fn beside_an_agent_dshd_only_asks_it() {
 }
 
 #[test]
-fn what_cannot_begin_says_why_before_it_goes_to_the_background() {
+fn failed_start_is_reported_before_going_to_the_background() {
     let network = Network::new(HOSTLER);
     let stranger = network.host("stranger");
     stranger.ok(&["ln", "-s", "hostler", "/run/bin/dshd"]);
@@ -239,7 +240,7 @@ fn what_cannot_begin_says_why_before_it_goes_to_the_background() {
     let said = stranger.run(&["dshd", "-f", "nowhere"]);
     assert!(said.code == 1 && said.stderr.contains("cannot read the cluster file nowhere"), "{said:?}");
 
-    // An agent whose port is taken does not begin either, nor one that knows no loads to tell of.
+    // An agent fails to start if its port is in use, or if it does not gossip.
     let mut machines = Machines::of(1);
     let taken = machines.nodes[0]
         .daemon("taken", &["hostler", "head", "run", "--directory", "/tmp/h", "--listen", "127.0.0.1:8181"]);
@@ -252,7 +253,7 @@ fn what_cannot_begin_says_why_before_it_goes_to_the_background() {
     let said = machines.dshd(0, &["-b"]);
     assert!(said.code == 1 && said.stderr.contains("this node does not gossip"), "{said:?}");
     machines.start_agent(0, &[]);
-    // Not asked by dshd, which would be the agent if there is none.
+    // Query the agent directly: dshd would start an agent if there is none.
     wait_until("its agent to be there", 30, || {
         let said = machines.nodes[0].run(&["hostler", "nodes", "--load"]);
         said.stderr.contains("does not gossip about its load").then_some(())

@@ -1,7 +1,7 @@
-//! GPUs as users see them: asked for, given, shown, and kept from everybody else by the kernel.
+//! GPUs from the user's view: requested, assigned, shown, and denied to other jobs by the kernel.
 //!
-//! The machine is made up: four NVIDIA cards in two NUMA nodes whose devices are `/dev/zero` and its like under other names, so that
-//! they can be opened where the kernel lets them be. No driver and no card takes part.
+//! The machine is simulated: four NVIDIA cards on two NUMA nodes. Their device files are `/dev/zero` and similar ones
+//! under other names, so that opening them shows whether the kernel allows it. No driver or card is needed.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,19 +13,19 @@ use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// Minors of `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/kmsg`, one for each card.
+/// Minor numbers of `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/kmsg`, one per card.
 const CARDS: [u64; 4] = [5, 7, 8, 11];
 
-/// That of `/dev/urandom`, for the device that all cards share.
+/// Minor number of `/dev/urandom`, for the device that all cards share.
 const SHARED: u64 = 9;
 
-/// The major of all of them.
+/// Major number of these devices.
 const MEMORY_DEVICES: u64 = 1;
 
-/// What a shell says of `/dev/zero` when it is denied.
+/// The message of a shell if opening is denied.
 const DENIED: &str = "Operation not permitted";
 
-/// The captured machine, whose devices have this major.
+/// The captured machine, with this major number for its devices.
 fn machine(major: u64) -> String {
     let mut text = String::from(
         "[files.\"/sys/devices/system/cpu\"]\nonline = \"0-3\"\n[files.\"/sys/devices/system/node/node0\"]\ncpulist = \"0-1\"\n\
@@ -50,7 +50,7 @@ fn uuid(card: usize) -> String {
     format!("GPU-{card}{card}{card}{card}")
 }
 
-/// A home with that machine, and with other names for its devices.
+/// A home with that machine, and with device files under other names.
 fn home(major: u64) -> Cluster {
     assert!(nix::unistd::geteuid().is_root(), "names for devices can only be made by root");
     let cluster = Cluster::none(HOSTLER);
@@ -67,13 +67,13 @@ fn home(major: u64) -> Cluster {
     cluster
 }
 
-/// The arguments that bring it up.
+/// The arguments of `up`.
 fn up<'a>(nodes: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let usual = ["up", "--nodes", nodes, "--cpus", "4", "--memory", "1G", "--machine-from", "machine.toml"];
     usual.iter().chain(more).copied().collect()
 }
 
-/// What a run of `tries` with these flags printed, in a line.
+/// Output of a run of `tries` with these flags, on one line.
 fn opens(cluster: &Cluster, flags: &[&str]) -> String {
     let script = format!("sh {}", cluster.path("tries").display());
     let arguments = [&["run", "-m", "16M"], flags, &["--", "sh", "-c", &script]].concat();
@@ -87,7 +87,7 @@ fn limit(job: &Value) -> (String, String) {
     (text("enforcement"), text("why"))
 }
 
-/// The ids that a job holds.
+/// The GPU ids of a job.
 fn held(cluster: &Cluster, job: &str) -> Vec<String> {
     let ids = cluster.json(&["job", job])["tasks_shown"][0]["gpu_ids"].clone();
     let ids = ids.as_array().unwrap_or_else(|| panic!("job {job} holds some: {}", cluster.json(&["job", job])));
@@ -95,29 +95,33 @@ fn held(cluster: &Cluster, job: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_job_has_its_gpus_and_no_others() {
+fn job_can_open_only_its_own_gpus() {
     let cluster = home(MEMORY_DEVICES);
     cluster.ok(&up("1", &[]));
     assert_eq!(opens(&cluster, &["-g", "1"]), "card0 shared zero");
     assert_eq!(opens(&cluster, &["-g", "4"]), "card0 card1 card2 card3 shared zero");
-    assert_eq!(opens(&cluster, &[]), DENIED, "who asked for none has none");
+    assert_eq!(opens(&cluster, &[]), DENIED, "a job without GPUs can open none");
     let mut of_both: Vec<String> = opens(&cluster, &["-g", "1", "-n", "2"]).split(' ').map(str::to_owned).collect();
     of_both.sort_unstable();
-    assert_eq!(of_both, ["card0", "card0", "shared", "shared", "zero", "zero"], "processes share them");
+    assert_eq!(
+        of_both,
+        ["card0", "card0", "shared", "shared", "zero", "zero"],
+        "the processes of a job share its GPUs"
+    );
 
     let shown = ["run", "-m", "16M", "-g", "2", "--env", "CUDA_VISIBLE_DEVICES=7", "--", "sh", "-c"];
     let text = "echo $CUDA_VISIBLE_DEVICES $HOSTLER_GPUS";
     let both = format!("{},{}", uuid(0), uuid(1));
     assert_eq!(cluster.ok(&[&shown[..], &[text]].concat()), format!("{both} {both}"));
     let none = ["run", "-m", "16M", "--", "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}."];
-    assert_eq!(cluster.ok(&none), ".", "set and empty");
+    assert_eq!(cluster.ok(&none), ".", "the variable is set and empty");
 
     let refusal = cluster.fails(&["run", "-g", "5", "--", "true"]);
     assert!(refusal.contains("asks for 5 GPUs; no node has more than n1, which has 4 GPUs"), "{refusal}");
 }
 
 #[test]
-fn no_gpu_is_two_jobs_whatever_is_killed_and_started_again() {
+fn gpu_is_never_given_to_two_jobs_despite_crashes() {
     let cluster = home(MEMORY_DEVICES);
     let size = up("1", &[]);
     cluster.ok(&size);
@@ -143,7 +147,7 @@ fn no_gpu_is_two_jobs_whatever_is_killed_and_started_again() {
     let (one, two) = (hold("1"), hold("2"));
     [&one, &two].iter().for_each(|job| cluster.wait_for_state(job, "running"));
     let before = [held(&cluster, &one), held(&cluster, &two)];
-    assert_eq!(before, [vec![uuid(0)], vec![uuid(2), uuid(3)]], "two of one NUMA node");
+    assert_eq!(before, [vec![uuid(0)], vec![uuid(2), uuid(3)]], "both are on one NUMA node");
     let three = hold("2");
     let why = cluster.ok(&["why", &three]);
     assert!(why.contains("A task asks for 1 CPU, 2 GPUs and 16M of memory.") && why.contains("1 of 4 GPUs"), "{why}");
@@ -167,7 +171,7 @@ fn no_gpu_is_two_jobs_whatever_is_killed_and_started_again() {
     cluster.kill_9(cluster.head_pid());
     cluster.ok(&size);
     [&one, &two].iter().for_each(|job| cluster.wait_for_state(job, "running"));
-    assert_eq!([held(&cluster, &one), held(&cluster, &two)], before, "they go on with what they have");
+    assert_eq!([held(&cluster, &one), held(&cluster, &two)], before, "both keep their GPUs");
     assert_eq!(cluster.state(&three), "pending");
     cluster.ok(&["requeue", &one]);
     wait_until("it runs again", 60, || (cluster.json(&["job", &one])["attempt"] == 2).then_some(()));
@@ -182,9 +186,9 @@ fn no_gpu_is_two_jobs_whatever_is_killed_and_started_again() {
 }
 
 #[test]
-fn virtual_nodes_share_the_gpus_and_a_program_in_the_kernel_keeps_them_apart() {
+fn virtual_nodes_divide_the_gpus_and_bpf_enforces_it() {
     let cluster = home(MEMORY_DEVICES);
-    // Where there is a controller for devices, as with version 1, it is hidden: then it is as on machines of version 2.
+    // Hide a device controller of cgroup v1, so that the test machine looks like one with v2.
     let hide = "if mountpoint -q /sys/fs/cgroup/devices; then umount /sys/fs/cgroup/devices; fi; exec \"$0\" \"$@\"";
     let by_hand = cluster.command(&[]);
     let mut command = Command::new("unshare");
@@ -198,25 +202,28 @@ fn virtual_nodes_share_the_gpus_and_a_program_in_the_kernel_keeps_them_apart() {
 
     let nodes = cluster.json(&["nodes"]);
     let gpus: Vec<_> = nodes.as_array().expect("a list").iter().map(|node| node["gpus"].as_u64()).collect();
-    assert_eq!(gpus, [Some(2), Some(1)], "one is capped away, the others are each on one node");
+    assert_eq!(gpus, [Some(2), Some(1)], "the cap removes one, the others are each on one node");
     assert_eq!(opens(&cluster, &["-g", "2"]), "card0 card3 shared zero");
     assert_eq!(opens(&cluster, &[]), DENIED);
     let groups = cluster.ok(&["run", "-m", "16M", "--", "cat", "/proc/self/cgroup"]);
     let is_of_controller = |line: &str| line.contains(":devices:") && line.contains("hostler");
-    assert!(groups.contains("0::/") && !groups.lines().any(is_of_controller), "it was no controller: {groups}");
+    assert!(
+        groups.contains("0::/") && !groups.lines().any(is_of_controller),
+        "no device controller may be in use: {groups}"
+    );
     let alone = cluster.ok(&["run", "--detach", "-g", "1", "-m", "16M", "--", "sleep", "60"]);
     cluster.wait_for_state(&alone, "running");
     let job = cluster.json(&["job", &alone]);
     assert_eq!(
         (job["nodes"][0].as_str(), limit(&job).0.as_str()),
         (Some("n2"), "enforced"),
-        "the least that is enough"
+        "the node with the fewest sufficient GPUs"
     );
     cluster.ok(&["cancel", &alone]);
 }
 
 #[test]
-fn what_cannot_be_denied_is_said_to_be_advice() {
+fn unenforceable_gpu_limits_are_reported_as_advisory() {
     let cluster = home(4000);
     let told = cluster.run(&up("1", &[]));
     assert_eq!(told.code, 0, "{}", told.stderr);

@@ -1,6 +1,6 @@
-//! Machines that share nothing but a network: a head and four nodes, brought up as the guide says, whose links fail.
+//! A head and four nodes that share only a network, set up by the commands of the guide, with failing links.
 //!
-//! With `HOSTLER_LONG` in the environment cuts last a minute and the machine is kept busy for five.
+//! With `HOSTLER_LONG` in the environment, cuts last a minute, and the machine is kept busy for five minutes.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -11,23 +11,24 @@ use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// The states in which a job stays.
+/// Final states of a job.
 const ENDED: [&str; 6] = ["completed", "failed", "timeout", "out_of_memory", "cancelled", "node_fail"];
 
-/// Checks what it was given, works for `hold` seconds, and makes something large. Each attempt that comes to its end says so on its host.
+/// The job: checks its input, works for `hold` seconds and writes a large file. Each completed attempt is logged on
+/// its host.
 const WORK: &str = "set -e\nsha256sum noise > noise.sum\nsleep $(cat hold)\nhead -c 8000000 /dev/urandom > out\n\
                     sha256sum out > out.sum\necho $HOSTLER_JOB_ID.$HOSTLER_ATTEMPT >> /home/op/ran\n";
 
-/// A head and its nodes, each on a host of its own.
+/// A head and its nodes, each on its own host.
 struct Machines {
     head_daemon: Option<Daemon>,
     head: Host,
     nodes: Vec<Host>,
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     network: Network,
 }
 
-/// What the head says of a job.
+/// The state of a job, as the head reports it.
 #[derive(Debug)]
 struct Seen {
     id: String,
@@ -37,7 +38,7 @@ struct Seen {
 }
 
 impl Machines {
-    /// By the commands of `docs/guides/real-machines.md`, as they stand there.
+    /// Sets up the machines by the commands of `docs/guides/real-machines.md`.
     fn new(nodes: usize) -> Self {
         let network = Network::new(HOSTLER);
         let (head, daemon) = network.head();
@@ -48,7 +49,7 @@ impl Machines {
         machines
     }
 
-    /// Runs the head, or runs it again after it was killed.
+    /// Starts or restarts the head.
     fn run_head(&mut self) {
         if let Some(daemon) = self.head_daemon.take() {
             daemon.kill_9();
@@ -66,7 +67,7 @@ impl Machines {
         self.wait_for_node(name, "up", 30);
     }
 
-    /// A client's command on the head's host.
+    /// Runs a client command on the head's host.
     fn ok(&self, arguments: &[&str]) -> String {
         self.head.ok(&[&["hostler"], arguments].concat())
     }
@@ -86,7 +87,8 @@ impl Machines {
         wait_until(&format!("node {name} {state}"), seconds, is_so);
     }
 
-    /// Two jobs for each node, of which one may run again: they work on 24 MB that do not compress, so that staging takes a while.
+    /// Submits two jobs per node; one of them may be requeued. They have 24 MB of random data, so that staging takes
+    /// a while.
     fn submit_for_all(&self, hold: &str) -> Vec<Work> {
         self.head.write("/home/op/p/main.sh", WORK);
         self.head.write("/home/op/p/hold", hold);
@@ -117,8 +119,8 @@ impl Machines {
         }
     }
 
-    /// Every job ends once, as it should, and its result is whole. `may_fail` says whether a node was away for so long that what cannot run
-    /// again may be given up.
+    /// Checks that each job ends once and its result is complete. `may_fail`: a node was unreachable long enough that
+    /// jobs without requeue may have failed.
     fn all_end_well(&self, work: &[Work], may_fail: bool) {
         let ends: Vec<Seen> = work
             .iter()
@@ -138,9 +140,9 @@ impl Machines {
             assert!(end.state == "completed" || was_given_up, "{end:?}: {:#}", self.json(&["job", &work.id]));
             assert!(work.may_run_again || end.attempt == 1, "{end:?}");
             let accepted = format!("{}.{}", end.id, end.attempt);
-            assert!(was_given_up || ran.get(&accepted) == Some(&1), "{accepted} has run once: {ran:?}");
+            assert!(was_given_up || ran.get(&accepted) == Some(&1), "{accepted} ran exactly once: {ran:?}");
             let now = self.seen(work);
-            assert_eq!((now.state, now.attempt), (end.state.clone(), end.attempt), "what has ended stays so");
+            assert_eq!((now.state, now.attempt), (end.state.clone(), end.attempt), "a final state does not change");
             if end.state == "completed" {
                 self.result_is_whole(&end.id);
             }
@@ -159,7 +161,7 @@ impl Machines {
         );
     }
 
-    /// How often each `JOB.ATTEMPT` came to its end, on all nodes together.
+    /// How often each `JOB.ATTEMPT` completed, on all nodes together.
     fn lines_that_runs_wrote(&self) -> BTreeMap<String, u32> {
         let mut counts = BTreeMap::new();
         for line in self
@@ -173,7 +175,7 @@ impl Machines {
     }
 }
 
-/// A job that was submitted.
+/// A submitted job.
 struct Work {
     id: String,
     may_run_again: bool,
@@ -184,14 +186,14 @@ fn is_long() -> bool {
 }
 
 #[test]
-fn five_machines_by_the_documented_commands() {
+fn five_machines_work_with_the_documented_commands() {
     let mut machines = Machines::new(4);
     let mut names: Vec<String> =
         machines.ok(&["run", "-N", "4", "-m", "16M", "--", "uname", "-n"]).lines().map(ToOwned::to_owned).collect();
     names.sort();
     assert_eq!(names, ["n1", "n2", "n3", "n4"]);
 
-    // Staged to nodes that share no disk, and home again.
+    // Files are staged to nodes without a shared disk, and results are fetched.
     let work = machines.submit_for_all("0");
     machines.all_end_well(&work, false);
     for node in &machines.nodes {
@@ -199,13 +201,13 @@ fn five_machines_by_the_documented_commands() {
         assert!(!node.path("/home/op/p").exists() && !node.path("/home/op/home").exists(), "they share no files");
     }
 
-    // The head's machine keeps what it has when the head is killed, and the nodes find it again.
+    // If the head is killed, its machine keeps the state, and the nodes reconnect after the restart.
     machines.run_head();
     for node in &machines.nodes {
         machines.wait_for_node(node.name(), "up", 30);
     }
 
-    // Ranks on four machines find each other and add up what they have.
+    // Ranks on four machines connect to each other and add up their values.
     let script = include_str!("network/sum.py");
     machines.head.write("/home/op/sum/main.py", script);
     let id = machines.ok(&["submit", "/home/op/sum", "main.py", "-N", "4", "-m", "64M"]);
@@ -219,7 +221,7 @@ fn five_machines_by_the_documented_commands() {
     assert!(from.split(',').all(|address| addresses.contains(&address)), "{said}");
 }
 
-/// A link that fails when its node comes to a phase of a job, and is healed after a while.
+/// A link that is cut when its node reaches a certain phase of a job, and restored after a while.
 struct Cut<'a> {
     host: &'a Host,
     phase: &'static str,
@@ -244,7 +246,7 @@ impl Cut<'_> {
     }
 }
 
-/// Cuts one link in each phase of the jobs' life; each for `seconds`.
+/// Cuts one link in each phase of the jobs, each for `seconds`.
 fn cut_in_every_phase(seconds: u64) {
     let machines = Machines::new(4);
     machines.nodes.iter().for_each(|node| node.slow(48));
@@ -261,17 +263,17 @@ fn cut_in_every_phase(seconds: u64) {
 }
 
 #[test]
-fn links_cut_for_a_moment_in_every_phase() {
+fn jobs_survive_short_link_cuts_in_every_phase() {
     cut_in_every_phase(3);
 }
 
 #[test]
-fn links_cut_for_longer_than_a_node_may_be_silent_in_every_phase() {
+fn jobs_end_correctly_after_long_link_cuts_in_every_phase() {
     cut_in_every_phase(if is_long() { 60 } else { 15 });
 }
 
 #[test]
-fn the_head_cut_off_from_all_and_nodes_that_stand_still_or_lose_most_packets() {
+fn jobs_survive_an_isolated_head_frozen_nodes_and_packet_loss() {
     let machines = Machines::new(4);
     let work = machines.submit_for_all("12");
     wait_until("all jobs run", 60, || work.iter().all(|work| machines.seen(work).state == "running").then_some(()));
@@ -299,7 +301,7 @@ fn the_head_cut_off_from_all_and_nodes_that_stand_still_or_lose_most_packets() {
 }
 
 #[test]
-fn a_node_that_falls_silent_is_noticed_within_ten_seconds() {
+fn silent_node_is_noticed_within_ten_seconds() {
     let machines = Machines::new(2);
     for _ in 0..if is_long() { 5 } else { 1 } {
         machines.wait_for_node("n1", "up", 30);
@@ -314,11 +316,11 @@ fn a_node_that_falls_silent_is_noticed_within_ten_seconds() {
     }
 }
 
-/// Ends with the test, however that ends.
+/// Busy processes, killed on drop.
 struct Busy(Vec<Child>);
 
 impl Busy {
-    /// Loops that do nothing, many times as many as there are processors.
+    /// Starts endless loops, many more than there are CPUs.
     fn begin() -> Self {
         let loops = 4 * std::thread::available_parallelism().map_or(1, usize::from);
         let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("there is a shell");
@@ -336,7 +338,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn a_machine_that_is_busy_is_not_taken_for_a_dead_one() {
+fn busy_machine_is_not_considered_dead() {
     let machines = Machines::new(4);
     let _busy = Busy::begin();
     let end = Instant::now() + Duration::from_secs(if is_long() { 300 } else { 20 });
@@ -350,8 +352,8 @@ fn a_machine_that_is_busy_is_not_taken_for_a_dead_one() {
     tell(&format!("always up, in {looks} looks"));
 }
 
-/// For whoever runs a test by hand, with `--no-capture`.
-#[expect(clippy::print_stderr, reason = "figures for a person")]
+/// For manual runs with `--no-capture`.
+#[expect(clippy::print_stderr, reason = "figures for manual runs")]
 fn tell(text: &str) {
     eprintln!("{text}");
 }

@@ -1,5 +1,5 @@
-//! The tools of the Python cluster manager, and the sample that its authors print: four compute nodes of 2 CPUs and 512 MB, and the jobs of
-//! two users on two nodes each.
+//! The tools of the Python cluster manager, with the example of its authors: four compute nodes of 2 CPUs and 512 MB,
+//! and jobs of two users on two nodes each.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// What a command came to: its exit code, standard output and standard error.
+/// Exit code, stdout and stderr of a command.
 type Said = (i32, String, String);
 
 fn said(output: &Output) -> Said {
@@ -20,7 +20,7 @@ fn said(output: &Output) -> Said {
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
-/// A head and compute nodes as one sets them up by hand, with the tools in a folder that every user can reach.
+/// A head and compute nodes, set up by hand, with the tools in a directory that all users can reach.
 struct Machines {
     home: Cluster,
     daemons: Vec<Child>,
@@ -71,7 +71,7 @@ impl Machines {
         self.daemons.push(command.stdout(Stdio::null()).stderr(log).spawn().expect("the daemon can be started"));
     }
 
-    /// One of the tools, to be called by `user` in the folder that all users share.
+    /// One of the tools, to be run by `user` in the directory that all users share.
     fn tool(&self, user: &str, name: &str) -> Command {
         let mut command = Command::new("setpriv");
         let (uid, gid) = (format!("--reuid={user}"), format!("--regid={user}"));
@@ -98,7 +98,7 @@ impl Machines {
         stdout.trim_end().to_owned()
     }
 
-    /// What `cminfo` says, once `is_so` of it.
+    /// The output of `cminfo` once `is_so` holds.
     fn info(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         wait_until(what, 60, || {
             let text = self.ok("games", "cminfo", &["--json"]);
@@ -109,7 +109,7 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        // Nodes first: their shepherds take their cgroup leaves along when the jobs have ended.
+        // Nodes first: their shepherds remove the cgroups when the jobs have ended.
         for mut daemon in self.daemons.drain(..).rev() {
             hostler_testkit::kill(daemon.id(), Signal::SIGTERM);
             let _ = daemon.wait();
@@ -136,7 +136,7 @@ fn names(list: &Value) -> Vec<&str> {
     list.as_array().expect("a list").iter().map(|name| name.as_str().expect("a name")).collect()
 }
 
-/// Whether these jobs run or wait, in their order, and no others.
+/// Whether exactly these jobs run or wait, in this order.
 fn jobs_are(info: &Value, expected: &[(&str, &str)]) -> bool {
     let jobs = info["jobs"].as_array().expect("a list");
     jobs.len() == expected.len()
@@ -144,7 +144,7 @@ fn jobs_are(info: &Value, expected: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn the_sample_of_the_paper() {
+fn example_of_the_original_tools_works() {
     const IDLE: (&str, u64, u64, u64, u64) = ("Idle", 2, 512, 2, 512);
     let machines = Machines::start(4);
     let before = machines.info("four nodes to be idle", |info| rows(info) == [IDLE; 4]);
@@ -163,7 +163,7 @@ fn the_sample_of_the_paper() {
     let two_nodes = ["-n", "2", "--num-cpus-per-node", "2", "--mem-per-node"];
     let scrape = [&["-a", "scrape"][..], &two_nodes, &["128", "./mini_scraper.sh", "-c"]].concat();
     let minig = [&["-a", "minig"][..], &two_nodes, &["256", "./mini_gpt_dist.sh", "2"]].concat();
-    assert_eq!(machines.ok("games", "cmrun", &scrape), "1", "the id alone");
+    assert_eq!(machines.ok("games", "cmrun", &scrape), "1", "only the id is printed");
     assert_eq!(machines.ok("news", "cmrun", &minig), "2");
     let during = machines.info("both to run", |info| jobs_are(info, &[("scrape", "Running"), ("minig", "Running")]));
     let jobs = &during["jobs"];
@@ -200,7 +200,7 @@ fn the_sample_of_the_paper() {
     assert_eq!(text.lines().filter(|line| used(line)).count(), 2, "{text}");
     assert!(text.contains("scrape  games  Running  ./mini_scraper.sh -c"), "{text}");
 
-    // There is no room for a third, and nobody ends or configures what is not theirs.
+    // No resources are left for a third job, and users cannot cancel or configure what belongs to others.
     assert_eq!(machines.ok("games", "cmrun", &["hostname"]), "3");
     machines.info("the third to wait", |info| info["jobs"][2]["status"] == "Pending");
     let (code, _, stderr) = machines.run("news", "cmkill", &["1"]);
@@ -215,7 +215,7 @@ fn the_sample_of_the_paper() {
     assert_eq!(machines.ok("games", "hostler", &["job", "1", "--json"]).matches("\"state\":\"completed\"").count(), 4);
 }
 
-/// A link to the executable under the name of a tool, in the cluster's home.
+/// Runs a tool by a link to the executable in the cluster's home.
 fn tool(cluster: &Cluster, name: &str, arguments: &[&str]) -> Said {
     let mut command = cluster.command(&[]);
     let link = cluster.path("bin").join(name);
@@ -227,13 +227,13 @@ fn tool(cluster: &Cluster, name: &str, arguments: &[&str]) -> Said {
 }
 
 #[test]
-fn the_tools_on_an_embedded_cluster() {
+fn tools_work_on_an_embedded_cluster() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "512M" });
     let bin = cluster.path("bin").display().to_string();
     let links = cluster.ok(&["shims", &bin]);
     assert_eq!(links.lines().count(), cluster.ok(&["shims", "--list"]).lines().count());
 
-    // A job is waited for only when that is asked for, and then ends the tool as it ended.
+    // The tool waits for the job only with -w, and then exits with the job's exit code.
     assert_eq!(
         tool(&cluster, "cmrun", &["-w", "echo some output; exit 3"]),
         (3, "some output\n".into(), String::new())
@@ -254,7 +254,7 @@ fn the_tools_on_an_embedded_cluster() {
     cluster.wait_for_state(id, "cancelled");
     assert_eq!(tool(&cluster, "cmrun", &["--gres", "1"]).0, 2);
 
-    // What operators set counts at once for what users do not say, and stays.
+    // Settings apply at once to values that users leave out, and persist.
     for (name, value) in
         [("default-nodes", "2"), ("default-memory", "64M"), ("heartbeat", "3s"), ("suspect-after", "5s")]
     {
@@ -270,7 +270,7 @@ fn the_tools_on_an_embedded_cluster() {
     assert_eq!(
         cluster.ok(&["run", "-N", "1", "-m", "100M", "--", "sh", "-c", "echo ${WORLD_SIZE:-1}"]),
         "1",
-        "what is said stands"
+        "given values are not changed"
     );
     let by = |name: &str| cluster.json(&["configure", "setting", name])["source"].clone();
     assert_eq!((by("default-nodes"), by("grace")), ("set".into(), "default".into()));

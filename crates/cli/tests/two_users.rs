@@ -1,4 +1,4 @@
-//! Two users of one node: their jobs are theirs, and out of each other's reach. Needs root, and the accounts that every Debian has.
+//! Two users on one node cannot reach each other's jobs. Needs root, and accounts that every Debian has.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::FileTypeExt;
@@ -18,7 +18,7 @@ fn ids(user: &str) -> (u32, u32) {
     (user.uid.as_raw(), user.gid.as_raw())
 }
 
-/// Submits a folder with one shell script, as a user; the job's id.
+/// Submits a folder with one shell script as a user; returns the job's id.
 fn submit(cluster: &SharedCluster, user: &str, name: &str, script: &str) -> String {
     cluster.write(user, &format!("{name}/main.sh"), script);
     cluster.write(user, &format!("{name}/data"), "original");
@@ -27,7 +27,7 @@ fn submit(cluster: &SharedCluster, user: &str, name: &str, script: &str) -> Stri
 }
 
 #[test]
-fn a_job_is_its_users_own() {
+fn job_runs_as_its_user() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let script = "id -u; id -g; id -Gn; umask; echo $USER $LOGNAME $HOME; [ -z \"$XDG_RUNTIME_DIR\" ] && echo none; stat -c '%U %a' . data; touch new";
     for user in [ADA, BOB] {
@@ -35,7 +35,7 @@ fn a_job_is_its_users_own() {
         let home = cluster.home_of(user);
         let told =
             cluster.ok(user, &["run", "-c", "1", "-m", "32M", "--", "sh", "-c", "id -u; id -g; echo $USER $HOME"]);
-        assert_eq!(told, format!("{uid}\n{gid}\n{user} {}", home.display()), "a command brings its caller's variables");
+        assert_eq!(told, format!("{uid}\n{gid}\n{user} {}", home.display()), "a command has its caller's variables");
 
         let id = submit(&cluster, user, "folder", script);
         cluster.ok(user, &["wait", &id]);
@@ -49,13 +49,13 @@ fn a_job_is_its_users_own() {
 }
 
 #[test]
-fn a_job_of_root_and_one_of_nobody_known_are_refused_with_a_reason() {
+fn jobs_of_root_and_of_unknown_users_are_refused() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let refused = cluster.run("root", &["run", "-m", "32M", "--", "true"]);
     assert_ne!(refused.code, 0);
     assert!(refused.stderr.contains("no node that this job may use runs jobs of root"), "{}", refused.stderr);
     assert!(refused.stderr.contains("--root-jobs"), "{}", refused.stderr);
-    assert_eq!(cluster.ok("root", &["jobs", "--all", "--quiet"]), "", "it was refused before it was a job");
+    assert_eq!(cluster.ok("root", &["jobs", "--all", "--quiet"]), "", "no job was created");
 
     let home = cluster.path("nobody");
     fs::create_dir(&home).expect("new");
@@ -70,7 +70,7 @@ fn a_job_of_root_and_one_of_nobody_known_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_directory_that_a_user_may_not_enter_is_named() {
+fn inaccessible_directory_is_named_in_the_error() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let closed = cluster.home_of(ADA).join("closed");
     fs::create_dir(&closed).expect("root may");
@@ -85,7 +85,7 @@ fn a_directory_that_a_user_may_not_enter_is_named() {
     assert!(told.contains(&format!("cannot enter directory `{}` as user `{ADA}`", closed.display())), "{told}");
 }
 
-/// What a job of another user tries on one that runs: names what it should not have been able to do.
+/// A job that tries to reach another user's job, and prints each attempt that succeeds.
 const NEIGHBOUR: &str = r#"
 import ctypes, os, sys
 pid, work = int(sys.argv[1]), sys.argv[2]
@@ -120,7 +120,7 @@ print('tried', flush=True)
 "#;
 
 #[test]
-fn a_job_cannot_reach_that_of_another_user() {
+fn job_cannot_reach_a_job_of_another_user() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let victim =
         submit(&cluster, ADA, "victim", "echo $$ $PWD; while [ ! -e release ]; do sleep 0.05; done; echo unharmed");
@@ -133,8 +133,8 @@ fn a_job_cannot_reach_that_of_another_user() {
     let try_it = |user: &str| {
         cluster.run(user, &["run", "-m", "64M", "--", "python3", &neighbour.to_string_lossy(), &told.0, &told.1])
     };
-    assert_eq!(try_it(BOB).stdout, "tried\n", "nothing of it is within reach");
-    // The same from the user's own job, to know that the attempts are real.
+    assert_eq!(try_it(BOB).stdout, "tried\n", "no attempt succeeds");
+    // The same from a job of the same user, to show that the attempts can succeed.
     fs::copy(&neighbour, cluster.home_of(ADA).join("neighbour.py")).expect("root may");
     let own = cluster.home_of(ADA).join("neighbour.py");
     let own = cluster.run(ADA, &["run", "-m", "64M", "--", "python3", &own.to_string_lossy(), &told.0, &told.1]).stdout;
@@ -145,8 +145,8 @@ fn a_job_cannot_reach_that_of_another_user() {
         assert!(!own.contains(cannot), "{cannot}: {own}");
     }
 
-    // Neither by way of the head.
-    assert!(cluster.run(BOB, &["logs", &victim]).stderr.contains("games"), "whose it is, is said");
+    // Nor through the head.
+    assert!(cluster.run(BOB, &["logs", &victim]).stderr.contains("games"), "the error names the owner");
     assert_ne!(cluster.run(BOB, &["cancel", &victim]).code, 0);
     fs::write(PathBuf::from(&told.1).join("release"), "").expect("root may");
     cluster.ok(ADA, &["wait", &victim]);
@@ -154,9 +154,9 @@ fn a_job_cannot_reach_that_of_another_user() {
 }
 
 #[test]
-fn a_job_cannot_read_what_is_the_agents_the_heads_or_another_users() {
+fn job_cannot_read_files_of_the_agent_the_head_or_other_users() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    // So that there is something of everything: results, chunks, journals, outputs.
+    // Create results, chunks, journals and outputs.
     for user in [ADA, BOB] {
         let id = submit(&cluster, user, "folder", "echo secret of $USER; echo result > result");
         cluster.ok(user, &["wait", &id]);
@@ -171,7 +171,7 @@ fn a_job_cannot_read_what_is_the_agents_the_heads_or_another_users() {
     let list = cluster.write(ADA, "list", files.iter().map(|file| format!("{}\n", file.display())).collect::<String>());
     let script = "while read -r file; do [ -r \"$file\" ] && echo reads $file; [ -w \"$file\" ] && echo writes $file; done < $0; echo looked";
     let told = cluster.ok(ADA, &["run", "-m", "64M", "--", "sh", "-c", script, &list.to_string_lossy()]);
-    // Its own output, of the directory that it was given again, is its own.
+    // A job may read its own output, in a directory that is reused for its user.
     let others: Vec<&str> = told.lines().filter(|line| !line.contains("/runs/")).collect();
     assert_eq!(others, ["looked"], "{told}");
     let status = format!("/proc/{}/environ", cluster.agent_pid());
@@ -182,13 +182,13 @@ fn a_job_cannot_read_what_is_the_agents_the_heads_or_another_users() {
     assert!(!env.contains("HOSTLER_HEAD") && !env.contains("join"), "{env}");
 }
 
-/// Every file below a directory.
+/// Collects all files below a directory.
 fn collect(directory: &std::path::Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("root may").flatten() {
         let path = entry.path();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => collect(&path, files),
-            // The door of the agent, at which the kernel says who knocks.
+            // The agent's socket, at which the kernel identifies users.
             Ok(kind) if kind.is_socket() => {}
             _ => files.push(path),
         }
@@ -196,7 +196,7 @@ fn collect(directory: &std::path::Path, files: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn results_never_hold_what_the_user_may_not_read() {
+fn results_contain_no_files_that_the_user_may_not_read() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let secret = cluster.path("secret");
     fs::write(&secret, "for root's eyes only").expect("ours");
@@ -213,7 +213,7 @@ fn results_never_hold_what_the_user_may_not_read() {
         let runs = fs::read_dir(cluster.path("agent/runs")).ok()?.flatten();
         runs.map(|run| run.path().join("work")).find(|work| work.join("ready").exists())
     });
-    // As it would be where the kernel does not protect hard links.
+    // A hard link as on machines where the kernel does not protect them.
     fs::hard_link(&secret, work.join("hard")).expect("root may");
     cluster.ok(ADA, &["wait", &id]);
     let told = cluster.run(ADA, &["job", &id]).stdout;
@@ -230,9 +230,9 @@ fn results_never_hold_what_the_user_may_not_read() {
 }
 
 #[test]
-fn what_is_used_again_is_used_by_its_user_alone() {
+fn shepherds_and_directories_are_reused_only_for_their_user() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    // One CPU each, one after another: shepherds and directories wait for the next run.
+    // Jobs with one CPU each, one after another; shepherds and directories wait for the next run.
     let run_each = || {
         for user in [ADA, BOB] {
             let told = cluster
@@ -244,7 +244,7 @@ fn what_is_used_again_is_used_by_its_user_alone() {
     let mut expected = vec![ids(ADA).0, ids(BOB).0];
     expected.sort_unstable();
     (0..3).for_each(|_| run_each());
-    // A directory that somebody still has open, as whoever reads its output may on a busy machine, is not kept; the next one is.
+    // A directory that is still open, e.g. by a reader of its output, is not kept for reuse; the next one is.
     wait_until("a directory of each to be kept", 60, || {
         let owners = owners_of_spares(&cluster);
         if owners == expected {
@@ -255,7 +255,7 @@ fn what_is_used_again_is_used_by_its_user_alone() {
     });
 }
 
-/// Whose directories are laid by, once all are: one for each user at most, whoever came in between.
+/// Owners of the directories kept for reuse: at most one per user.
 fn owners_of_spares(cluster: &SharedCluster) -> Vec<u32> {
     let runs = || fs::read_dir(cluster.path("agent/runs")).expect("there").flatten().map(|it| it.path());
     wait_until("every run's directory to be laid by", 10, || {
@@ -271,7 +271,7 @@ fn owners_of_spares(cluster: &SharedCluster) -> Vec<u32> {
 }
 
 #[test]
-fn a_restarted_agent_brings_the_results_of_a_users_job_home() {
+fn restarted_agent_sends_the_results_of_a_users_job() {
     let mut cluster = SharedCluster::up(HOSTLER, &[]);
     let id = submit(
         &cluster,
@@ -293,7 +293,7 @@ fn a_restarted_agent_brings_the_results_of_a_users_job_home() {
 }
 
 #[test]
-fn what_a_job_used_is_told() {
+fn resource_use_of_a_job_is_reported() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let script = "head -c 20000000 /dev/zero | tail > /dev/null; dd if=/dev/zero of=big bs=1M count=3 conv=fsync 2> /dev/null; rm big";
     let id = submit(&cluster, ADA, "folder", script);
@@ -306,7 +306,7 @@ fn what_a_job_used_is_told() {
 }
 
 #[test]
-fn a_cluster_of_an_ordinary_user_says_what_it_cannot_do() {
+fn cluster_without_root_reports_its_limitations() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let own = |arguments: &[&str]| {
         let output = cluster
