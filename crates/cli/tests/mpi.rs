@@ -1,4 +1,4 @@
-//! Programs on several nodes that are launched by `mpirun` or `hostler step` from the first of them. Needs root, Open MPI and mpi4py.
+//! Programs on several nodes, launched by `mpirun` or `hostler step`. Needs root, Open MPI and mpi4py.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,13 +10,13 @@ use hostler_testkit::{Cluster, Daemon, Host, Network, Outcome, SharedCluster, Si
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// The interpreter for which Debian packages mpi4py.
+/// The Python for which Debian packages mpi4py.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// An account without processes of its own, on every Debian. `mpirun` does not like to be root.
+/// An account without processes that every Debian has. `mpirun` refuses to run as root.
 const USER: &str = "games";
 
-/// Variables with which it does, as a user would set them.
+/// Variables that let `mpirun` run as root.
 const AS_ROOT: [&str; 4] = ["--env", "OMPI_ALLOW_RUN_AS_ROOT=1", "--env", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
 
 const SUM: &str = "\
@@ -47,12 +47,12 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// A head and four nodes with addresses of their own, no name service but a table of names, and no `ssh`.
+/// A head and four nodes on their own hosts, with a hosts file, and without `ssh` and DNS.
 struct Machines {
     head: Host,
     nodes: Vec<Host>,
     _daemons: Vec<Daemon>,
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -73,7 +73,7 @@ impl Machines {
         }
         let machines = Self { head, nodes, _daemons: daemons, _network: network };
         wait_until("all nodes up", 30, || {
-            // One that has not said hello yet is not listed.
+            // A node is listed once it has connected.
             let nodes = machines.head.json(&["hostler", "nodes"]);
             let up = nodes.as_array().expect("a list").iter().filter(|node| node["state"] == "up").count();
             (up == machines.nodes.len()).then_some(())
@@ -81,7 +81,7 @@ impl Machines {
         machines
     }
 
-    /// A client's command of the user, on the head's host.
+    /// Runs a client command of the user on the head's host.
     fn run(&self, arguments: &[&str]) -> Outcome {
         let home = format!("HOME=/home/{USER}");
         let user = ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "env", &home, "hostler"];
@@ -94,13 +94,13 @@ impl Machines {
         outcome.stdout.trim_end().to_owned()
     }
 
-    /// Submits a folder with this shell script, on four nodes with two places for processes each.
+    /// Submits a folder with this shell script, on four nodes with two process slots each.
     fn submit(&self, script: &str) -> String {
         self.head.write(&format!("/home/{USER}/p/main.sh"), script);
         self.ok(&["submit", &format!("/home/{USER}/p"), "main.sh", "--first-node", "-N", "4", "-n", "2", "-m", "200M"])
     }
 
-    /// How it ended: what the first node wrote to standard output, and in the place of standard error all that is said about it.
+    /// The end of a job: stdout of the first node, and in place of stderr everything that Hostler reports about it.
     fn ended(&self, id: &str) -> Outcome {
         let waited = self.run(&["wait", id]);
         let logs = self.run(&["logs", id]);
@@ -108,10 +108,10 @@ impl Machines {
         Outcome { code: waited.code, stdout: logs.stdout, stderr: format!("{}{}{job}", waited.stderr, logs.stderr) }
     }
 
-    /// How many processes with this in their command line there are on each node.
+    /// The number of processes with `text` in their command line, per node.
     fn processes(&self, text: &str) -> Vec<usize> {
         let count = |node: &Host| {
-            // In brackets the search does not find itself.
+            // The brackets keep the search from matching itself.
             let (first, rest) = text.split_at(1);
             let search = format!("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -ao '[{first}]{rest}' | wc -l");
             node.ok(&["sh", "-c", &search]).trim().parse().expect("a number")
@@ -120,13 +120,12 @@ impl Machines {
     }
 }
 
-/// The words of each line.
 fn table(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(|line| line.split(' ').collect()).collect()
 }
 
 #[test]
-fn mpirun_launches_on_machines_without_ssh() {
+fn mpirun_works_without_ssh() {
     let machines = Machines::new();
     let folder = machines.head.path(&format!("/home/{USER}/p"));
     machines.head.write(&format!("/home/{USER}/p/sum.py"), SUM);
@@ -134,7 +133,7 @@ fn mpirun_launches_on_machines_without_ssh() {
     let compiled = Command::new("mpicc").args(["-o", "ring", "ring.c"]).current_dir(&folder).status();
     assert!(compiled.expect("mpicc is there").success());
 
-    // Each rank is on the node of its turn, and all of them are one program.
+    // Ranks are assigned to nodes in turn and form one program.
     let id = machines.submit(&format!("mpirun {PYTHON} sum.py\nmpirun ./ring\n"));
     let ended = machines.ended(&id);
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -154,7 +153,7 @@ fn mpirun_launches_on_machines_without_ssh() {
         job["tasks_shown"][0]["parts"].as_array().expect("one for each").iter().map(|part| &part["state"]).collect();
     assert_eq!(states, ["completed"; 4]);
 
-    // One rank that dies ends the program, and with it the job, which says so.
+    // If a rank dies, the program and the job end, and the job reports the rank.
     machines.head.write(
         &format!("/home/{USER}/p/dies.py"),
         "from mpi4py import MPI\nimport os\nif MPI.COMM_WORLD.rank == 5: os._exit(9)\nMPI.COMM_WORLD.Barrier()\n",
@@ -163,9 +162,9 @@ fn mpirun_launches_on_machines_without_ssh() {
     let ended = machines.ended(&id);
     assert_ne!(ended.code, 0);
     assert!(ended.stderr.contains("was the first to fail: exit code 9"), "{ended:?}");
-    assert!(ended.stderr.contains("non-zero") && ended.stderr.contains("node"), "mpirun's own words: {ended:?}");
+    assert!(ended.stderr.contains("non-zero") && ended.stderr.contains("node"), "the message of mpirun: {ended:?}");
 
-    // Nothing is left of one that is cancelled.
+    // After a cancellation, no process is left.
     machines.head.write(
         &format!("/home/{USER}/p/sleeps.py"),
         "from mpi4py import MPI\nimport time\nMPI.COMM_WORLD.Barrier()\ntime.sleep(600)\n",
@@ -183,7 +182,7 @@ fn mpirun_launches_on_machines_without_ssh() {
 }
 
 #[test]
-fn steps_have_input_output_signals_and_exit_codes() {
+fn steps_pass_on_input_output_signals_and_exit_codes() {
     let machines = Machines::new();
     let script = "\
 PATH=/run/bin:$PATH
@@ -218,7 +217,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
     let of_each: Vec<String> = names.iter().enumerate().map(|(rank, name)| format!("{name}: {rank} {name}")).collect();
     assert_eq!(all, of_each);
     assert_eq!(lines[13..18], ["code 2", "code 2", "code 127", "600-games", "gone"], "{ended:?}");
-    // Where nodes do not share a machine, the directory for temporary files has the same name on each.
+    // On separate machines, the directory for temporary files has the same name on each node.
     let temporary: BTreeSet<&str> = lines[18..].iter().map(|line| line.split(": ").nth(1).expect("a label")).collect();
     let temporary = temporary.first().filter(|_| temporary.len() == 1 && lines.len() == 22).expect("one name");
     let path = temporary.strip_prefix("700-games-").expect("the user's alone");
@@ -235,7 +234,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
     for word in words {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
-    // Outside of such a job there is nothing to launch on.
+    // Outside such a job, `hostler step` fails.
     let outside = machines.run(&["step", "1", "true"]);
     assert_eq!(outside.code, 125);
     assert!(
@@ -245,7 +244,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
 }
 
 #[test]
-fn virtual_nodes_are_nodes_to_mpirun_too() {
+fn mpirun_works_on_virtual_nodes() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 2, ..Size::default() });
     cluster.write("sum.py", SUM);
     let run = |more: &[&str]| {
@@ -259,13 +258,13 @@ fn virtual_nodes_are_nodes_to_mpirun_too() {
     let nodes: BTreeSet<&str> = lines.iter().map(|words| words[3]).collect();
     assert_eq!((lines.len(), nodes.len()), (8, 4), "{lines:?}");
     assert!(lines.iter().all(|words| words[1] == "8" && words[4] == "36"), "{lines:?}");
-    // One node is a case like any other.
+    // It also works on one node.
     let outcome = run(&["-n", "2", "mpirun", PYTHON, "sum.py"]);
     assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 2), "{}", outcome.stderr);
     let outcome = run(&[HOSTLER, "step", "0", "sh", "-c", "exit 4"]);
     assert_eq!(outcome.code, 4, "{}", outcome.stderr);
 
-    // The example, as its page says.
+    // The example, run as its page describes.
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/mpi");
     let submit = ["submit", example, "main.sh", "--first-node", "-N", "4", "-n", "2", "-m", "200M"];
     let programs = std::path::Path::new(HOSTLER).parent().expect("it is in a directory").display();
@@ -282,11 +281,11 @@ fn virtual_nodes_are_nodes_to_mpirun_too() {
 }
 
 #[test]
-fn virtual_nodes_have_directories_of_their_own_for_temporary_files_and_lines_stay_whole() {
+fn virtual_nodes_have_their_own_temporary_directories_and_whole_lines() {
     const LINES: usize = 300;
-    // Room for one more job meanwhile.
+    // Leave room for one more job.
     let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 2, ..Size::default() });
-    // Some programs make sockets at long paths below it.
+    // Some programs create sockets at long paths below it.
     cluster.write(
         "bind.py",
         "import os, socket, sys\n\
@@ -316,7 +315,7 @@ $hostler step --all sh -c 'for line in $(seq 300); do printf \"line \"; printf \
     for path in temporary.into_iter().chain([lines[5][1]]) {
         wait_until("the directory to be gone", 30, || fs::symlink_metadata(path).is_err().then_some(()));
     }
-    // Pieces of lines that come from many nodes at once are put together.
+    // Pieces of lines from several nodes at the same time are joined.
     let mut counts = std::collections::BTreeMap::new();
     for words in &lines[7..] {
         let next: &mut usize = counts.entry(words[0]).or_default();
@@ -331,7 +330,7 @@ $hostler step --all sh -c 'for line in $(seq 300); do printf \"line \"; printf \
 }
 
 #[test]
-fn another_user_of_the_node_cannot_launch_into_a_job() {
+fn other_users_cannot_start_steps_in_a_job() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let run = ["run", "--first-node", "-c", "1", "-m", "64M", "--", "sh", "-c"];
     let home = cluster.home_of(USER);
@@ -345,7 +344,7 @@ fn another_user_of_the_node_cannot_launch_into_a_job() {
         serde_json::from_slice(&fs::read(steps).expect("root may")).expect("it is JSON");
     let port = allocation["nodes"][0]["port"].as_u64().expect("a port");
 
-    // Neither the file nor a process tells the key, and the door opens for nobody without it.
+    // Neither the file nor a process reveals the key, and connections without it are rejected.
     let spy = format!(
         "cat {steps}; ls $(dirname {steps}) {temporary}; HOSTLER_STEPS={steps} {HOSTLER} step 0 id; \
          cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c PRIVATE; \
@@ -364,10 +363,10 @@ fn another_user_of_the_node_cannot_launch_into_a_job() {
 }
 
 #[test]
-fn mpirun_works_in_an_ordinary_job() {
+fn mpirun_works_in_a_job_on_one_node() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     cluster.write(USER, "sum.py", SUM);
-    // The caller's shell is in an allocation of Slurm's: that is not the job's.
+    // The caller's shell is in a Slurm allocation, which must not affect the job.
     let run = |words: &[&str]| {
         let arguments = [&["run", "-c", "2", "-m", "300M", "--"][..], words].concat();
         let mut command = cluster.command(USER, &arguments);
@@ -381,14 +380,14 @@ fn mpirun_works_in_an_ordinary_job() {
     let environment = run(&["env"]);
     assert!(!environment.stdout.contains("SLURM"), "{}", environment.stdout);
     assert!(environment.stdout.contains("\nOMPI_MCA_orte_set_default_slots=2\n"), "{}", environment.stdout);
-    assert!(!environment.stdout.contains("yield_when_idle"), "two CPUs, and nobody else on them");
-    // Two slots and no more.
+    assert!(!environment.stdout.contains("yield_when_idle"), "two CPUs that are not shared");
+    // There are exactly two slots.
     let outcome = run(&["mpirun", "-np", "3", "true"]);
     assert!(outcome.code != 0 && outcome.stderr.contains("not enough slots"), "{outcome:?}");
 }
 
 #[test]
-fn ranks_yield_where_nodes_share_their_cpus() {
+fn ranks_yield_on_shared_cpus() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 2, cpus: 8, ..Size::default() });
     cluster.write("sum.py", SUM);
     let run = |more: &[&str]| {
@@ -400,7 +399,7 @@ fn ranks_yield_where_nodes_share_their_cpus() {
     let outcome = run(&["sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"]);
     assert_eq!(outcome.stdout, "1\n", "{outcome:?}");
 
-    // The same by the name of another tool.
+    // The same for the name of the other launcher.
     let cmrun = cluster.path("cmrun");
     std::os::unix::fs::symlink(HOSTLER, &cmrun).expect("ours");
     let mut command = cluster.command(&[]);

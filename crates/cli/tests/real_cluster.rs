@@ -1,4 +1,4 @@
-//! A real cluster, by the documented commands: a head and nodes that are set up, invited, joined, drained, resumed and removed.
+//! A real cluster, set up by the documented commands: invite, join, drain, resume and remove nodes.
 
 use std::fs;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use serde_json::Value;
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 #[test]
-fn from_nothing_to_a_cluster_and_back() {
+fn cluster_can_be_set_up_and_nodes_drained_and_removed() {
     let real = RealCluster::start(HOSTLER);
     let again = real.home.run(&["head", "init", "--directory", &real.path("head")]);
-    assert_eq!(again.code, 0, "called twice it does no harm: {again:?}");
+    assert_eq!(again.code, 0, "a second call changes nothing: {again:?}");
     let other = real.home.fails(&["head", "init", "--directory", &real.path("head"), "--advertise", "elsewhere"]);
     assert!(other.contains("exists and contradicts these flags"), "{other}");
 
@@ -21,11 +21,11 @@ fn from_nothing_to_a_cluster_and_back() {
     let node = real.json(&["node", "show", "n1"]);
     assert!(node["cpus"].as_u64() > Some(0) && node["memory_bytes"].as_u64() > Some(64 << 20), "discovered: {node}");
     let discovered = real.home.json(&["node", "discover"]);
-    assert_eq!(node["memory_bytes"], discovered["memory"]["usable_bytes"], "what was said is what is offered");
+    assert_eq!(node["memory_bytes"], discovered["memory"]["usable_bytes"], "the node offers the discovered memory");
     assert!(node["certificate"]["life_ms"].as_u64() > Some(0), "{node}");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "hello"]), "hello");
 
-    // Drained: what runs ends as it should, what comes waits and says why.
+    // Drained: running jobs finish, new jobs wait with a reason.
     let script = format!("while [ ! -e {} ]; do sleep 0.05; done", real.path("release"));
     let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script]);
     real.wait_for_job(&running, "running");
@@ -43,11 +43,11 @@ fn from_nothing_to_a_cluster_and_back() {
     real.ok(&["node", "resume", "n1"]);
     real.wait_for_job(&waiting, "completed");
 
-    // Removed: its connection is closed, its task is given up, and it does not come back.
+    // Removed: its connection closes, its task ends, and it does not return.
     let lost = real.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "1000"]);
     real.wait_for_job(&lost, "running");
     let refusal = real.fails(&["node", "remove", "n1"]);
-    assert!(refusal.contains("--yes"), "nobody was there to be asked: {refusal}");
+    assert!(refusal.contains("--yes"), "stdin is not a terminal: {refusal}");
     real.ok(&["node", "remove", "n1", "--yes"]);
     real.wait_for_job(&lost, "node_fail");
     assert_eq!(real.json(&["nodes"]), Value::Array(Vec::new()));
@@ -55,14 +55,14 @@ fn from_nothing_to_a_cluster_and_back() {
     real.wait_for_log("n1", "it was removed");
     end(agent);
 
-    // Invited again it is a node like any other, and the task that was given up is gone from it.
+    // After a new invitation, it is an ordinary node without the old task.
     let agent = real.add_node("n1");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "again"]), "again");
     end(agent);
 }
 
 #[test]
-fn without_a_cluster_it_is_said_how_to_get_one() {
+fn missing_cluster_error_explains_how_to_start_one() {
     let home = Cluster::none(HOSTLER);
     let said = home.fails(&["jobs"]);
     assert!(said.contains("hostler up") && said.contains("hostler head init"), "{said}");
@@ -72,17 +72,17 @@ fn without_a_cluster_it_is_said_how_to_get_one() {
 }
 
 #[test]
-fn codes_let_in_whom_they_were_made_for_once() {
+fn join_codes_are_valid_once_and_for_one_name() {
     let real = RealCluster::start(HOSTLER);
     let code = real.ok(&["node", "invite"]);
-    assert!(code.starts_with("hostler1-") && !code.contains(char::is_whitespace), "the code alone: {code}");
+    assert!(code.starts_with("hostler1-") && !code.contains(char::is_whitespace), "only the code is printed: {code}");
     let joined = real.join("first", &code, &["--name", "first"], |_| {});
     assert!(joined.code == 0 && joined.stderr.contains("is node first of the cluster"), "{joined:?}");
     let used = real.join("second", &code, &["--name", "second"], |_| {});
     assert!(used.code != 0 && used.stderr.contains("is not valid for this machine"), "{used:?}");
     let for_other = real.ok(&["node", "invite", "third"]);
     let other = real.join("second", &for_other, &["--name", "second"], |_| {});
-    assert_eq!((other.code, &other.stderr), (used.code, &used.stderr), "no hint what is wrong");
+    assert_eq!((other.code, &other.stderr), (used.code, &used.stderr), "the error does not reveal what is wrong");
     let damaged = real.join("second", &code[..code.len() - 3], &[], |_| {});
     assert!(damaged.code != 0 && damaged.stderr.contains("is not a join code"), "{damaged:?}");
     let taken = real.join("second", &real.ok(&["node", "invite"]), &["--name", "first"], |_| {});
@@ -92,10 +92,10 @@ fn codes_let_in_whom_they_were_made_for_once() {
 }
 
 #[test]
-fn a_node_keeps_asking_to_be_let_in_and_its_agent_follows_when_it_joins_again() {
+fn join_is_retried_and_a_running_agent_adopts_a_new_identity() {
     let real = RealCluster::start(HOSTLER);
     let head = real.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
-    // On the way to the head stands somebody who closes the first three connections, as a head does that is flooded.
+    // A proxy closes the first three connections, as a flooded head does.
     let way = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = way.local_addr().expect("it listens").to_string();
     std::thread::spawn(move || {
@@ -124,7 +124,7 @@ fn a_node_keeps_asking_to_be_let_in_and_its_agent_follows_when_it_joins_again() 
     real.wait_for_log("n1", "this node has joined again");
     real.wait_for_node("n1", "up");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
-    // What the agent cannot become while it runs it says.
+    // Changes that a running agent cannot adopt are logged.
     real.ok(&["node", "remove", "n1", "--yes"]);
     let other = real.join("n1", &real.ok(&["node", "invite", "n2"]), &[], |_| {});
     assert_eq!(other.code, 0, "{other:?}");
@@ -137,16 +137,16 @@ fn both<T>((from, to): (std::io::Result<T>, std::io::Result<T>)) -> (T, T) {
 }
 
 #[test]
-fn a_node_of_another_cluster_is_refused_and_told_so() {
+fn node_of_another_cluster_is_rejected_with_a_reason() {
     let (mine, theirs) = (RealCluster::start(HOSTLER), RealCluster::start(HOSTLER));
     end(theirs.add_node("n1"));
-    // The same node, sent to a head that is not its own.
+    // Send a node to the head of another cluster.
     let address = mine.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
     fs::write(theirs.home.path("n1/identity/head"), &address).expect("it is there");
     let agent = theirs.run_agent("n1");
     theirs.wait_for_log("n1", "is not the head of the cluster that this node has joined");
     end(agent);
-    // With our authority it would trust our head; ours does not trust it.
+    // With this cluster's authority, the node trusts the head, but the head does not trust the node.
     end(mine.add_node("n1"));
     fs::copy(mine.home.path("n1/identity/authority.pem"), theirs.home.path("n1/identity/authority.pem"))
         .expect("it is there");
@@ -156,7 +156,7 @@ fn a_node_of_another_cluster_is_refused_and_told_so() {
 }
 
 #[test]
-fn a_node_whose_clock_is_thirty_years_off_joins_and_works() {
+fn node_with_a_wrong_clock_joins_and_works() {
     let real = RealCluster::start(HOSTLER);
     let library = build_clock_library(&real);
     for (node, years) in [("past", -30), ("future", 30)] {
@@ -171,7 +171,7 @@ fn a_node_whose_clock_is_thirty_years_off_joins_and_works() {
             real.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &directory, "--root-jobs"], shifted);
         real.wait_for_node(node, "up");
         assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
-        // The times in its log show that the clock was really wrong.
+        // The times in the log show that the clock was wrong.
         let log = real.log(node);
         let linked = log.lines().find(|line| line.contains("linked to the head")).expect("it is linked");
         let year: i32 = linked[..4].parse().expect("a line begins with a date");
@@ -187,7 +187,7 @@ fn year_now() -> i32 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a year")
 }
 
-/// A library that sets the wall clock of a process off by CLOCK_OFFSET_SECS, and no other clock.
+/// Builds a library that shifts the wall clock of a process by CLOCK_OFFSET_SECS.
 fn build_clock_library(real: &RealCluster) -> String {
     let source = real.home.write(
         "clock.c",
@@ -210,7 +210,7 @@ fn build_clock_library(real: &RealCluster) -> String {
 }
 
 #[test]
-fn certificates_are_renewed_by_themselves() {
+fn certificates_are_renewed_automatically() {
     let real = RealCluster::start(HOSTLER);
     let settings = real.home.path("head/head.toml");
     let text = fs::read_to_string(&settings).expect("init has written it");
@@ -222,7 +222,7 @@ fn certificates_are_renewed_by_themselves() {
     let credentials = || fs::read(real.home.path("n1/identity/credentials.pem")).expect("it has joined");
     let first = credentials();
     let second = wait_until("another certificate", 60, || Some(credentials()).filter(|now| *now != first));
-    // The link lives on; what is dialled from now on shows the new key, and so does an agent that was killed.
+    // The link stays open. New connections use the new key, and so does a restarted agent.
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "renewed"]), "renewed");
     end(agent);
     let agent = real.run_agent("n1");
@@ -231,7 +231,7 @@ fn certificates_are_renewed_by_themselves() {
         (certificate["is_being_renewed"] == false).then_some(())
     });
     real.wait_for_node("n1", "up");
-    // Long after the first would have expired it is still a node.
+    // Long after the first certificate would have expired, the node still works.
     wait_until("a third certificate", 60, || Some(credentials()).filter(|now| *now != second));
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "still here"]), "still here");
     end(agent);

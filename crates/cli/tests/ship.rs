@@ -1,4 +1,5 @@
-//! `hostler exec --ship`: commands on nodes that share no disk with their caller. Hosts of their own; needs root and a C compiler.
+//! `hostler exec --ship`: commands on nodes without a shared disk. Hosts in network namespaces; needs root and a C
+//! compiler.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,16 +11,16 @@ use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// Where the tree is, on the caller's host alone.
+/// Path of the tree on the caller's host.
 const TREE: &str = "/home/games/src/tree";
 
-/// A head, a host whose user calls, and nodes that know nothing of the caller's files.
+/// A head, the caller's host, and nodes without the caller's files.
 struct Machines {
     caller: Host,
     nodes: Vec<Host>,
     agents: Vec<Daemon>,
     _head: (Host, Daemon),
-    // Last: its hosts go first.
+    // Last: the daemons must end before their hosts.
     _network: Network,
 }
 
@@ -48,7 +49,7 @@ impl Machines {
         machines
     }
 
-    /// What the caller's user types in the tree.
+    /// Runs a shell command of the caller in the tree.
     fn shell(&self, text: &str) -> Outcome {
         self.caller.run(&as_user(text).each_ref().map(String::as_str))
     }
@@ -59,7 +60,7 @@ impl Machines {
         outcome.stdout.trim_end().to_owned()
     }
 
-    /// Runs a command of the tree on a node, and what that has cost.
+    /// Runs a command of the tree on a node; returns the cost of shipping the tree.
     fn on(&self, node: &str, command: &str) -> Value {
         let outcome = self.shell(&format!("hostler --json exec --where --ship --node {node} -- {command}"));
         assert_eq!(outcome.code, 0, "{command}: {}", outcome.stderr);
@@ -78,7 +79,7 @@ impl Machines {
         path.metadata().and_then(|found| found.modified()).expect("it is there")
     }
 
-    /// Nothing of a tree is left on a node, but in the agent's own directory.
+    /// Checks that no file of a tree is left on a node outside the agent's directory.
     fn check_nothing_is_left(&self) {
         for node in &self.nodes {
             assert!(!Path::new(&node.path("/home/games")).exists(), "{} has a directory more", node.name());
@@ -94,7 +95,7 @@ fn as_user(text: &str) -> [String; 9] {
 }
 
 #[test]
-fn a_tree_goes_along_and_what_is_written_comes_back() {
+fn tree_is_shipped_and_written_files_come_back() {
     let machines = Machines::new(2);
     machines.write(".gitignore", "config.h\n");
     machines.write("config.h", "#define ANSWER 42\n");
@@ -104,7 +105,7 @@ fn a_tree_goes_along_and_what_is_written_comes_back() {
     );
     machines.ok("ln -s /usr/include inc; mkdir sub; echo old >sub/old; echo 'kept by git' >.git/HEAD");
 
-    // A compiler, by a relative path from a directory below, with an ignored header and a dependency file.
+    // A compiler with a relative path from a subdirectory, an ignored header and a dependency file.
     let cost = machines.on("n1", "gcc -g -MMD -c -o sub/a.o $PWD/a.c");
     assert!(cost["returned_files"] == 2 && cost["sent_chunks"].as_u64() >= Some(4), "{cost}");
     assert_eq!(machines.ok("cat sub/a.d"), format!("sub/a.o: {TREE}/a.c {TREE}/config.h"));
@@ -115,7 +116,7 @@ fn a_tree_goes_along_and_what_is_written_comes_back() {
     assert!(machines.modified("sub/a.o") >= machines.modified("a.c"));
     assert_eq!(machines.ok("stat -c '%a %U' sub/a.o"), "644 games");
 
-    // What is known there does not go there again; nor does what was made there.
+    // Content that the node has is not sent again, including files that it created.
     let cost = machines.on("n1", "gcc -o prog sub/a.o");
     assert_eq!(cost["sent_chunks"], 0, "the object was made there: {cost}");
     assert_eq!(machines.ok("./prog; stat -c %a prog"), format!("42 {TREE}/a.c\n755"));
@@ -125,7 +126,7 @@ fn a_tree_goes_along_and_what_is_written_comes_back() {
     let cost = machines.on("n2", "./prog");
     assert!(cost["sent_chunks"].as_u64() >= Some(5), "this node has seen nothing yet: {cost}");
 
-    // Changes, removals, links, modes and times.
+    // Changes, removals, links, modes and times are copied back.
     let script = "set -e; rm sub/old; ln -s a.c link; chmod 700 a.c; mkdir -p d/e; echo 1 >d/e/f; touch -d '2001-01-01 UTC' d/old; \
                   mkdir gone; rmdir gone; echo appended >>config.h; exec 3<>.gitignore; test ! -e .git";
     let cost = machines.on("n1", &format!("sh -c \"{script}\""));
@@ -135,13 +136,13 @@ fn a_tree_goes_along_and_what_is_written_comes_back() {
     machines.on("n1", "sh -c 'rm -r d sub && mkdir d && echo new >d/new'");
     assert_eq!(machines.ok("find d sub 2>/dev/null; true"), "d\nd/new");
 
-    // A failing command's files come back as well, with its code, its input and its streams.
+    // Files of a failing command come back too; exit code, input and output are passed on.
     let outcome = machines
         .shell("echo in | hostler exec --ship --node n2 -- sh -c 'cat >partial; echo out; echo err >&2; exit 7'");
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (7, "out\n", "err\n"));
     assert_eq!(machines.ok("cat partial"), "in");
 
-    // Directories below, and trees that are named.
+    // Subdirectories, and trees named with --ship=DIR.
     machines.ok("mkdir -p deep/er; cd deep/er; hostler exec --ship --node n2 -- sh -c 'pwd >../where'");
     assert_eq!(machines.ok("cat deep/where"), format!("{TREE}/deep/er"));
     machines.ok("cd deep/er; hostler exec --ship=.. --node n1 -- sh -c 'ls .. >../../seen-there; ls .. >list'");
@@ -154,7 +155,7 @@ fn a_tree_goes_along_and_what_is_written_comes_back() {
 }
 
 #[test]
-fn calls_do_not_disturb_each_other() {
+fn concurrent_commands_do_not_disturb_each_other() {
     let machines = Machines::new(1);
     machines.write("a", "first");
     let text = as_user(
@@ -166,7 +167,7 @@ fn calls_do_not_disturb_each_other() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut printed, &mut line).expect("it writes");
     assert_eq!(line, "firststarted\n");
-    // The tree changes, is told, and is written over meanwhile.
+    // Meanwhile the tree changes, is shipped again and overwritten.
     for round in 0..25 {
         machines.write("a", &format!("round {round}"));
         machines.on("n1", &format!("sh -c 'cp a copy; echo {round} >own'"));
@@ -179,19 +180,19 @@ fn calls_do_not_disturb_each_other() {
     assert_eq!(rest, "firstmine\nfirst");
     assert_eq!(machines.ok("cat a own"), "round 24mine");
 
-    // Many at once, each with files of its own and of the others.
+    // Many commands at once, which write different files and read each other's.
     let many = "for i in $(seq 24); do hostler exec --ship --node n1 -- sh -c \"echo $i >out$i; test -e a\" & done; wait; cat out* | sort -n | tr '\\n' ' '";
     let all: String = (1..=24).map(|n| format!("{n} ")).collect();
     assert_eq!(machines.ok(many), all.trim_end());
-    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "nothing waits for its place");
+    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "no temporary file is left");
     let kept = machines.nodes[0].ok(&["sh", "-c", "cd /var/lib/hostler/agent/ship/trees/*/ && ls | wc -l"]);
     assert!(kept.parse::<u32>().expect("a number") < 40, "{kept} layers are kept");
     machines.check_nothing_is_left();
 }
 
-/// A tree that is taken along again and again is watched: then nobody looks at what has not changed, and misses nothing that has.
+/// A tree that is shipped repeatedly is watched: unchanged files are not read again, and no change is missed.
 #[test]
-fn what_changes_between_calls_is_what_the_next_one_sees() {
+fn changes_between_commands_are_shipped() {
     let machines = Machines::new(1);
     machines.ok("mkdir -p d/e other; for i in $(seq 40); do echo $i >d/f$i; done; ln d/f1 /home/games/second-name");
     let list = "find . -mindepth 1 -name .git -prune -o -printf '%p %M %l ' -type f -exec md5sum {} ';' -o -printf '\\n' | LC_ALL=C sort";
@@ -231,7 +232,7 @@ fn what_changes_between_calls_is_what_the_next_one_sees() {
         assert_eq!(seen_there(), seen_here(), "after {step}");
     }
     wait_until("it to be watched still", 30, || is_watched().then_some(()));
-    // Another directory takes its place.
+    // Another directory replaces the tree.
     machines.ok("cd ..; mv tree old; cp -r old tree; echo of the copy >tree/d/f2; cd tree; rm d/f10");
     assert_eq!(seen_there(), seen_here());
     wait_until("that one to be watched", 30, || is_watched().then_some(()));
@@ -241,10 +242,10 @@ fn what_changes_between_calls_is_what_the_next_one_sees() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_words_and_runs_elsewhere() {
+fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     let machines = Machines::new(2);
     machines.write("a.c", "int a;\n");
-    // Another program of that name on one node.
+    // One node has another program of this name.
     machines.nodes[0].ok(&[
         "sh",
         "-c",
@@ -260,17 +261,17 @@ fn what_does_not_fit_is_refused_in_words_and_runs_elsewhere() {
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --any-program --node n1 -- cc1");
     assert_eq!(taken, "another");
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --not home -- cc1");
-    assert_eq!(taken, "mine", "another node has it");
+    assert_eq!(taken, "mine", "another node has the same program");
     let refused = machines.shell("hostler exec --ship --node n2 -- no-such-program");
     assert_eq!(refused.code, 127, "{refused:?}");
-    // Places that belong to the node, and trees that the command is not in.
+    // System directories, and trees that do not contain the command's directory.
     let refused = machines.shell("cd /usr && hostler exec --ship --node n1 -- ls");
     assert!(refused.code == 2 && refused.stderr.contains("/usr is a system directory"), "{refused:?}");
     let refused = machines.shell("cd / && hostler exec --ship --node n1 -- ls");
     assert!(refused.code == 2 && refused.stderr.contains("/ is a system directory"), "{refused:?}");
     let refused = machines.shell("hostler exec --ship=/usr --node n1 -- ls");
     assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
-    // A link that is cut while a command runs: nothing half done is here.
+    // The link is cut while a command runs: no partial files are placed.
     let text = as_user("hostler exec --ship --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
     let mut cut = machines.caller.command(&text.each_ref().map(String::as_str));
     let mut cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
@@ -281,7 +282,7 @@ fn what_does_not_fit_is_refused_in_words_and_runs_elsewhere() {
     assert_eq!(cut.wait().expect("it ends").code(), Some(125));
     assert_eq!(machines.ok("ls -A"), ".git\na.c");
     machines.nodes[1].heal();
-    // What cannot be put in place is said, and the command has failed.
+    // If files cannot be placed, the command fails with an error.
     let outcome =
         machines.shell("mkdir ro; hostler exec --ship --node n1 -- sh -c 'chmod 500 ro; echo a >b' && chmod 700 ro");
     assert_eq!(outcome.code, 0, "{outcome:?}");
@@ -290,7 +291,7 @@ fn what_does_not_fit_is_refused_in_words_and_runs_elsewhere() {
     assert!(outcome.stderr.contains("ro/b") && outcome.stderr.contains("Permission denied"), "{outcome:?}");
 }
 
-/// Sources of a program: files that use each other's headers, in directories, and one that is generated.
+/// Writes a program: files in directories that include each other's headers, one of them generated.
 fn write_program(machines: &Machines, count: usize) {
     let at = |name: &str| machines.caller.path(&format!("{TREE}/{name}"));
     for directory in ["src/core", "src/more", "include"] {
@@ -324,7 +325,7 @@ fn write_program(machines: &Machines, count: usize) {
     machines.caller.ok(&["chown", "-R", "games", "/home/games"]);
 }
 
-/// What is in all objects and dependency files, by name.
+/// Digests of all objects and dependency files, by name.
 fn made(machines: &Machines) -> BTreeMap<String, String> {
     let sums = machines.ok("find . -name '*.o' -o -name '*.d' -o -name prog | xargs sha256sum");
     sums.lines()
@@ -334,7 +335,7 @@ fn made(machines: &Machines) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_program_of_hundreds_of_files_is_built_as_at_home() {
+fn program_of_hundreds_of_files_is_built_as_locally() {
     const FILES: usize = 202;
     let machines = Machines::new(3);
     write_program(&machines, FILES);
@@ -355,7 +356,7 @@ fn a_program_of_hundreds_of_files_is_built_as_at_home() {
     }
     assert!(per_node.len() == 3 && per_node.values().all(|count| *count > FILES / 12), "{per_node:?}");
 
-    // A header is edited: what needs it is made anew, and what does not is left alone.
+    // After a change of a header, only the files that depend on it are compiled again.
     std::thread::sleep(Duration::from_millis(20));
     machines.ok("echo '/* edited */' >>include/f3.h");
     machines.ok(&format!("{build}; test $(grep -c -- -c build.log) -eq 3"));

@@ -1,4 +1,4 @@
-//! Each trouble ends in a clear error or a clear state, and harms nothing else.
+//! Each failure gives a clear error or state and does not affect anything else.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,13 +18,13 @@ fn folder(cluster: &Cluster, files: &[(&str, &str)]) -> String {
     cluster.path("project").to_string_lossy().into_owned()
 }
 
-/// The cluster still takes a job and runs it.
+/// Checks that the cluster still runs jobs.
 fn still_works(cluster: &Cluster) {
     assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
 }
 
 #[test]
-fn without_a_cluster_the_error_says_how_to_get_one() {
+fn missing_cluster_error_explains_how_to_get_one() {
     let cluster = Cluster::none(HOSTLER);
     for command in [vec!["jobs"], vec!["run", "--", "true"], vec!["info"]] {
         let error = cluster.fails(&command);
@@ -33,7 +33,7 @@ fn without_a_cluster_the_error_says_how_to_get_one() {
 }
 
 #[test]
-fn what_cannot_be_submitted_is_refused_with_a_reason() {
+fn invalid_submissions_are_refused_with_a_reason() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.py", "print(1)")]);
     let cases: [(&[&str], &str); 6] = [
@@ -58,19 +58,19 @@ fn what_cannot_be_submitted_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_folder_is_not_read_when_there_is_no_head_to_send_it_to() {
+fn folder_is_not_read_without_a_head() {
     let cluster = Cluster::none(HOSTLER);
     let project = folder(&cluster, &[("main.py", "print(1)")]);
-    // What cannot be captured would be named, were the folder read.
+    // If the folder were read, the error would name the socket in it.
     let _socket = UnixListener::bind(cluster.path("project/socket")).expect("a socket");
     let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "main.py"]);
     assert!(error.contains("cannot reach the head") && !error.contains("project/socket"), "{error}");
     let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "missing.py"]);
-    assert!(error.contains("the entry point missing.py is not in"), "a mistake is named first: {error}");
+    assert!(error.contains("the entry point missing.py is not in"), "mistakes are reported first: {error}");
 }
 
 #[test]
-fn a_mistyped_flag_of_run_is_no_command() {
+fn mistyped_flag_of_run_is_an_error() {
     let cluster = Cluster::none(HOSTLER);
     let outcome = cluster.run(&["run", "--memroy", "3G", "true"]);
     assert_eq!(outcome.code, 2, "{outcome:?}");
@@ -81,7 +81,7 @@ fn a_mistyped_flag_of_run_is_no_command() {
 }
 
 #[test]
-fn a_node_is_as_good_as_new_after_a_kill() {
+fn node_works_after_its_agent_was_killed() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
     let deaf = "trap '' TERM; while :; do sleep 0.1; done";
     let killed = cluster.run(&["run", "-t", "300ms", "--grace", "100ms", "-m", "16M", "--", "sh", "-c", deaf]);
@@ -92,7 +92,7 @@ fn a_node_is_as_good_as_new_after_a_kill() {
 }
 
 #[test]
-fn programs_that_fail_say_how() {
+fn failed_programs_report_their_error() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.py", "print(1)\nthis is no python\n")]);
     let id = cluster.ok(&["submit", &project, "main.py", "-m", "64M"]);
@@ -108,7 +108,7 @@ fn programs_that_fail_say_how() {
 }
 
 #[test]
-fn a_job_that_ignores_term_is_killed_and_one_over_its_time_is_told_so() {
+fn job_that_ignores_term_is_killed_and_timeouts_are_reported() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let deaf = "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done";
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--grace", "300ms", "--", "sh", "-c", deaf]);
@@ -124,19 +124,19 @@ fn a_job_that_ignores_term_is_killed_and_one_over_its_time_is_told_so() {
 }
 
 #[test]
-fn a_daemon_dies_with_its_job() {
+fn daemon_process_ends_with_its_job() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "setsid sh -c 'echo $$ > daemon; exec sleep 600' </dev/null >/dev/null 2>&1 & while [ ! -s daemon ]; do sleep 0.02; done";
     cluster.ok(&["run", "-m", "16M", "--", "sh", "-c", script]);
     let pid: u32 = fs::read_to_string(cluster.path("daemon")).expect("it began").trim().parse().expect("a pid");
-    assert!(!is_alive(pid), "nothing of a job outlives it");
+    assert!(!is_alive(pid), "no process outlives its job");
 }
 
 #[test]
-fn a_job_over_its_memory_is_told_so_and_its_neighbour_goes_on() {
+fn job_over_its_memory_limit_ends_and_other_jobs_continue() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let neighbour = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", "sleep 1; echo fine"]);
-    // `tail` keeps its last line in memory, and this input has only one.
+    // `tail` keeps the last line in memory, and this input is one long line.
     let hog = "head -c 300000000 /dev/zero | tail > /dev/null";
     let id = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", hog]);
     cluster.wait_for_state(&id, "out_of_memory");
@@ -153,7 +153,7 @@ fn a_job_over_its_memory_is_told_so_and_its_neighbour_goes_on() {
 }
 
 #[test]
-fn output_of_any_kind_and_size_arrives_as_it_was() {
+fn binary_and_large_output_is_not_changed() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let binary = cluster.run(&["run", "-m", "16M", "--", "sh", "-c", "printf 'no newline'; printf '\\001\\002' >&2"]);
     assert_eq!((binary.stdout.as_str(), binary.stderr.as_str()), ("no newline", "\u{1}\u{2}"));
@@ -167,7 +167,7 @@ fn output_of_any_kind_and_size_arrives_as_it_was() {
 }
 
 #[test]
-fn daemons_run_on_when_their_log_cannot_be_written() {
+fn daemons_keep_running_if_their_log_cannot_be_written() {
     let cluster = RealCluster::start(HOSTLER);
     cluster.kill_head();
     let full = || fs::File::options().write(true).open("/dev/full").expect("the kernel has it");
@@ -192,7 +192,7 @@ fn daemons_run_on_when_their_log_cannot_be_written() {
 }
 
 #[test]
-fn a_full_disk_ends_no_daemon_and_cancel_down_and_up_still_work() {
+fn daemons_and_commands_survive_a_full_disk() {
     let cluster = Cluster::none(HOSTLER);
     let disk = SmallDisk::mount(&cluster.path("state"), 40 << 20);
     cluster.start(Size { nodes: 3, cpus: 1, memory: "256M" });
@@ -207,12 +207,12 @@ fn a_full_disk_ends_no_daemon_and_cancel_down_and_up_still_work() {
     [&first, &second, &third].into_iter().for_each(|id| cluster.wait_for_state(id, "running"));
     let head = cluster.head_pid();
 
-    // The job writes until nothing fits, and again and again: the disk stays full for as long as it lives.
+    // The job writes until the disk is full and then keeps trying, so the disk stays full.
     cluster.ok(&["cancel", &third]);
     cluster.wait_for_state(&third, "cancelled");
     let ballast = cluster.path("state/ballast").display().to_string();
     let greedy = format!("while :; do head -c 50000000 /dev/zero >> {ballast}; sleep 0.02; done");
-    // On a disk in memory that is its memory too.
+    // On a disk in memory, the files count as the job's memory.
     let greedy = cluster.ok(&["run", "--detach", "-m", "200M", "--", "sh", "-c", &greedy]);
     wait_until("the disk to be full", 60, || cluster.json(&["info"])["head"]["refusing"].as_str().map(str::to_owned));
     let refused = cluster.fails(&["run", "-m", "16M", "--", "true"]);
@@ -222,9 +222,9 @@ fn a_full_disk_ends_no_daemon_and_cancel_down_and_up_still_work() {
     cluster.ok(&["cancel", &greedy]);
     cluster.wait_for_state(&greedy, "cancelled");
     assert_eq!(cluster.state(&second), "running");
-    assert_eq!(cluster.head_pid(), head, "the head that was there");
+    assert_eq!(cluster.head_pid(), head, "the head was not restarted");
 
-    // Not a byte is left. A crash, and a start on the full disk: the same nodes, and the job that still runs.
+    // No byte is free. After a crash and a start on the full disk, nodes and the running job are the same.
     fs::remove_file(&ballast).expect("it is there");
     fill_disk(ballast.as_ref(), 0);
     cluster.ok(&["cancel", &second]);
@@ -236,7 +236,7 @@ fn a_full_disk_ends_no_daemon_and_cancel_down_and_up_still_work() {
     assert_eq!(sizes(), before);
     cluster.ok(&["down"]);
 
-    // Room again.
+    // Free some space.
     fs::remove_file(&ballast).expect("it is there");
     cluster.ok(&["up"]);
     assert_eq!(sizes(), before);
@@ -247,7 +247,7 @@ fn a_full_disk_ends_no_daemon_and_cancel_down_and_up_still_work() {
 }
 
 #[test]
-fn a_full_disk_on_a_node_fails_the_job_that_filled_it_and_no_other() {
+fn full_disk_on_a_node_fails_only_the_job_that_filled_it() {
     let cluster = Cluster::none(HOSTLER);
     let disk = SmallDisk::mount(&cluster.path("state/hostler/nodes/n1"), 8 << 20);
     let size = Size { nodes: 1, cpus: 2, ..Size::default() };
@@ -276,7 +276,7 @@ fn a_full_disk_on_a_node_fails_the_job_that_filled_it_and_no_other() {
 }
 
 #[test]
-fn a_deleted_work_directory_is_no_disaster() {
+fn deleted_work_directory_fails_only_its_job() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.sh", "rm -rf \"$PWD\"; echo done\n")]);
     let id = cluster.ok(&["submit", &project, "main.sh", "-m", "16M"]);
@@ -290,7 +290,7 @@ fn a_deleted_work_directory_is_no_disaster() {
 }
 
 #[test]
-fn up_and_down_are_forgiving() {
+fn up_and_down_can_be_repeated() {
     let size = Size::default();
     let cluster = Cluster::up(HOSTLER, size);
     let head = cluster.head_pid();
@@ -305,14 +305,14 @@ fn up_and_down_are_forgiving() {
     cluster.ok(&["down", "--keep"]);
     wait_until("the head has stopped", 10, || (!is_alive(head)).then_some(()));
     cluster.start(size);
-    assert_eq!(cluster.state(&id), "running", "it went on without us");
+    assert_eq!(cluster.state(&id), "running", "it continued without the cluster");
     cluster.ok(&["down", "--cancel"]);
     cluster.start(size);
     assert_eq!(cluster.state(&id), "cancelled");
 }
 
 #[test]
-fn a_stale_socket_is_no_obstacle() {
+fn stale_socket_is_replaced() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     for pid in cluster.agent_pids().into_iter().chain([cluster.head_pid()]) {
         cluster.kill_9(pid);
@@ -324,14 +324,14 @@ fn a_stale_socket_is_no_obstacle() {
 }
 
 #[test]
-fn another_protocol_on_the_port_does_no_harm() {
+fn clients_with_another_protocol_do_not_disturb_the_head() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let info = cluster.json(&["info"]);
     let address = info["head"]["address"].as_str().expect("an address");
     for greeting in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
         let mut stream = TcpStream::connect(address).expect("the port is open");
         stream.write_all(greeting.as_bytes()).expect("it can be sent");
-        // The head may have hung up already.
+        // The head may have closed the connection already.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -348,7 +348,7 @@ fn another_protocol_on_the_port_does_no_harm() {
 }
 
 #[test]
-fn a_waiting_job_says_why() {
+fn waiting_job_has_a_reason() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 2, memory: "1G" });
     let running = cluster.ok(&["run", "--detach", "-c", "2", "-m", "16M", "-t", "10m", "--", "sleep", "600"]);
     cluster.wait_for_state(&running, "running");
@@ -372,7 +372,7 @@ fn a_waiting_job_says_why() {
 }
 
 #[test]
-fn dependents_of_a_failed_job_do_not_wait_for_ever() {
+fn dependents_of_a_failed_job_are_cancelled() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let bad = cluster.ok(&["run", "--detach", "-m", "16M", "--", "false"]);
     let never = cluster.ok(&["run", "--detach", "--after", &format!("afterok:{bad}"), "-m", "16M", "--", "true"]);
@@ -384,7 +384,7 @@ fn dependents_of_a_failed_job_do_not_wait_for_ever() {
 }
 
 #[test]
-fn a_terminal_can_be_left_and_joined_again() {
+fn terminal_can_be_detached_and_attached_again() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let id = cluster.ok(&["run", "--detach", "--pty", "-m", "16M", "--", "sh", "-c", "tty; read line; echo got $line"]);
     cluster.wait_for_state(&id, "running");
@@ -402,7 +402,7 @@ fn a_terminal_can_be_left_and_joined_again() {
 }
 
 #[test]
-fn a_long_paste_arrives_whole_and_a_job_that_reads_nothing_keeps_nobody() {
+fn long_paste_arrives_whole_and_unread_input_blocks_no_user() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let attach = |id: &str| {
         let mut command = cluster.command(&["attach", id]);
@@ -420,7 +420,8 @@ fn a_long_paste_arrives_whole_and_a_job_that_reads_nothing_keeps_nobody() {
     attached.wait().expect("it ends with the job");
     assert!(cluster.ok(&["logs", &id]).contains("600000"), "{}", cluster.ok(&["logs", &id]));
 
-    // More than a shepherd has places for, one after another; each types more than the job will ever read, and goes.
+    // More connections than a shepherd allows at once, one after another. Each types more than the job will read, and
+    // leaves.
     let id = run("stty raw -echo; echo ready; exec sleep 600");
     for number in 0..70 {
         let mut attached = attach(&id);
@@ -444,10 +445,10 @@ fn a_long_paste_arrives_whole_and_a_job_that_reads_nothing_keeps_nobody() {
 }
 
 #[test]
-fn output_without_end_is_cut_and_stops_nobody() {
+fn endless_output_is_cut_at_the_limit() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
     cluster.ok(&["configure", "setting", "output-cap", "1M"]);
-    // Ten terabytes that take no room.
+    // A sparse file of ten terabytes.
     let sparse = "echo begin; truncate -s 10T /proc/self/fd/1; echo end >&2";
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", sparse]);
     still_works(&cluster);
@@ -458,7 +459,7 @@ fn output_without_end_is_cut_and_stops_nobody() {
     assert!(logs.len() < (1 << 20) + 500, "{} bytes", logs.len());
     let message = cluster.ok(&["job", &id]);
     assert!(message.contains("its stdout was cut: 1M of 10T are kept"), "{message}");
-    // Whoever follows gets the same, while the job goes on.
+    // A user who follows the output gets the same, while the job continues.
     let endless = ["run", "-m", "16M", "-t", "6s", "--", "sh", "-c", "yes | head -c 3000000; exec sleep 600"];
     let followed = cluster.run(&endless);
     assert_eq!(followed.code, 124, "{}", followed.stderr);
@@ -472,7 +473,7 @@ fn output_without_end_is_cut_and_stops_nobody() {
 }
 
 #[test]
-fn what_a_job_leaves_never_stops_its_agent() {
+fn unusual_job_results_do_not_stop_the_agent() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
     let links = "import os\nfor n in range(17_500): os.symlink('x' * 4000, str(n))\nprint('made')";
     let deep = "import os\nfor n in range(18_000):\n    os.mkdir('d')\n    os.chdir('d')\nprint('made')";
