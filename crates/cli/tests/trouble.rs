@@ -276,7 +276,7 @@ fn full_disk_on_a_node_fails_only_the_job_that_filled_it() {
 }
 
 #[test]
-fn deleted_work_directory_fails_only_its_job() {
+fn job_that_deletes_its_work_directory_harms_nothing_else() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.sh", "rm -rf \"$PWD\"; echo done\n")]);
     let id = cluster.ok(&["submit", &project, "main.sh", "-m", "16M"]);

@@ -1,5 +1,5 @@
-//! Users: by the kernel's word on the head's socket and a node's, from elsewhere by key and by code, and what each may do. A real head, a
-//! real agent, real keys. Other users are other uids, so root must run this.
+//! Users and permissions: by uid on the sockets of the head and of nodes, and remotely by key or code. A real head,
+//! agent and keys; other users are other uids, so this needs root.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{ServerConfig, crypto};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A head that is shared by the users of its machine, as it would be on a server.
+/// A head that users of its machine share, as on a server.
 struct Site {
     cluster: Cluster,
     daemons: Vec<Child>,
@@ -29,7 +29,7 @@ impl Site {
     fn start() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "this test is several users: run it as root");
         let cluster = Cluster::none(HOSTLER);
-        // Everybody reaches the sockets, as in /run.
+        // All users must reach the sockets, as in /run.
         fs::set_permissions(cluster.home(), Permissions::from_mode(0o755)).expect("it is ours");
         fs::copy(HOSTLER, cluster.path("hostler")).expect("the executable can be copied");
         let mut site = Self { cluster, daemons: Vec::new() };
@@ -45,7 +45,7 @@ impl Site {
         wait_until("the head is ready", 30, || directory.join("head.json").exists().then_some(()));
     }
 
-    /// A node with a socket of its own.
+    /// Starts a node with its own socket.
     fn start_agent(&mut self) -> String {
         let code = self.invite_node("n1");
         let code = self.cluster.write("code", code).display().to_string();
@@ -90,7 +90,7 @@ impl Site {
         info["head"]["authority"].as_str().expect("a fingerprint").to_owned()
     }
 
-    /// A command as an admin.
+    /// Runs a command as an admin.
     fn admin(&self, arguments: &[&str]) -> String {
         self.cluster.ok(&[&["--head", &self.socket()], arguments].concat())
     }
@@ -103,7 +103,7 @@ impl Site {
         invited.expect("root may invite").code
     }
 
-    /// A command as another user of this machine.
+    /// Runs a command as another user of this machine.
     fn as_user(&self, user: &str, socket: &str, arguments: &[&str]) -> Output {
         let home = self.cluster.path(&format!("home-{user}"));
         fs::create_dir_all(&home).expect("a directory can be made");
@@ -122,7 +122,7 @@ impl Site {
             .expect("setpriv is installed")
     }
 
-    /// Somebody elsewhere: a home of their own, and no socket.
+    /// Runs a command of a remote user, with its own home and no socket.
     fn elsewhere(&self, home: &str, arguments: &[&str]) -> Output {
         self.cluster
             .command(arguments)
@@ -137,7 +137,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
-            // The cluster ends what is left of jobs.
+            // Dropping the cluster ends remaining processes of jobs.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
@@ -154,14 +154,14 @@ fn ok(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// What was said when it was refused.
+/// The error of a command that must fail.
 #[track_caller]
 fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(4), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stderr)
 }
 
-/// A key made by `ssh-keygen`.
+/// Creates a key with `ssh-keygen`.
 fn key(directory: &Path, name: &str, more: &[&str]) -> PathBuf {
     fs::create_dir_all(directory).expect("a directory can be made");
     let path = directory.join(name);
@@ -172,7 +172,7 @@ fn key(directory: &Path, name: &str, more: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn the_kernel_tells_two_users_apart_and_neither_touches_the_others_job() {
+fn users_cannot_act_on_jobs_of_others() {
     let mut site = Site::start();
     let socket = site.socket();
     let agent_socket = site.start_agent();
@@ -180,13 +180,13 @@ fn the_kernel_tells_two_users_apart_and_neither_touches_the_others_job() {
         let id = ok(&site.as_user("games", socket, &["run", "--detach", "--hold", "-m", "16M", "--", "sleep", "600"]));
         let job: Value =
             serde_json::from_str(&ok(&site.as_user("mail", socket, &["job", &id, "--json"]))).expect("JSON");
-        assert_eq!(job["user"], "games", "everybody sees whose it is");
+        assert_eq!(job["user"], "games", "all users see the owner");
         for verb in ["cancel", "release", "requeue", "logs", "attach"] {
             let said = refused(&site.as_user("mail", socket, &[verb, &id]));
             assert!(said.contains("belongs to games"), "{verb}: {said}");
         }
         assert!(refused(&site.as_user("mail", socket, &["fetch", &id])).contains("belongs to games"));
-        // An operator may, until he is none any more. Through a node he is a user as others are.
+        // An operator may, until the role is withdrawn. Through a node, operators have no special rights.
         if *socket == agent_socket {
             assert!(refused(&site.as_user("mail", socket, &["hold", &id])).contains("belongs to games"));
             site.admin(&["configure", "user", "add", "mail", "--role", "operator"]);
@@ -201,14 +201,14 @@ fn the_kernel_tells_two_users_apart_and_neither_touches_the_others_job() {
         }
         ok(&site.as_user("games", socket, &["cancel", &id]));
     }
-    // A node's root is nobody's superior, and no admin.
+    // Root on a node has no special rights in the cluster.
     let said = refused(
         &site.cluster.command(&["--head", &agent_socket, "configure", "user", "list"]).output().expect("it runs"),
     );
     assert!(said.contains("only admins may do this") && said.contains("root@n1"), "{said}");
     let said = refused(&site.as_user("games", &socket, &["configure", "user", "add", "eve"]));
     assert!(said.contains("only admins may do this"), "{said}");
-    // All of that was written down, for admins.
+    // The audit log contains all of this, and only admins can read it.
     let entries: Vec<Value> = wait_until("the audit log has it all", 20, || {
         let entries: Vec<Value> = serde_json::from_str(&site.admin(&["configure", "audit", "--json"])).expect("JSON");
         entries.iter().any(|it| it["user"] == "games" && it["error"] == "admins_only").then_some(entries)
@@ -226,7 +226,7 @@ fn the_kernel_tells_two_users_apart_and_neither_touches_the_others_job() {
 }
 
 #[test]
-fn output_and_terminals_pass_through_a_node() {
+fn output_and_terminals_work_through_a_node() {
     let mut site = Site::start();
     let socket = site.start_agent();
     let cluster = &site.cluster;
@@ -235,7 +235,7 @@ fn output_and_terminals_pass_through_a_node() {
         |id: &str| serde_json::from_str::<Value>(&games(&["job", id, "--json"])).expect("JSON")["state"].clone();
     let output = games(&["run", "-m", "16M", "--", "sh", "-c", "echo one; sleep 0.3; echo two"]);
     assert_eq!(output, "one\ntwo");
-    // The root of a node is nobody whom another node would know.
+    // Root on a node is unknown to other nodes.
     let said = cluster.run(&["--head", &socket, "run", "-m", "16M", "--", "true"]).stderr;
     assert!(said.contains("jobs of a node's root are not run"), "{said}");
     let folder = cluster.write("project/main.sh", "#!/bin/sh\necho made > made.txt\n");
@@ -247,7 +247,7 @@ fn output_and_terminals_pass_through_a_node() {
     fs::set_permissions(cluster.path("out"), Permissions::from_mode(0o777)).expect("it is ours");
     games(&["fetch", &id, "--to", &site.path("out")]);
     assert_eq!(fs::read_to_string(cluster.path(&format!("out/{id}/made.txt"))).expect("it came home"), "made\n");
-    // A terminal is a connection that becomes something else.
+    // A terminal connection is an upgraded HTTP connection.
     let id = games(&["run", "--pty", "--detach", "-m", "16M", "--", "cat"]);
     wait_until("it runs", 30, || (state(&id) == "running").then_some(()));
     let hostler = site.path("hostler");
@@ -261,7 +261,7 @@ fn output_and_terminals_pass_through_a_node() {
     let mut keys = terminal.stdin.take().expect("piped");
     let mut screen = terminal.stdout.take().expect("piped");
     keys.write_all(b"hello\r").expect("it reads");
-    // Once as it is typed, and once from the program.
+    // Once as the echo, and once from the program.
     let mut seen = Vec::new();
     while text(&seen).matches("hello").count() < 2 {
         let mut more = [0; 256];
@@ -276,9 +276,9 @@ fn output_and_terminals_pass_through_a_node() {
 }
 
 #[test]
-fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
+fn remote_login_needs_a_registered_key() {
     let mut site = Site::start();
-    // A job runs as its user, who must therefore be known on the node: an account that every Debian has.
+    // The job's user must exist on the node, so this is an account that every Debian has.
     let _ = site.start_agent();
     let (address, authority) = (site.address(), site.authority());
     let ada = key(&site.cluster.path("ada/.ssh"), "id_ed25519", &["-t", "ed25519"]);
@@ -287,14 +287,14 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     site.admin(&["configure", "user", "add", "games", "--key", &public(&ada)]);
     site.admin(&["configure", "user", "add", "ben", "--uid", "4711", "--key", &public(&ben)]);
 
-    // A cluster that nobody vouches for is not trusted; neither is another one.
+    // An unconfirmed cluster is not trusted, nor is one with another fingerprint.
     let said = text(&site.elsewhere("ada", &["login", &address, "--user", "games"]).stderr);
     assert!(said.contains("is not trusted") && said.contains(&authority), "{said}");
     let other = format!("{}{}", if authority.starts_with('0') { '1' } else { '0' }, &authority[1..]);
     let output = site.elsewhere("ada", &["login", &address, "--user", "games", "--authority", &other]);
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
 
-    // Another's key, no key of anybody, and a user whom nobody knows: the same words.
+    // Another user's key, an unknown key and an unknown user give the same error.
     let login =
         |home: &str, user: &str| site.elsewhere(home, &["login", &address, "--user", user, "--authority", &authority]);
     let (not_hers, nobody) = (refused(&login("ben", "games")), refused(&login("ada", "nobody-at-all")));
@@ -304,12 +304,12 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     let said = text(&login("ada", "games").stderr);
     assert!(said.contains("you are games"), "{said}");
     ok(&login("ben", "ben"));
-    // The token is a secret in a file.
+    // The file with the token is private.
     let kept = site.cluster.path("ada/.config/hostler/logins");
     for file in fs::read_dir(&kept).expect("it was made").flatten() {
         assert_eq!(file.metadata().expect("it is there").permissions().mode() & 0o077, 0, "{:?}", file.path());
     }
-    // From now on without a word: the cluster is known, and the last login is where commands go.
+    // Later commands need no question: the cluster is known, and the last login is the default.
     let output = site.elsewhere("ada", &["run", "-m", "16M", "--", "sh", "-c", "echo from elsewhere"]);
     assert_eq!(ok(&output), "from elsewhere");
     let id = ok(&site.elsewhere("ada", &["run", "--detach", "--hold", "-m", "16M", "--", "true"]));
@@ -320,7 +320,7 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     site.admin(&["configure", "user", "role", "games", "admin"]);
     assert!(ok(&site.elsewhere("ada", &["configure", "user", "list"])).contains("4711"));
 
-    // Logins survive the head; a logout ends one, and taking it up again does not help.
+    // Logins survive a restart of the head. A logout revokes the token, so restoring its file does not help.
     let daemon = &mut site.daemons[0];
     daemon.kill().expect("it is ours");
     daemon.wait().expect("it is ours");
@@ -333,10 +333,10 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     assert!(refused(&site.elsewhere("ada", &head)).contains("not logged in"));
     fs::write(&file, before).expect("it is ours");
     assert!(refused(&site.elsewhere("ada", &head)).contains("unknown or revoked"));
-    // With the user goes the login.
+    // Removing the user revokes the login.
     site.admin(&["configure", "user", "remove", "ben"]);
     assert!(refused(&site.elsewhere("ben", &head)).contains("its user was removed"));
-    // A token of another cluster is nothing here.
+    // A token of another cluster is not valid here.
     let theirs = Site::start();
     let ben = public(&ben);
     theirs.admin(&["configure", "user", "add", "ben", "--key", &ben]);
@@ -353,16 +353,16 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     assert!(refused(&site.elsewhere("ben", &head)).contains("the token is unknown"));
 }
 
-/// What a hostile head does: it shows its own certificate, passes on every request to another cluster's head, and every answer back.
+/// A hostile head with its own certificate, which relays all requests to another cluster's head.
 struct LoginRelay {
     address: String,
-    /// All that its victims have said.
+    /// All requests of its victims.
     heard: Arc<Mutex<Vec<u8>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl LoginRelay {
-    /// With the certificate of the head in `directory`, to the head at `target`.
+    /// Uses the certificate of the head in `directory`, and relays to `target`.
     fn start(directory: &Path, target: Endpoint) -> Self {
         let trust = directory.join("trust");
         let read = |name: &str| CertificateDer::from_pem_file(trust.join(name)).expect("a head has certificates");
@@ -385,7 +385,7 @@ impl LoginRelay {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, target, all) = (acceptor.clone(), target.clone(), Arc::clone(&all));
                 tokio::spawn(async move {
-                    // Whoever only looks at the certificate goes away again.
+                    // Clients that only read the certificate disconnect.
                     let Ok(victim) = acceptor.accept(stream).await else { return };
                     let Ok(head) = target.connect().await else { return };
                     let (from_victim, to_victim) = tokio::io::split(victim);
@@ -403,7 +403,7 @@ impl LoginRelay {
     }
 }
 
-/// Passes on what comes, and keeps a copy.
+/// Copies a stream and records it.
 async fn pass_on(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, copy: Arc<Mutex<Vec<u8>>>) {
     let mut bytes = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
@@ -432,13 +432,13 @@ fn head_that_relays_another_clusters_challenge_gets_no_signature() {
     assert_eq!(output.status.code(), Some(5), "{said}");
     assert!(said.contains(&victim.authority()) && said.contains(&authority), "{said}");
     assert!(said.contains("nothing was signed"), "{said}");
-    // At the cluster itself the same key still works.
+    // A login at the cluster itself works with the same key.
     let (address, authority) = (victim.address(), victim.authority());
     ok(&victim.elsewhere("ada", &["login", &address, "--user", "ada", "--authority", &authority]));
 }
 
 #[test]
-fn blocked_account_is_refused_everywhere_and_its_running_jobs_go_on() {
+fn blocked_account_is_refused_everywhere_and_its_running_jobs_continue() {
     let mut site = Site::start();
     let (head, node) = (site.socket(), site.start_agent());
     let games = |socket: &str, arguments: &[&str]| site.as_user("games", socket, arguments);
@@ -460,7 +460,7 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_go_on() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stderr)
     };
-    // Removal alone keeps nobody out, says so, and lifts no quota.
+    // A removed user can still submit jobs under the old quota, and the command says so.
     let said = admin(&["configure", "user", "remove", "games"]);
     assert!(said.contains("may still submit jobs") && said.contains("hostler configure user block games"), "{said}");
     let small = ["run", "--detach", "--hold", "-m", "16M", "--", "true"];
@@ -487,19 +487,19 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_go_on() {
     let list = site.admin(&["configure", "user", "list"]);
     assert!(list.contains("blocked by root: see the desk"), "{list}");
 
-    assert_eq!(state(&running)["state"], "running", "what runs goes on");
+    assert_eq!(state(&running)["state"], "running", "running jobs continue");
     site.admin(&["cancel", &running]);
     wait_until("its place to be free", 30, || (state(&running)["state"] == "cancelled").then_some(()));
     let explained = site.admin(&["why", &waiting]);
     assert!(explained.contains(why) && explained.contains("unblock games"), "{explained}");
-    assert_eq!(state(&waiting)["state"], "pending", "what waits does not start");
+    assert_eq!(state(&waiting)["state"], "pending", "waiting jobs do not start");
     admin(&["configure", "user", "unblock", "games"]);
     wait_until("it has run", 30, || (state(&waiting)["state"] == "completed").then_some(()));
     ok(&games(&node, &["jobs"]));
 }
 
 #[test]
-fn others_see_neither_the_command_line_nor_the_words_of_a_failure() {
+fn other_users_cannot_see_command_lines_and_error_messages() {
     let mut site = Site::start();
     let socket = site.start_agent();
     let games = |arguments: &[&str]| site.as_user("games", &socket, arguments);
@@ -526,12 +526,12 @@ fn others_see_neither_the_command_line_nor_the_words_of_a_failure() {
         serde_json::from_str(&ok(&site.as_user("mail", &socket, &["job", &broken, "--json"]))).expect("JSON");
     assert_eq!((&others["state"], &others["command"]), (&"failed".into(), &"".into()), "{others}");
     assert_eq!(others["tasks_shown"][0]["message"], "only the job's user and operators can see the reason");
-    // Who operates sees all of it.
+    // Operators see everything.
     assert!(site.admin(&["job", "1"]).contains("--token=hunter2"));
 }
 
 #[test]
-fn only_named_variables_travel_with_a_command() {
+fn only_named_variables_are_passed_on() {
     let mut site = Site::start();
     let socket = site.start_agent();
     let run = |arguments: &[&str]| {
@@ -565,7 +565,7 @@ fn only_named_variables_travel_with_a_command() {
 }
 
 #[test]
-fn a_login_code_is_good_once_and_for_no_node() {
+fn login_code_is_valid_once_and_not_for_nodes() {
     let site = Site::start();
     site.admin(&["configure", "user", "add", "ada"]);
     let code = site.admin(&["configure", "user", "invite", "ada"]);
@@ -578,7 +578,7 @@ fn a_login_code_is_good_once_and_for_no_node() {
     assert!(said.contains("you are ada"), "{said}");
     assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("already used"));
     assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
-    // A code does not replace the authority that is trusted at its address, unless that is said.
+    // A code does not replace the trusted authority of its address, unless --authority is given.
     let kept = format!("ada/.config/hostler/logins/{}.json", site.address().replace(':', "_"));
     let mut login: Value = serde_json::from_slice(&fs::read(site.cluster.path(&kept)).expect("kept")).expect("JSON");
     login["authority"] = "1".repeat(64).into();
@@ -594,7 +594,7 @@ fn a_login_code_is_good_once_and_for_no_node() {
 }
 
 #[test]
-fn a_roster_is_imported_whole_or_not_at_all() {
+fn roster_is_imported_completely_or_not_at_all() {
     let site = Site::start();
     let key = key(&site.cluster.path("keys"), "k", &["-t", "ed25519"]);
     let public = fs::read_to_string(key.with_added_extension("pub")).expect("it was made");

@@ -1,4 +1,4 @@
-//! The client against a head that hangs up, dies, comes back, or is none: real sockets, scripted answers.
+//! The client with a head that closes connections, dies, restarts or is not a head: real sockets, scripted answers.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -17,21 +17,21 @@ use hostler_proto::manifest::{Manifest, ResultManifest};
 use hostler_snapshot::{chunk, pack, wire};
 use tempfile::TempDir;
 
-/// What the head does with one request.
+/// The scripted answer to one request.
 enum Answer {
-    /// Answers and keeps the connection.
+    /// Sends the answer and keeps the connection open.
     Json(u16, &'static str),
-    /// Answers with these bytes, whatever they are, and closes the connection.
+    /// Sends these bytes and closes the connection.
     Raw(Vec<u8>),
 }
 
-/// More requests than any test makes.
+/// Channel capacity: more requests than any test makes.
 const REQUESTS: usize = 100;
 
-/// What is left of a head's script.
+/// The remaining answers of a head.
 type Script = Mutex<std::vec::IntoIter<Answer>>;
 
-/// A head that follows a script: an answer for each request, on as many connections as it takes.
+/// A head that follows a script: one answer per request, on any number of connections.
 struct Head {
     directory: TempDir,
     requests: Receiver<String>,
@@ -59,7 +59,7 @@ impl Head {
         Client::new(Endpoint::Unix(socket(self.directory.path()))).with_patience(Patience::COMMAND)
     }
 
-    /// The next request, whole.
+    /// The next request, complete.
     fn request(&self) -> String {
         self.requests.recv_timeout(Duration::from_secs(10)).expect("a request comes")
     }
@@ -69,7 +69,7 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("head.sock")
 }
 
-/// Serves one connection until the script says to close it, the script is over, or the client leaves.
+/// Serves one connection until the script closes it or ends, or the client disconnects.
 fn serve(mut stream: UnixStream, script: &Script, tell: &SyncSender<String>) {
     while let Some(request) = read_request(&mut stream) {
         tell.send(request).expect("the test lives");
@@ -89,7 +89,7 @@ fn serve(mut stream: UnixStream, script: &Script, tell: &SyncSender<String>) {
     }
 }
 
-/// Head and body of a request, or `None` when the client has closed the connection.
+/// Headers and body of a request; `None` if the client has closed the connection.
 fn read_request(stream: &mut UnixStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut byte = [0];
@@ -106,7 +106,7 @@ fn read_request(stream: &mut UnixStream) -> Option<String> {
     Some(head + &String::from_utf8(body).expect("JSON"))
 }
 
-/// An answer that ends with the connection: whole if `promised` is the length of `body`, else cut off.
+/// An answer that ends with the connection. It is complete if `promised` is the length of `body`, else cut off.
 fn raw(headers: &str, promised: usize, body: &[u8]) -> Answer {
     let mut bytes = format!("HTTP/1.1 200 OK\r\n{headers}content-length: {promised}\r\n\r\n").into_bytes();
     bytes.extend_from_slice(body);
@@ -126,7 +126,7 @@ const SUBMITTED: &str = r#"{"id":7,"duplicate":false}"#;
 const TASK: TaskId = TaskId { job: JobId(7), index: 0 };
 
 #[tokio::test]
-async fn a_submission_is_sent_again_with_the_same_key_when_the_head_hangs_up() {
+async fn submission_is_retried_with_the_same_key_after_a_disconnect() {
     let head = Head::with(vec![Answer::Raw(Vec::new()), raw("", 90, b"{\"id\""), Answer::Json(200, SUBMITTED)]);
     assert_eq!(head.client().submit(&submission()).await.expect("third time").id, JobId(7));
     for _ in 0..3 {
@@ -140,7 +140,7 @@ async fn a_submission_is_sent_again_with_the_same_key_when_the_head_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_requeue_that_may_have_arrived_is_not_sent_again() {
+async fn requeue_that_may_have_arrived_is_not_retried() {
     let head = Head::with(vec![Answer::Raw(Vec::new())]);
     let error =
         head.client().act(JobId(7), Some(3), JobAction::Requeue).await.expect_err("unknown whether it happened");
@@ -159,7 +159,7 @@ async fn calls_share_one_connection() {
 }
 
 #[tokio::test]
-async fn a_head_that_dies_and_comes_back_is_a_pause() {
+async fn calls_wait_for_a_restarted_head() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = socket(directory.path());
     let (tell, _requests) = sync_channel(REQUESTS);
@@ -169,7 +169,7 @@ async fn a_head_that_dies_and_comes_back_is_a_pause() {
         let script = Mutex::new(vec![Answer::Json(200, "[]"), Answer::Raw(Vec::new())].into_iter());
         serve(first.accept().expect("listening").0, &script, &tell);
         drop(first);
-        // The socket of the dead head refuses connections until a new head takes its place.
+        // The dead head's socket refuses connections until a new head replaces it.
         std::thread::sleep(Duration::from_millis(300));
         std::fs::remove_file(&path).expect("still there");
         let second = UnixListener::bind(&path).expect("removed");
@@ -182,7 +182,7 @@ async fn a_head_that_dies_and_comes_back_is_a_pause() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_cut_before_the_first_connection_is_tried_again() {
+async fn first_connection_is_retried_if_the_link_is_down() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = free.local_addr().expect("it is bound");
     drop(free);
@@ -193,9 +193,9 @@ async fn a_link_that_is_cut_before_the_first_connection_is_tried_again() {
             let _ = tell.try_send(());
         });
     let link = tokio::task::spawn_blocking(move || {
-        begins.recv_timeout(Duration::from_secs(10)).expect("it says that it cannot reach the head, and goes on");
+        begins.recv_timeout(Duration::from_secs(10)).expect("the outage is reported while the client retries");
         let listener = TcpListener::bind(address).expect("the port is still free");
-        listener.accept().expect("it is tried again");
+        listener.accept().expect("a retry arrives");
     });
     tokio::select! {
         outcome = link => outcome.expect("no panic"),
@@ -204,7 +204,7 @@ async fn a_link_that_is_cut_before_the_first_connection_is_tried_again() {
 }
 
 #[tokio::test]
-async fn no_socket_and_a_dead_socket_are_told_apart() {
+async fn missing_and_stale_sockets_give_different_errors() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = socket(directory.path());
     let failure = async || {
@@ -220,7 +220,7 @@ async fn no_socket_and_a_dead_socket_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_is_no_head_is_called_so() {
+async fn other_servers_give_the_error_not_a_head() {
     for bytes in ["SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\noops"] {
         let head = Head::with(vec![Answer::Raw(bytes.into())]);
         let error = head.client().info().await.expect_err("not a head");
@@ -231,7 +231,7 @@ async fn what_is_no_head_is_called_so() {
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_code_and_hints() {
+async fn refusal_keeps_its_code_and_hints() {
     let body = r#"{"code":"no_such_job","message":"there is no job 7","hints":["see hostler jobs --all"]}"#;
     let head = Head::with(vec![Answer::Json(404, body)]);
     let error = head.client().why(JobId(7)).await.expect_err("no such job");
@@ -242,7 +242,7 @@ async fn a_refusal_keeps_its_code_and_hints() {
     );
 }
 
-/// A running and an ended job, as far as following needs to know them.
+/// A running or ended job, with the fields that `Follow` needs.
 fn job(state: &str) -> &'static str {
     let text = serde_json::json!({
         "id": 7, "name": "x", "user": "ada", "state": state, "reason": null, "attempt": 1, "nodes": [], "exit_code": null,
@@ -257,7 +257,7 @@ fn job(state: &str) -> &'static str {
 }
 
 #[tokio::test]
-async fn following_goes_on_where_the_connection_broke_and_starts_over_with_a_new_attempt() {
+async fn follow_resumes_after_a_disconnect_and_restarts_for_a_new_attempt() {
     let head = Head::with(vec![
         raw("hostler-attempt: 1\r\n", 100, b"one"),
         raw("hostler-attempt: 1\r\n", 4, b" two"),
@@ -279,9 +279,9 @@ async fn following_goes_on_where_the_connection_broke_and_starts_over_with_a_new
     assert_eq!(from, ["0", "3", "7", "0"]);
 }
 
-/// A node whose run ends before it has opened the output's file sends nothing.
+/// If a run ends before the node has opened its output file, the stream is empty.
 #[tokio::test]
-async fn output_that_a_node_was_too_late_to_send_is_read_from_the_result() {
+async fn output_missing_in_the_stream_is_read_from_the_result() {
     let head = Head::with(vec![
         raw("hostler-attempt: 1\r\n", 0, b""),
         Answer::Json(200, job("completed")),
@@ -297,7 +297,7 @@ async fn output_that_a_node_was_too_late_to_send_is_read_from_the_result() {
 }
 
 #[tokio::test]
-async fn a_download_asks_only_for_what_had_not_arrived() {
+async fn resumed_download_requests_only_missing_chunks() {
     let manifest = |index: u32| ResultManifest {
         version: 1,
         run: format!("7_{index}.1.1").parse().expect("valid"),
@@ -326,12 +326,12 @@ async fn a_download_asks_only_for_what_had_not_arrived() {
 }
 
 #[tokio::test]
-async fn a_line_of_events_that_has_no_end_is_not_kept() {
+async fn overlong_event_line_is_an_error() {
     let event = "data: {\"event\":\"job\",\"id\":7,\"state\":\"running\"}\n\n";
     let endless = format!("HTTP/1.1 200 OK\r\n\r\n{event}data: {}", "x".repeat(1 << 20));
     let head = Head::with(vec![Answer::Raw(endless.into_bytes())]);
     let mut events = head.client().events().await.expect("it answers");
-    assert!(matches!(events.next().await, Ok(Some(Notice::Job { id: JobId(7), .. }))), "what came before is told");
+    assert!(matches!(events.next().await, Ok(Some(Notice::Job { id: JobId(7), .. }))), "earlier events are delivered");
     let error = events.next().await.expect_err("no line is that long");
     assert!(matches!(error, ClientError::NotAHead { .. }), "{error}");
     assert!(error.to_string().contains("an event is longer than 65536 bytes"), "{error}");

@@ -1,10 +1,11 @@
-//! A laboratory: an outer network with a server and a laptop, a controller, two nodes behind it, and a management controller.
+//! A test network: an outer network with a server and a laptop, a controller, two nodes behind it, and a management
+//! controller.
 
 use std::fmt::Write as _;
 
 use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
 
-/// The programs that the tests need besides those of the network, and the Debian package of each.
+/// Programs that the tests need in addition to those of the network, with their Debian packages.
 const TOOLS: [(&str, &str); 6] = [
     ("dnsmasq", "dnsmasq-base"),
     ("wg", "wireguard-tools"),
@@ -14,7 +15,7 @@ const TOOLS: [(&str, &str); 6] = [
     ("script", "bsdutils"),
 ];
 
-/// Answers whoever connects: first with their address, then with what they say.
+/// A server that sends the client's address and then echoes.
 const SERVER: &str = "\
 import socketserver
 class Handler(socketserver.StreamRequestHandler):
@@ -28,7 +29,7 @@ print('ready', flush=True)
 server.serve_forever()
 ";
 
-/// Says something every tenth of a second on one connection, and writes down what has been answered.
+/// Sends data every 0.1 s on one connection and counts the answers.
 const CALLER: &str = "\
 import socket, sys, time
 lines = socket.create_connection((sys.argv[1], 9000)).makefile('rw')
@@ -44,14 +45,14 @@ for number in range(1, 100000):
 open('/home/op/broken', 'w')
 ";
 
-/// Stands before the real one, and goes on for ever instead while `/run/stall` is there.
+/// Wraps dnsmasq: hangs while `/run/stall` exists.
 const DNSMASQ: &str = "#!/bin/sh\n[ -e /run/stall ] && [ \"$1\" = --keep-in-foreground ] && exec sleep 1000\n\
                        for at in /usr/sbin /usr/bin; do [ -x $at/dnsmasq ] && exec $at/dnsmasq \"$@\"; done\n";
 
-/// What `wg-quick` tells of name servers goes where the resolver looks.
+/// Writes the name servers of `wg-quick` to /etc/resolv.conf.
 const RESOLVCONF: &str = "#!/bin/sh\n[ \"$1\" = -a ] && cat > /etc/resolv.conf\nexit 0\n";
 
-/// The hosts, and then their networks, which must outlive them.
+/// The hosts, then their networks, which must be dropped later.
 pub(crate) struct Lab {
     pub(crate) controller: Host,
     others: Vec<Host>,
@@ -59,15 +60,15 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// The controller and those of `server`, `laptop`, `r1`, `r2` and `bmc` that are named. Everything is plugged in; only the outer
-    /// network has addresses.
+    /// Starts the controller and those of `server`, `laptop`, `r1`, `r2` and `bmc` that are named. All are connected;
+    /// only the outer network has addresses.
     pub(crate) fn with(names: &[&str]) -> Self {
         require_tools();
         let [outer, inner, management] = [(); 3].map(|()| Network::new(env!("CARGO_BIN_EXE_hostler")));
         let controller = outer.host("controller");
         controller.also_on(&inner, "eth1");
         controller.also_on(&management, "eth2");
-        // Namespaces have what the machine has.
+        // Network namespaces inherit settings of the machine.
         controller.ok(&["sysctl", "-q", "net.ipv4.ip_forward=0"]);
         script(&controller, "dnsmasq", DNSMASQ);
         let other = |name: &&str| {
@@ -87,12 +88,12 @@ impl Lab {
         lab
     }
 
-    /// One of the others.
+    /// A host other than the controller.
     pub(crate) fn host(&self, name: &str) -> &Host {
         self.others.iter().find(|host| host.name() == name).expect("the laboratory was built with it")
     }
 
-    /// A description of all of it.
+    /// A gateway configuration for this network.
     pub(crate) fn description(&self) -> String {
         format!(
             "[outer]\ninterface = \"eth0\"\n\n[nodes]\ninterface = \"eth1\"\naddress = \"10.42.0.1/24\"\n\n\
@@ -104,7 +105,7 @@ impl Lab {
         )
     }
 
-    /// The part of it about the VPN.
+    /// The VPN part of the configuration.
     pub(crate) fn vpn(&self) -> String {
         format!("[vpn]\naddress = \"10.44.0.1/24\"\nendpoint = \"{}\"\n", self.controller.address())
     }
@@ -113,28 +114,28 @@ impl Lab {
         self.controller.write("/etc/hostler/gateway.toml", description);
     }
 
-    /// `hostler gateway` on the controller.
+    /// Runs `hostler gateway` on the controller.
     pub(crate) fn gateway(&self, arguments: &[&str]) -> Outcome {
         self.controller.run(&[&["hostler", "gateway"], arguments].concat())
     }
 
-    /// The same; it must go well.
+    /// Runs `hostler gateway`, which must succeed.
     pub(crate) fn gateway_ok(&self, arguments: &[&str]) -> String {
         self.controller.ok(&[&["hostler", "gateway"], arguments].concat())
     }
 
-    /// The gateway as the description says, for good.
+    /// Applies the configuration and confirms it.
     pub(crate) fn set_up(&self) {
         self.gateway_ok(&["apply", "--yes"]);
     }
 
-    /// Lets the laptop in, and brings its end of the VPN up as its owner would.
+    /// Adds the laptop as a VPN client and starts its end of the VPN.
     pub(crate) fn let_laptop_in(&self) {
         let profile = self.gateway_ok(&["client", "add", "laptop"]);
         bring_up(self.host("laptop"), "vpn", &profile);
     }
 
-    /// All that the gateway could have changed on the controller and is not of the moment.
+    /// All state of the controller that the gateway could have changed, without volatile values.
     pub(crate) fn fingerprint(&self) -> String {
         let mut print = String::new();
         for script in [
@@ -151,12 +152,12 @@ impl Lab {
         print
     }
 
-    /// Whether no attempt waits any more, by the record of it.
+    /// Whether no change waits for a confirmation, by its record.
     pub(crate) fn waits_for_no_one(&self) -> bool {
         !self.controller.path("/var/lib/hostler/gateway/trial.json").exists()
     }
 
-    /// What the controller has written down about services and attempts, and what they said; for whoever reads why a test failed.
+    /// Records and logs of the controller, for failed tests.
     pub(crate) fn records(&self) -> String {
         self.controller
             .run(&["sh", "-c", "cd /var/lib/hostler/gateway && tail -n 20 rolled-back.json dnsmasq.json *.log"])
@@ -164,7 +165,7 @@ impl Lab {
     }
 }
 
-/// Panics with the lines that are different, if there are any.
+/// Panics with the differing lines, if any.
 #[track_caller]
 pub(crate) fn assert_same(now: &str, before: &str) {
     let lines = |one: &str, other: &str| {
@@ -174,7 +175,7 @@ pub(crate) fn assert_same(now: &str, before: &str) {
     assert!(now == before, "new: {:#?}\ngone: {:#?}", lines(now, before), lines(before, now));
 }
 
-/// Brings a VPN up on a host, as its owner would with the profile that they were given.
+/// Starts a VPN on a host from a profile.
 pub(crate) fn bring_up(host: &Host, name: &str, profile: &str) {
     let file = format!("/home/op/{name}.conf");
     script(host, "resolvconf", RESOLVCONF);
@@ -183,13 +184,13 @@ pub(crate) fn bring_up(host: &Host, name: &str, profile: &str) {
     host.ok(&["wg-quick", "up", &file]);
 }
 
-/// Puts a program of the test's before that of the system.
+/// Installs a script that replaces a system program.
 fn script(host: &Host, name: &str, text: &str) {
     host.write(&format!("/run/bin/{name}"), text);
     host.ok(&["chmod", "755", &format!("/run/bin/{name}")]);
 }
 
-/// Starts what answers whoever connects to that host.
+/// Starts the server on a host.
 pub(crate) fn serve(host: &Host) -> Daemon {
     host.write("/home/op/server.py", SERVER);
     let daemon = host.daemon("server", &["python3", "/home/op/server.py"]);
@@ -197,36 +198,36 @@ pub(crate) fn serve(host: &Host) -> Daemon {
     daemon
 }
 
-/// As whom the server at that address sees this host; `None` when it is not reached within two seconds.
+/// This host's address as the server at `address` sees it; `None` if the server is unreachable for two seconds.
 pub(crate) fn ask(host: &Host, address: &str) -> Option<String> {
     let script = format!("exec 3<>/dev/tcp/{address}/9000 && read -r line <&3 && echo $line");
     let outcome = host.run(&["timeout", "2", "bash", "-c", &script]);
     (outcome.code == 0).then(|| outcome.stdout.trim().to_owned())
 }
 
-/// The same of a server that is to be reached, however long that takes.
+/// Like [`ask`], with retries.
 pub(crate) fn reach(host: &Host, address: &str) -> Option<String> {
     Some(wait_until(&format!("{} to reach {address}", host.name()), 30, || ask(host, address)))
 }
 
-/// Starts a connection to that address that lasts as long as packets get through now and then.
+/// Starts a connection to `address` that survives short interruptions.
 pub(crate) fn call(host: &Host, address: &str) -> Daemon {
     host.write("/home/op/caller.py", CALLER);
     host.daemon("caller", &["python3", "/home/op/caller.py", address])
 }
 
-/// How often that connection's other end has answered. It must not be broken.
+/// How often the other end has answered on that connection, which must not be broken.
 pub(crate) fn answered(host: &Host) -> u64 {
     assert!(!host.path("/home/op/broken").exists(), "the connection is broken");
     host.read("/home/op/answered").trim().parse().unwrap_or(0)
 }
 
-/// Lets a host ask for its lease, as it does when it starts.
+/// Requests a DHCP lease for a host, as at its start.
 pub(crate) fn lease(host: &Host) {
     host.ok(&["dhclient", "-4", "-1", "-lf", "/tmp/leases", "-pf", "/tmp/dhclient.pid", "eth0"]);
 }
 
-/// A host that knows nobody yet, with that hardware address.
+/// Resets a host's network configuration and sets its hardware address.
 fn without_address(host: &Host, mac: &str) {
     let script = format!(
         "ip link set eth0 down && ip address flush dev eth0 && ip link set eth0 address {mac} && ip link set eth0 up && \

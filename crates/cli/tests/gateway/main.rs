@@ -1,4 +1,4 @@
-//! The gateway with real namespaces, packets, leases and tunnels: what it opens, what it keeps closed, and that it can be taken back.
+//! The gateway with real namespaces, packets, leases and tunnels: what it permits, what it blocks, and rollbacks.
 
 mod lab;
 mod systemd;
@@ -11,18 +11,18 @@ use lab::{Lab, answered, ask, assert_same, bring_up, call, lease, reach, serve};
 use serde_json::Value;
 use systemd::Machine;
 
-/// How an answer tells that it came through the controller's address.
+/// The controller's address, as the server sees it for translated packets.
 fn seen_as(lab: &Lab) -> Option<String> {
     Some(lab.controller.address().to_owned())
 }
 
 #[test]
-fn nodes_get_leases_and_names_and_reach_out() {
+fn nodes_get_leases_and_names_and_reach_the_outside() {
     let names = ["server", "laptop", "r1", "r2", "bmc"];
     let lab = Lab::with(&names);
     let [server, laptop, r1, r2, bmc] = names.map(|name| lab.host(name));
     let _daemons: Vec<Daemon> = [server, &lab.controller, r1, r2, bmc].map(serve).into();
-    // Where the controller looks names up, and another dnsmasq that is none of ours.
+    // The controller's resolver, and a dnsmasq that does not belong to the gateway.
     lab.controller.write("/etc/resolv.conf", "nameserver 127.0.0.1\n");
     let theirs = "dnsmasq --no-resolv --listen-address=127.0.0.1 --bind-interfaces --conf-file=/dev/null --pid-file \
                   --address=/theirs.example/192.0.2.9";
@@ -38,7 +38,7 @@ fn nodes_get_leases_and_names_and_reach_out() {
     assert!(r1.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.42.0.11/24"));
     assert!(r2.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.42.0.12/24"));
     assert!(bmc.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.43.0.11/24"));
-    assert_eq!(bmc.ok(&["ip", "route", "show", "default"]), "", "controllers are told of no way out");
+    assert_eq!(bmc.ok(&["ip", "route", "show", "default"]), "", "controllers get no default route");
 
     for (name, address) in [("r2", "10.42.0.12"), ("r2.cluster", "10.42.0.12"), ("head", "10.42.0.1")] {
         assert!(r1.ok(&["getent", "hosts", name]).starts_with(address), "{name}");
@@ -47,17 +47,21 @@ fn nodes_get_leases_and_names_and_reach_out() {
 
     assert_eq!(reach(r1, server.address()), seen_as(&lab), "the server sees the controller");
     assert_eq!(reach(r1, "10.42.0.12").as_deref(), Some("10.42.0.11"), "nodes see each other");
-    assert_eq!(reach(r1, "10.42.0.1").as_deref(), Some("10.42.0.11"), "and the head sees them");
-    // From outside there is no way in, even for who knows one.
+    assert_eq!(reach(r1, "10.42.0.1").as_deref(), Some("10.42.0.11"), "the head sees nodes");
+    // Packets from outside are blocked, even with a route.
     laptop.ok(&["ip", "route", "add", "10.42.0.0/24", "via", lab.controller.address()]);
     laptop.ok(&["ip", "route", "add", "10.43.0.0/24", "via", lab.controller.address()]);
     assert_eq!(ask(laptop, "10.42.0.11"), None);
 
-    assert_eq!(reach(&lab.controller, "10.43.0.11").as_deref(), Some("10.43.0.1"), "the controller manages");
-    assert_eq!(ask(r1, "10.43.0.11"), None, "nodes do not");
+    assert_eq!(
+        reach(&lab.controller, "10.43.0.11").as_deref(),
+        Some("10.43.0.1"),
+        "the controller reaches the management network"
+    );
+    assert_eq!(ask(r1, "10.43.0.11"), None, "nodes do not reach it");
     assert_eq!(ask(laptop, "10.43.0.11"), None);
     bmc.ok(&["ip", "route", "add", "default", "via", "10.43.0.1"]);
-    assert_eq!(ask(bmc, "10.42.0.11"), None, "what is managed reaches nobody");
+    assert_eq!(ask(bmc, "10.42.0.11"), None, "management controllers reach no node");
     assert_eq!(ask(bmc, server.address()), None);
 
     let status: Value = serde_json::from_str(&lab.gateway_ok(&["status", "--json"])).expect("JSON");
@@ -68,7 +72,7 @@ fn nodes_get_leases_and_names_and_reach_out() {
     assert_eq!(status["running"]["amiss"], serde_json::json!([]), "{status}");
 }
 
-/// Asks for a file by TFTP, and prints what comes within two seconds.
+/// Requests a file by TFTP and prints what arrives within two seconds.
 const FETCH: &str = "\
 import socket, sys
 ask = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -81,7 +85,7 @@ except (TimeoutError, ConnectionError):
 ";
 
 #[test]
-fn client_that_calls_itself_wpad_is_not_found_and_boot_files_are_for_nodes_alone() {
+fn reserved_names_are_not_served_and_boot_files_are_only_for_nodes() {
     let lab = Lab::with(&["r1", "r2", "bmc"]);
     let [r1, guest, bmc] = ["r1", "r2", "bmc"].map(|name| lab.host(name));
     let nodes = "address = \"10.42.0.1/24\"\n";
@@ -95,7 +99,7 @@ fn client_that_calls_itself_wpad_is_not_found_and_boot_files_are_for_nodes_alone
     lab.set_up();
     lease(r1);
     lease(bmc);
-    // A guest from the pool gives itself names that other machines look up by themselves.
+    // A guest from the pool claims names that other machines look up automatically.
     for claimed in ["wpad", "isatap", "localhost"] {
         guest.write("/tmp/claims.conf", format!("send host-name \"{claimed}\";\n"));
         let ask = ["dhclient", "-4", "-1", "-cf", "/tmp/claims.conf", "-lf", "/tmp/leases", "-pf", "/tmp/pid", "eth0"];
@@ -105,7 +109,7 @@ fn client_that_calls_itself_wpad_is_not_found_and_boot_files_are_for_nodes_alone
         assert_ne!(found.code, 0, "{claimed} leads to the guest: {found:?}");
         guest.ok(&["sh", "-c", "kill $(cat /tmp/pid); rm -f /tmp/leases; ip address flush dev eth0"]);
     }
-    assert!(r1.ok(&["getent", "hosts", "r1.cluster"]).starts_with("10.42.0.11"), "names of the description count");
+    assert!(r1.ok(&["getent", "hosts", "r1.cluster"]).starts_with("10.42.0.11"), "configured names have priority");
 
     for host in [r1, bmc] {
         host.write("/home/op/fetch.py", FETCH);
@@ -115,14 +119,14 @@ fn client_that_calls_itself_wpad_is_not_found_and_boot_files_are_for_nodes_alone
         let fetched = bmc.run(&["python3", "/home/op/fetch.py", address]);
         assert_ne!(fetched.code, 0, "a controller was served by {address}: {fetched:?}");
     }
-    // Nor does a controller get names.
+    // Controllers get no DNS answers either.
     bmc.write("/etc/resolv.conf", "nameserver 10.43.0.1\noptions timeout:1 attempts:1\n");
     let found = bmc.run(&["getent", "hosts", "r1.cluster"]);
     assert_ne!(found.code, 0, "{found:?}");
 }
 
 #[test]
-fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
+fn vpn_admits_added_clients_until_they_are_revoked() {
     let names = ["laptop", "r1", "bmc"];
     let lab = Lab::with(&names);
     let [laptop, r1, bmc] = names.map(|name| lab.host(name));
@@ -133,7 +137,7 @@ fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     lease(r1);
     lease(bmc);
 
-    // A key that nobody has let in, with all else right.
+    // An unknown key with otherwise correct settings.
     let stranger = lab.gateway_ok(&["client", "add", "stranger"]);
     let key = laptop.ok(&["wg", "genkey"]);
     let own = |line: &str| {
@@ -141,7 +145,7 @@ fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     };
     let profile: String = stranger.lines().map(|line| own(line) + "\n").collect();
     bring_up(laptop, "wrong", &profile);
-    assert_eq!(ask(laptop, "10.44.0.1"), None, "a key that was not added opens nothing");
+    assert_eq!(ask(laptop, "10.44.0.1"), None, "a key that was not added gives no access");
     laptop.ok(&["wg-quick", "down", "/home/op/wrong.conf"]);
     lab.gateway_ok(&["client", "revoke", "stranger"]);
 
@@ -150,14 +154,14 @@ fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
     assert_eq!(reach(laptop, "10.44.0.1"), own_address);
     assert_eq!(reach(laptop, "10.42.0.1"), own_address, "the head has two addresses for it");
-    assert_eq!(reach(laptop, "10.42.0.11"), own_address, "nodes see who calls");
-    assert!(laptop.ok(&["getent", "hosts", "r1"]).starts_with("10.42.0.11"), "names count there as well");
-    // Even a client that sends it through the tunnel.
+    assert_eq!(reach(laptop, "10.42.0.11"), own_address, "nodes see the client's address");
+    assert!(laptop.ok(&["getent", "hosts", "r1"]).starts_with("10.42.0.11"), "names are resolved");
+    // Even if the client routes management addresses through the tunnel.
     let peer = laptop.ok(&["wg", "show", "vpn", "peers"]);
     laptop.ok(&["wg", "set", "vpn", "peer", &peer, "allowed-ips", "10.44.0.0/24,10.42.0.0/24,10.43.0.0/24"]);
     laptop.ok(&["ip", "route", "add", "10.43.0.0/24", "dev", "vpn"]);
-    assert_eq!(ask(laptop, "10.43.0.11"), None, "management is not for clients");
-    assert_eq!(ask(r1, "10.44.0.2"), None, "nodes do not call clients");
+    assert_eq!(ask(laptop, "10.43.0.11"), None, "clients do not reach the management network");
+    assert_eq!(ask(r1, "10.44.0.2"), None, "nodes do not reach clients");
 
     let clients: Value = serde_json::from_str(&lab.gateway_ok(&["client", "list", "--json"])).expect("JSON");
     let [client] = clients.as_array().expect("a list").as_slice() else { panic!("{clients}") };
@@ -165,32 +169,32 @@ fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     assert!(lab.gateway_ok(&["client", "list"]).contains(laptop.address()), "the list says from where");
 
     lab.gateway_ok(&["client", "revoke", "laptop"]);
-    assert_eq!(ask(laptop, "10.44.0.1"), None, "revoked is revoked, at once");
+    assert_eq!(ask(laptop, "10.44.0.1"), None, "access ends immediately");
     assert_eq!(ask(laptop, "10.42.0.11"), None);
     let again = lab.gateway(&["client", "revoke", "laptop"]);
     assert!(again.code == 1 && again.stderr.contains("no client is called laptop"), "{again:?}");
 }
 
 #[test]
-fn profiles_are_for_their_owner_alone() {
+fn profiles_are_private() {
     let lab = Lab::with(&[]);
     lab.set_up();
     let code = lab.gateway(&["client", "add", "phone", "--qr"]);
     assert!(code.stdout.contains("[Interface]\nPrivateKey = ") && code.stderr.contains("▀▀▀▀▀"), "{code:?}");
     let key = code.stdout.lines().find_map(|line| line.strip_prefix("PrivateKey = ")).expect("a key").to_owned();
     let kept = lab.controller.run(&["grep", "-rlF", &key, "/var/lib", "/etc", "/run", "/tmp"]);
-    assert_eq!((kept.code, kept.stdout.as_str()), (1, ""), "the client's key stays nowhere");
+    assert_eq!((kept.code, kept.stdout.as_str()), (1, ""), "the client's key is not stored");
     lab.gateway_ok(&["client", "add", "tablet", "--output", "/home/op/tablet.conf"]);
     assert_eq!(lab.controller.ok(&["stat", "-c", "%a", "/home/op/tablet.conf"]), "600");
     let taken = lab.gateway(&["client", "add", "desktop", "--output", "/home/op/tablet.conf"]);
     assert!(taken.code == 1 && lab.gateway_ok(&["client", "list"]).lines().count() == 3, "{taken:?}");
     let open =
         lab.controller.ok(&["sh", "-c", "find /var/lib/hostler/gateway ! -perm 600 ! -perm 700 ! -name 'dnsmasq.*'"]);
-    assert_eq!(open, "", "keys are root's alone");
+    assert_eq!(open, "", "only root can read keys");
 }
 
 #[test]
-fn an_apply_that_cuts_the_caller_off_is_taken_back() {
+fn apply_that_cuts_off_the_caller_is_rolled_back() {
     let lab = Lab::with(&["laptop"]);
     let laptop = lab.host("laptop");
     let _server = serve(&lab.controller);
@@ -202,7 +206,7 @@ fn an_apply_that_cuts_the_caller_off_is_taken_back() {
     let before = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
     lab.describe(&lab.description().replace(&lab.vpn(), ""));
 
-    // The connection by which the caller came is gone with the VPN, and the command with the connection.
+    // The caller's connection breaks with the VPN, and the command ends with the connection.
     let apply = lab.controller.daemon("apply", &["hostler", "gateway", "apply", "--confirm-within", "4s"]);
     wait_until("the VPN to be gone", 20, || {
         (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
@@ -218,7 +222,7 @@ fn an_apply_that_cuts_the_caller_off_is_taken_back() {
 }
 
 #[test]
-fn a_change_that_was_taken_back_is_said_until_what_is_described_is_so_again() {
+fn rollback_is_reported_until_the_configuration_is_applied() {
     let lab = Lab::with(&[]);
     lab.set_up();
     assert!(lab.gateway_ok(&["status"]).starts_with("gateway    running as configured\n"));
@@ -234,7 +238,7 @@ fn a_change_that_was_taken_back_is_said_until_what_is_described_is_so_again() {
 }
 
 #[test]
-fn plan_names_every_mistake_and_everything_that_is_missing() {
+fn plan_lists_all_mistakes_and_missing_programs() {
     let lab = Lab::with(&[]);
     let wrong = lab
         .description()
@@ -250,7 +254,7 @@ fn plan_names_every_mistake_and_everything_that_is_missing() {
         assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
     }
 
-    // A machine without wireguard-go, whose kernel may have WireGuard or not.
+    // A machine without wireguard-go, whose kernel may or may not support WireGuard.
     lab.describe(&lab.description());
     let links = "mkdir /tmp/few && for it in hostler ip nft wg dnsmasq; do ln -s $(command -v $it) /tmp/few/; done";
     lab.controller.ok(&["sh", "-c", links]);
@@ -269,7 +273,7 @@ fn plan_names_every_mistake_and_everything_that_is_missing() {
 }
 
 #[test]
-fn an_apply_that_is_killed_in_the_middle_is_taken_back_at_once() {
+fn killed_apply_is_rolled_back_at_once() {
     let lab = Lab::with(&["laptop"]);
     let laptop = lab.host("laptop");
     let _server = serve(&lab.controller);
@@ -295,11 +299,11 @@ fn an_apply_that_is_killed_in_the_middle_is_taken_back_at_once() {
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     assert!(lab.gateway_ok(&["status"]).contains("killed before it finished"));
     lab.describe(&lab.description());
-    assert_eq!(lab.gateway(&["plan"]).code, 0, "nothing is different from before");
+    assert_eq!(lab.gateway(&["plan"]).code, 0, "the configuration is as before");
 }
 
 #[test]
-fn killed_at_any_moment_it_leaves_what_was_before() {
+fn apply_killed_at_any_moment_is_rolled_back() {
     let lab = Lab::with(&[]);
     lab.set_up();
     let look = || {
@@ -313,16 +317,16 @@ fn killed_at_any_moment_it_leaves_what_was_before() {
     let other = lab.description().replace("10.42.0.", "10.45.0.").replace(&lab.vpn(), "");
     for (number, moment_ms) in [3, 30, 60, 90, 130, 180, 240, 320, 450, 800].into_iter().enumerate() {
         lab.describe(&other);
-        // Without a confirmation to wait for it is taken back as well, unless it was complete.
+        // Without a trial period, an incomplete change is rolled back too.
         let is_short = number % 2 == 1 && moment_ms < 200;
         let how = if is_short { &["--yes"][..] } else { &["--confirm-within", "1s"] };
         let apply = lab.controller.daemon("apply", &[&["hostler", "gateway", "apply"], how].concat());
-        // This is no condition to wait for: it is the moment at which it dies.
+        // Not a wait for a condition: a random moment for the kill.
         std::thread::sleep(std::time::Duration::from_millis(moment_ms));
         apply.kill_9();
         wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
         if is_short && lab.gateway(&["plan"]).code == 0 {
-            // It was complete, and nobody is asked to confirm it.
+            // The change was complete, and needs no confirmation.
             lab.describe(&lab.description());
             lab.set_up();
         }
@@ -335,13 +339,13 @@ fn killed_at_any_moment_it_leaves_what_was_before() {
 }
 
 #[test]
-fn it_stays_by_enter_on_the_terminal_or_by_a_word_from_elsewhere() {
+fn change_can_be_confirmed_by_enter_or_by_command() {
     let lab = Lab::with(&[]);
     let mut command =
         lab.controller.command(&["script", "-qec", "hostler gateway apply --confirm-within 60s", "/dev/null"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
     let mut stdin = child.stdin.take().expect("it is piped");
-    // Enter that was pressed before anything was asked confirms nothing.
+    // Input from before the question confirms nothing.
     stdin.write_all(b"\n").expect("it reads");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
     let mut wait_for = |text: &str| {
@@ -370,13 +374,13 @@ fn it_stays_by_enter_on_the_terminal_or_by_a_word_from_elsewhere() {
 }
 
 #[test]
-fn others_are_left_alone_and_remove_leaves_what_was_found() {
+fn foreign_settings_are_kept_and_remove_restores_the_machine() {
     let lab = Lab::with(&[]);
     let theirs = "table ip nat {\n\tchain POSTROUTING {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t\tip saddr 172.17.0.0/16 masquerade\n\t}\n}\n\
                   table inet theirs {\n\tset friends {\n\t\ttype ipv4_addr\n\t\telements = { 192.0.2.1 }\n\t}\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy drop;\n\t\tip saddr @friends accept\n\t}\n}\n";
     lab.controller.write("/home/op/theirs.nft", theirs);
     lab.controller.ok(&["nft", "-f", "/home/op/theirs.nft"]);
-    // One interface is up with an address of somebody else's, the other is down.
+    // One interface is up with a foreign address, the other is down.
     lab.controller.ok(&["sh", "-c", "ip address add 172.20.0.1/16 dev eth1 && ip link set eth1 up"]);
     lab.controller.ok(&["sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/all/accept_redirects"]);
     let found = lab.fingerprint();
@@ -398,10 +402,10 @@ fn others_are_left_alone_and_remove_leaves_what_was_found() {
     assert_eq!(
         lab.controller.ok(&["sysctl", "-n", "net.ipv4.ip_forward"]),
         "0",
-        "the machine is no router between other networks"
+        "the machine does not route between other networks"
     );
 
-    // Changes by hand are seen and mended.
+    // Manual changes are detected and repaired.
     lab.controller.ok(&[
         "nft",
         "add",
@@ -438,7 +442,7 @@ fn others_are_left_alone_and_remove_leaves_what_was_found() {
     assert_same(&lab.fingerprint(), &found);
     lab.gateway_ok(&["remove", "--yes"]);
 
-    // A first attempt that nobody confirms leaves no more than what was decided.
+    // A first change that is not confirmed leaves only the choices that it made.
     let trial = lab.gateway(&["apply", "--confirm-within", "1s"]);
     assert_eq!(trial.code, 0, "{trial:?}");
     wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
@@ -447,7 +451,7 @@ fn others_are_left_alone_and_remove_leaves_what_was_found() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_nothing_is_touched() {
+fn impossible_changes_are_reported_and_change_nothing() {
     let lab = Lab::with(&[]);
     let found = lab.fingerprint();
     lab.describe(&lab.description().replace("eth1", "eth7"));
@@ -459,13 +463,13 @@ fn what_cannot_be_done_is_said_and_nothing_is_touched() {
     lab.describe(&lab.description());
     assert_same(&lab.fingerprint(), &found);
 
-    // A name that is not ours is not taken.
+    // An interface name that belongs to another program is not used.
     lab.controller.ok(&["nft", "add", "table", "inet", "hostler_gateway"]);
     let foreign = lab.gateway(&["apply", "--yes"]);
     assert!(foreign.code == 1 && foreign.stderr.contains("does not belong to this gateway"), "{foreign:?}");
     lab.controller.ok(&["nft", "delete", "table", "inet", "hostler_gateway"]);
 
-    // A step that fails takes back those before it.
+    // If a step fails, earlier steps are rolled back.
     let taken = "exec python3 -c \"import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 53)); time.sleep(1000)\"";
     let _taken = lab.controller.daemon("taken", &["sh", "-c", taken]);
     wait_until("the port to be taken", 10, || lab.controller.ok(&["ss", "-lun"]).contains(":53 ").then_some(()));
@@ -480,7 +484,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_touched() {
 }
 
 #[test]
-fn every_kind_of_description_is_taken_by_the_programs() {
+fn all_kinds_of_configuration_are_accepted_by_the_programs() {
     let lab = Lab::with(&[]);
     let all = lab.description();
     let nodes = "address = \"10.42.0.1/24\"\n";
@@ -500,7 +504,7 @@ fn every_kind_of_description_is_taken_by_the_programs() {
         let applied = lab.gateway(&["apply", "--yes"]);
         assert_eq!(applied.code, 0, "{description}\n{applied:?}");
         let plan = lab.gateway(&["plan"]);
-        assert_eq!(plan.code, 0, "what was applied is what is:\n{description}\n{plan:?}");
+        assert_eq!(plan.code, 0, "plan shows no change after apply:\n{description}\n{plan:?}");
         assert_eq!(
             plan.stderr.contains("share one interface"),
             description.contains("eth1\"\naddress = \"10.43"),
@@ -510,7 +514,7 @@ fn every_kind_of_description_is_taken_by_the_programs() {
 }
 
 #[test]
-fn what_was_confirmed_is_there_after_a_boot_and_nothing_else() {
+fn only_confirmed_changes_are_restored_after_a_boot() {
     let lab = Lab::with(&["laptop"]);
     let laptop = lab.host("laptop");
     let _server = serve(&lab.controller);
@@ -521,7 +525,7 @@ fn what_was_confirmed_is_there_after_a_boot_and_nothing_else() {
     lab.describe(&lab.description().replace("10.42.0.", "10.45.0."));
     lab.gateway_ok(&["apply", "--confirm-within", "10m"]);
 
-    // A boot leaves the files and takes everything else away: processes, rules, interfaces that were made, addresses and settings.
+    // A boot keeps files and removes the rest: processes, rules, created interfaces, addresses and kernel settings.
     let ends = "cd /var/lib/hostler/gateway && for file in guarding dnsmasq wireguard-go; do \
                 kill -9 $(grep -o '\"pid\":[0-9]*' $file.json | cut -d: -f2); done";
     lab.controller.ok(&["sh", "-c", ends]);
@@ -532,13 +536,13 @@ fn what_was_confirmed_is_there_after_a_boot_and_nothing_else() {
     wait_until("the VPN to be gone", 10, || {
         (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
     });
-    assert!(lab.gateway_ok(&["status"]).contains("the guard process has died"), "nobody is left to do it");
+    assert!(lab.gateway_ok(&["status"]).contains("the guard process has died"), "no guard process is left");
 
     lab.gateway_ok(&["start"]);
     assert_eq!(
         lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]),
         before,
-        "an attempt that nobody confirmed does not count"
+        "an unconfirmed change is not restored"
     );
     assert!(lab.gateway_ok(&["status"]).contains("running as configured"));
     wait_until("the laptop to reach the head again", 60, || ask(laptop, "10.44.0.1"));
@@ -547,14 +551,14 @@ fn what_was_confirmed_is_there_after_a_boot_and_nothing_else() {
     lab.gateway_ok(&["remove", "--yes", "--keep-clients"]);
     assert_eq!(lab.controller.ok(&["nft", "list", "ruleset"]), "");
 
-    // With the keys kept, the profile that was handed out is good again.
+    // Since the keys were kept, the earlier profile works again.
     lab.set_up();
     wait_until("the laptop to reach the head once more", 60, || ask(laptop, "10.44.0.1"));
     assert_eq!(lab.gateway_ok(&["client", "list", "-q"]), "laptop");
 }
 
 #[test]
-fn where_systemd_runs_the_machine_it_looks_after_the_gateway() {
+fn systemd_supervises_the_gateway() {
     let description = "[outer]\ninterface = \"eth0\"\n\n[nodes]\ninterface = \"eth1\"\naddress = \"10.42.0.1/24\"\n\n\
                        [vpn]\naddress = \"10.44.0.1/24\"\nendpoint = \"192.0.2.7\"\n";
     let mut machine = Machine::new(description);
@@ -566,7 +570,7 @@ fn where_systemd_runs_the_machine_it_looks_after_the_gateway() {
     assert_eq!(applied.code, 0, "{applied:?}");
     let guard = machine.ok(&["systemctl", "show", "--property=MainPID", "--value", "hostler-gateway-guard"]);
     let group = machine.ok(&["cat", &format!("/proc/{}/cgroup", guard.trim())]);
-    assert!(group.contains("hostler-gateway-guard.service"), "the guard ends with nobody's login: {group}");
+    assert!(group.contains("hostler-gateway-guard.service"), "the guard does not end with a login session: {group}");
     let kept = machine.gateway(&["confirm"]);
     assert!(kept.stderr.contains("it is restored at boot"), "{kept:?}");
     wait_until("the guard to end", 10, || {
@@ -585,7 +589,7 @@ fn where_systemd_runs_the_machine_it_looks_after_the_gateway() {
     }
     assert!(machine.ok(&["wg", "show", "hostler-vpn"]).contains("10.44.0.2/32"), "with its clients");
 
-    // The plug is pulled while a change waits: it does not count.
+    // Cut the power while a change waits for its confirmation: it is not restored.
     machine.describe(&description.replace("10.42.0.1", "10.45.0.1"));
     assert_eq!(machine.gateway(&["apply", "--confirm-within", "10m"]).code, 0);
     assert!(addresses(&machine).contains("10.45.0.1/24"));

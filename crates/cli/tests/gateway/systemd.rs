@@ -1,4 +1,4 @@
-//! A machine that systemd runs, and that can be started anew: a real systemd in namespaces of its own, with units of ours and nothing else.
+//! A machine that runs systemd and can be rebooted: a real systemd in namespaces of its own, with Hostler's units only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use hostler_testkit::{Outcome, wait_until};
 use tempfile::TempDir;
 
-/// Where systemd looks for units: those that are installed, transient ones, and the few that we give it.
+/// Directories in which systemd looks for units: installed, transient and test units.
 const UNITS: &str = "/etc/systemd/system:/run/systemd/transient:/run/units";
 
-/// Lays the machine out and becomes systemd. `DIR` is what survives its end, `GROUP` its control group.
+/// Sets up the machine and executes systemd. `DIR` survives its end, `GROUP` is its cgroup.
 const BOOT: &str = r#"set -e
 mount --make-rprivate /
 mount --bind DIR/etc /etc
@@ -44,7 +44,7 @@ exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_UNIT_PATH
     /lib/systemd/systemd --log-target=console --show-status=no'
 "#;
 
-/// The machine. Dropping it is like pulling its plug.
+/// The machine. Dropping it is like a power cut.
 pub(crate) struct Machine {
     holder: Child,
     directory: TempDir,
@@ -52,7 +52,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Starts one for the first time, with this description of a gateway.
+    /// Starts a new machine with this gateway configuration.
     #[expect(clippy::disallowed_methods, reason = "a copy of /etc is shallow")]
     pub(crate) fn new(description: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("hostler-systemd-").tempdir().expect("a temporary directory");
@@ -72,7 +72,7 @@ impl Machine {
         machine
     }
 
-    /// Pulls the plug and starts it again. The kernel is the same one, so what the records say of the boot is made to differ.
+    /// Cuts the power and starts the machine again. The kernel is the same, so the boot id in the records is changed.
     pub(crate) fn start_anew(&mut self) {
         self.pull_the_plug();
         let records = self.directory.path().join("var/hostler/gateway");
@@ -86,7 +86,7 @@ impl Machine {
         fs::write(self.directory.path().join("etc/hostler/gateway.toml"), description).expect("it is ours");
     }
 
-    /// Runs a command there to its end.
+    /// Runs a command on the machine.
     pub(crate) fn run(&self, command: &[&str]) -> Outcome {
         let first = child_of(self.holder.id()).expect("systemd runs").to_string();
         let mut enter = Command::new("nsenter");
@@ -102,7 +102,7 @@ impl Machine {
         outcome.stdout
     }
 
-    /// `hostler gateway` there.
+    /// Runs `hostler gateway` on the machine.
     pub(crate) fn gateway(&self, arguments: &[&str]) -> Outcome {
         self.run(&[&[env!("CARGO_BIN_EXE_hostler"), "gateway"], arguments].concat())
     }
@@ -115,7 +115,7 @@ impl Machine {
     fn pull_the_plug(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        // The kernel empties a group a moment after its last process is gone.
+        // The kernel needs a moment to mark a cgroup as empty.
         wait_until("its groups to be empty", 30, || {
             remove_groups(&self.group);
             (!self.group.exists()).then_some(())
@@ -166,7 +166,7 @@ fn boot(directory: &Path, group: &Path) -> Child {
         .expect("unshare can be started")
 }
 
-/// This process's group in the unified hierarchy, wherever that is mounted.
+/// The cgroup of this process in the unified hierarchy.
 fn own_group() -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the kernel has it");
     let mount =
@@ -183,7 +183,7 @@ fn remove_groups(group: &Path) {
     let _ = fs::remove_dir(group);
 }
 
-/// The only child of a process, once it has one.
+/// The only child of a process, if any.
 fn child_of(pid: u32) -> Option<u32> {
     let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.into_iter().find(|candidate: &u32| {
