@@ -25,8 +25,8 @@ use crate::flags::Memory;
 ///
 /// The agent of this machine knows the load of the other nodes and chooses one; the head is not asked. The command
 /// runs in this directory, which must be on a disk that the nodes share, or be copied with --ship. It has this
-/// environment, umask, resource limits, standard input, output and error, terminal and signals. If it runs on this
-/// machine, it replaces this process.
+/// environment, umask, resource limits, standard input, output and error, terminal and signals. On this
+/// machine, it uses these streams directly.
 ///
 /// Exit codes: that of the command; 125 if it could not run or its end is unknown; 126 or 127 if it cannot be executed.
 ///
