@@ -1,4 +1,4 @@
-//! Finding the shepherd of a run again, after the agent has been restarted.
+//! Adoption: finds the shepherd of a run after a restart of the agent.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,71 +11,70 @@ use crate::process::{self, ProcessId};
 use crate::record::{ExitRecord, RunningRecord};
 use crate::sys;
 
-/// How long a line that is just being written, or a shepherd that is just ending, is waited for.
+/// Timeout for a journal line that is being written, and for a shepherd that is exiting.
 const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
-/// Between two looks at a line that is being written.
+/// Delay between checks of a line that is being written.
 const SETTLE_ROUND: Duration = Duration::from_millis(2);
 
-/// What became of a run while the agent was away.
+/// State of a run that an earlier agent started.
 #[derive(Debug)]
 pub enum Adopted {
-    /// It goes on.
+    /// It continues.
     Running(Shepherd),
-    /// It ended, so.
+    /// It has ended.
     Ended(Box<ExitRecord>),
-    /// It has no record and never will have one: nobody looks after it, and nobody can start it late.
+    /// It has no exit record and never will: nothing supervises it, and no shepherd can start it late.
     Lost(Lost),
 }
 
-/// A run that nobody can vouch for.
+/// A lost run.
 #[derive(Debug)]
 pub struct Lost {
-    /// What happened.
+    /// Why it is lost.
     pub reason: LostReason,
-    /// What its shepherd had written down. A leaf named here is swept before the run is started anew.
+    /// The shepherd's record in the journal. Its leaf must be swept before the run is started again.
     pub record: Option<RunningRecord>,
 }
 
 /// Why a run is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
-    /// No shepherd ever took it; from now on none can.
+    /// No shepherd ever took it, and from now on none can.
     NeverStarted,
-    /// The machine has been restarted since.
+    /// The machine was rebooted.
     Rebooted,
-    /// The shepherd is gone without a record: it was killed.
+    /// The shepherd is gone without an exit record: it was killed.
     ShepherdGone,
-    /// The shepherd's pid now belongs to another process.
+    /// The shepherd's pid belongs to another process.
     PidReused,
     /// The journal is damaged.
     Damaged,
 }
 
-/// It cannot be told what became of a run.
+/// The state of a run cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// The journal is unreadable.
     #[error("cannot read the run's journal")]
     Journal(#[from] io::Error),
-    /// The process is alive but cannot be handled.
+    /// The shepherd is alive but does not respond.
     #[error("the shepherd with pid {pid} lives but cannot be reached")]
     Unreachable {
-        /// The shepherd.
+        /// Pid of the shepherd.
         pid: u32,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Finds out what became of the run in `directory`, and takes it up again if it goes on.
+/// Determines the state of the run in `directory`, and connects to its shepherd if it continues.
 ///
-/// When no shepherd has taken the run yet, this declares that none may: a launch that was under way when the agent died
-/// is refused by its own shepherd from then on. So the answer never changes afterwards, except from running to ended
-/// or lost.
+/// If no shepherd has taken the run yet, this voids it: a shepherd that receives the launch late will refuse it. The
+/// result is therefore final, except that a running run can end or get lost.
 ///
 /// # Errors
-/// When the directory cannot be read, or a live shepherd cannot be reached. Then nothing is known.
+/// If the directory is unreadable, or a live shepherd does not respond. The state is then unknown.
 pub fn adopt(directory: &Path) -> Result<Adopted, AdoptError> {
     let record = match settled(directory)? {
         Story { ended: Some(record), .. } => return Ok(Adopted::Ended(record)),
@@ -99,7 +98,7 @@ fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
     Adopted::Lost(Lost { reason, record })
 }
 
-/// The shepherd has ended: with a record, which may have appeared since we looked, or without.
+/// The shepherd has ended. Its record may have been written since the last check.
 fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
     Ok(match ExitRecord::read(directory)? {
         Some(record) => Adopted::Ended(Box::new(record)),
@@ -107,44 +106,45 @@ fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) ->
     })
 }
 
-/// Connects to a verified shepherd, which may be about to end, or to go on to another run.
+/// Connects to a verified shepherd, which may be about to exit or to take another run.
 fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<Adopted, AdoptError> {
     let pid = record.shepherd.pid;
     let connected = Link::connect(&record);
-    // A shepherd writes the record, then accepts whoever has connected, then announces the end. So without
-    // a record now, this connection will hear of this run's end.
+    // A shepherd writes the exit record, then accepts waiting connections, then announces the end. If there is no
+    // record now, this connection will receive the announcement.
     if let Some(record) = ExitRecord::read(directory)? {
         return Ok(Adopted::Ended(Box::new(record)));
     }
     let handle = pidfd.try_clone();
     match connected.and_then(|link| introduce(Shepherd::adopted(pid, handle?, link))) {
         Ok(shepherd) => Ok(Adopted::Running(shepherd)),
-        // It ended just now, if it is ending at all.
+        // The shepherd may have just ended.
         Err(_) if sys::wait_readable(pidfd.as_fd(), Some(SETTLE_BOUND)).unwrap_or(false) => {
             after_the_end(directory, LostReason::ShepherdGone, record)
         }
         Err(source) => match ExitRecord::read(directory)? {
-            // It went on to another run.
+            // The shepherd has taken another run.
             Some(record) => Ok(Adopted::Ended(Box::new(record))),
             None => Err(AdoptError::Unreachable { pid, source }),
         },
     }
 }
 
-/// Says something to a shepherd, since it makes room for others by those who say nothing, and looks whether it was turned away itself.
+/// Queries the shepherd once, because it closes silent connections when it has too many. Fails if the connection is
+/// refused.
 fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
     match shepherd.status() {
-        // One that stands still will hear it later.
+        // A suspended shepherd will read the request later.
         Ok(_) | Err(ControlError::Link(LinkError::Timeout)) => Ok(shepherd),
         Err(error) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, error)),
     }
 }
 
-/// A handle on exactly the process that was written down.
+/// Handle for exactly the recorded process.
 enum Hold {
     Held(OwnedFd),
     Gone,
-    /// The pid belongs to another process by now.
+    /// The pid belongs to another process.
     Other,
     Failed(io::Error),
 }
@@ -155,8 +155,8 @@ fn hold(wanted: ProcessId) -> Hold {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Hold::Gone,
         Err(error) => return Hold::Failed(error),
     };
-    // Looked at after the handle was opened: if it is the right process now, the handle is on it, as the right
-    // process cannot have come back.
+    // Verified after opening the handle: if the process matches now, the handle refers to it, because an ended process
+    // cannot return.
     match ProcessId::of(wanted.pid) {
         Some(found) if found == wanted && !sys::pidfd_ended(pidfd.as_fd()) => Hold::Held(pidfd),
         Some(found) if found != wanted => Hold::Other,
@@ -164,13 +164,14 @@ fn hold(wanted: ProcessId) -> Hold {
     }
 }
 
-/// Reads the journal when it says who took the run, if need be that nobody may; torn when it is damaged.
+/// Reads the journal until it is settled: taken, void or ended. Voids a run that was not taken. A damaged journal is
+/// returned as torn.
 fn settled(directory: &Path) -> io::Result<Story> {
     let deadline = Instant::now() + SETTLE_BOUND;
     loop {
         let story = Story::read(directory)?;
         match &story {
-            // Its writer is in the middle of a line, or died there.
+            // The writer is in the middle of a line, or died there.
             Story { is_torn: true, .. } if Instant::now() < deadline => std::thread::sleep(SETTLE_ROUND),
             Story { is_torn: false, is_void: false, taken: None, ended: None, .. } => journal::void(directory)?,
             _ => return Ok(story),

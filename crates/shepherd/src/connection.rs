@@ -1,4 +1,4 @@
-//! The shepherd's end of a control connection. Nothing here ever waits for a client.
+//! The shepherd's end of a control connection. No function here waits for a client.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,22 +9,22 @@ use nix::sys::socket::MsgFlags;
 use crate::sys;
 use crate::wire::{Request, WireError, take_frame};
 
-/// Taken in at once. Cleared each time, so not larger than most launches.
+/// Read size. The buffer is zeroed for each read, so it is no larger than most launches.
 const CHUNK_BYTES: usize = 4 << 10;
 
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     inbox: Vec<u8>,
-    /// The descriptors that came along last, and where in `inbox` the last byte is that came with them. Nobody honest sends any before the
-    /// frame of the ones before is complete, so those are closed then.
+    /// The last received descriptors, and the index in `inbox` of the last byte received with them. Valid clients
+    /// finish a frame before they send more descriptors; otherwise, the earlier ones are closed.
     along: Option<(usize, Vec<OwnedFd>)>,
-    /// It asked for the call that is going on.
+    /// Whether this client requested the current call.
     pub(crate) is_caller: bool,
-    /// An attached client's position in the terminal's output.
+    /// Position of an attached client in the terminal's output.
     pub(crate) viewing: Option<u64>,
-    /// It has brought a whole frame, as every honest client does at once.
+    /// Whether it has sent a complete frame, as valid clients do immediately.
     pub(crate) has_spoken: bool,
-    /// The other end is gone or broke the rules; to be dropped.
+    /// Whether the connection is closed or violated the protocol, and should be dropped.
     pub(crate) closed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Connection {
         Ok(Connection { stream, inbox, along, is_caller: false, viewing: None, has_spoken: false, closed: false })
     }
 
-    /// Takes in one chunk of what has arrived; bounded, so that one client cannot keep the shepherd busy.
+    /// Reads one chunk of data. Limited, so that one client cannot keep the shepherd busy.
     pub(crate) fn fill(&mut self) {
         let mut chunk = [0; CHUNK_BYTES];
         match sys::receive(self.stream.as_fd(), &mut chunk, MsgFlags::MSG_DONTWAIT) {
@@ -51,20 +51,20 @@ impl Connection {
         }
     }
 
-    /// What has come of a frame that is not complete, in bytes.
+    /// Bytes of an incomplete frame.
     pub(crate) fn held_bytes(&self) -> usize {
         self.inbox.len()
     }
 
-    /// Closes it, and forgets what it has sent.
+    /// Closes the connection and discards its data.
     pub(crate) fn drop_inbox(&mut self) {
         self.inbox = Vec::new();
         self.along = None;
         self.closed = true;
     }
 
-    /// The next complete request, with the descriptors that came along with it; `None` when there is none yet. Breaking the rules
-    /// closes the connection.
+    /// The next complete request with its descriptors; `None` if there is none yet. A protocol violation closes the
+    /// connection.
     pub(crate) fn next_request(&mut self) -> Option<(Request, Vec<OwnedFd>)> {
         match self.try_next_request() {
             Ok(request) => request,
@@ -81,14 +81,14 @@ impl Connection {
         self.has_spoken = true;
         let along = self.take_along(held - self.inbox.len());
         if self.inbox.is_empty() {
-            // A large launch must not stay in memory for the length of the run.
+            // Frees the memory of a large launch for the duration of the run.
             self.inbox = Vec::new();
         }
         Ok(Some((Request::decode(kind, body)?, along)))
     }
 
-    /// The descriptors of a frame of so many bytes that was just taken. A sender gives them to the first byte of a frame, and the
-    /// kernel ends what is received at once with the piece they came with, so theirs is the frame which that ends in.
+    /// Descriptors of a frame of `length` bytes that was just taken. A sender attaches them to the first byte of a
+    /// frame. A read ends with the data that they came with, so they belong to the frame in which that data ends.
     fn take_along(&mut self, length: usize) -> Vec<OwnedFd> {
         match &mut self.along {
             Some((last, _)) if *last >= length => {
@@ -99,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Sends a frame. A client that does not even take small frames is dropped.
+    /// Sends a frame. Clients that do not accept even small frames are dropped.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         if !matches!(sys::send(self.stream.as_fd(), frame, &[]), Ok(sent) if sent == frame.len()) {
             self.closed = true;
@@ -116,13 +116,14 @@ mod tests {
     use crate::launch::Launch;
     use crate::wire::{launch_frame, status_frame};
 
-    /// A connection, and the end of whoever is connected.
+    /// Creates a connection and the client's end of it.
     fn connection() -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         (Connection::new(ours).expect("ours"), theirs)
     }
 
-    /// Sends a frame with so many descriptors of the writing end of a pipe. The reading end tells when nobody holds any.
+    /// Sends a frame with `count` copies of the writing end of a pipe. The reading end shows when all copies are
+    /// closed.
     fn send(client: &UnixStream, frame: &[u8], count: usize) -> File {
         let (read, write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK).expect("a pipe");
@@ -132,14 +133,14 @@ mod tests {
         read.into()
     }
 
-    /// Whether somebody holds the other end of the pipe.
+    /// Whether any copy of the other end is open.
     fn is_held(pipe: &File) -> bool {
         io::Read::read(&mut &*pipe, &mut [0]).is_err()
     }
 
     fn launch() -> Vec<u8> {
         let mut launch = Launch::new("/", ["true"]);
-        // More than is taken in at once.
+        // More than one read.
         launch.env = vec![("A".into(), "x".repeat(3 * CHUNK_BYTES).into())];
         launch_frame(&launch).expect("fits")
     }
@@ -163,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_too_much_or_came_in_vain_stays_open() {
+    fn surplus_and_unused_descriptors_are_closed() {
         let (mut connection, client) = connection();
         let many = send(&client, &status_frame(), 40);
         connection.fill();
         let (_, along) = connection.next_request().expect("what was said counts");
         assert!(along.is_empty() && !is_held(&many));
-        // The same again for a frame that is never finished, and then a second time, and a connection that is given up.
+        // The same for an unfinished frame, for further descriptors within it, and for a dropped connection.
         let first = send(&client, &launch()[..100], 3);
         connection.fill();
         assert!(connection.next_request().is_none() && is_held(&first));

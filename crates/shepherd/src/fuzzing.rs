@@ -1,10 +1,10 @@
-//! What the fuzz targets need of this crate's inside. Not in the product.
+//! Access to private functions for the fuzz targets. Not part of the product.
 
 use crate::journal::Story;
 use crate::launch::Launch;
 use crate::wire::{self, Event, Request, take_frame};
 
-/// Reads bytes as a shepherd and as its client would, frame by frame; says how many frames were understood.
+/// Decodes bytes like a shepherd and like its client, and returns the number of decoded frames.
 pub fn frames(bytes: &[u8]) -> usize {
     let mut inbox = bytes.to_vec();
     let mut understood = 0;
@@ -25,7 +25,7 @@ pub fn frames(bytes: &[u8]) -> usize {
     understood
 }
 
-/// Honest frames of both directions, one each.
+/// One valid frame of each kind, for both directions.
 pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
     let terminate = wire::Terminate { cause: crate::Cause::Cancelled, grace: std::time::Duration::from_secs(10) };
     let size = crate::WindowSize { rows: 24, columns: 80 };
@@ -48,7 +48,7 @@ pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Reads bytes as a journal. Whatever is whole in it must read the same when it is read alone.
+/// Parses bytes as a journal. The complete lines must give the same result when parsed alone.
 pub fn journal(bytes: &[u8]) {
     let story = Story::parse(bytes);
     let length = story.length();

@@ -1,4 +1,4 @@
-//! What the agent asks a shepherd to run.
+//! Launch orders: what a shepherd should run.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,23 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Device, LeafSpec};
 
-/// One run: one attempt of one job task on this machine.
+/// One run: one attempt of one job task on this machine; or one call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
-    /// The run's own directory. It exists, is empty of a previous run, and is writable for the agent only. A call has none.
+    /// The run's own directory. It exists, has no files of an earlier run, and only the agent can write to it. Calls
+    /// have none.
     pub directory: PathBuf,
-    /// Program and arguments. A program without a slash is looked up in `PATH` of [`Launch::env`], as shells do.
+    /// Program and arguments. A program without a slash is searched in the `PATH` of [`Launch::env`], as in a shell.
     pub argv: Vec<OsString>,
     /// The complete environment; nothing is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// Where the program starts.
+    /// Working directory of the program.
     pub cwd: PathBuf,
-    /// Everything else.
+    /// All other options.
     pub options: Options,
 }
 
 impl Launch {
-    /// A launch of `argv` with an empty environment, in `/`, with default [`Options`].
+    /// Creates a launch of `argv` with an empty environment, in `/`, with default [`Options`].
     pub fn new<S: Into<OsString>>(directory: impl Into<PathBuf>, argv: impl IntoIterator<Item = S>) -> Launch {
         Launch {
             directory: directory.into(),
@@ -36,46 +37,47 @@ impl Launch {
     }
 }
 
-/// How a run is looked after. A field that an older shepherd does not know is ignored by it.
+/// Options of a run. An older shepherd ignores fields that it does not know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Echoed in every record, and compared with that of the journal. Opaque here; the agent's run, and something that is new
-    /// each time it asks for it.
+    /// Copied to every record, and compared with the journal's. Opaque to the shepherd; the agent uses the run id and a
+    /// part that is new for each request.
     pub identity: String,
-    /// The run's journal has been begun, by [`crate::journal::begin`]. Without it, or with another's, the launch is stale.
+    /// Whether the run's journal was created by [`crate::journal::begin`]. If it is missing or belongs to another run,
+    /// the launch is refused.
     pub has_journal: bool,
-    /// From the start of the program, on a clock that stops while the machine sleeps. `None`: no limit.
+    /// Time limit from the start of the program. The clock stops while the machine is suspended. `None`: no limit.
     pub time_limit: Option<Duration>,
-    /// Between TERM and KILL when a limit ends the run. Default 10 s.
+    /// Time between TERM and KILL when a limit ends the run. Default: 10 s.
     pub grace: Duration,
-    /// Run on a terminal of this size, which clients can attach to.
+    /// Run on a terminal of this size, to which clients can attach.
     pub terminal: Option<WindowSize>,
-    /// Write standard error into the `stdout` file too, in order.
+    /// Write standard error into the `stdout` file too, interleaved.
     pub merge_output: bool,
-    /// Of each output, let no more take room on the disk than its first bytes up to this: what the run writes beyond becomes a hole, once
-    /// a second. The files are as long as they would be. Where the disk cannot do that, the run is ended.
+    /// Disk usage limit for each output: only this many first bytes are kept. Once per second, the shepherd punches a
+    /// hole for the rest; the file length stays correct. If the file system does not support holes, the run is ended.
     pub output_limit_bytes: Option<u64>,
-    /// Default 0o022.
+    /// File mode creation mask. Default: 0o022.
     pub umask: u32,
-    /// Run as this user. Needs root; `None` keeps the agent's own.
+    /// Run as this user. Needs root; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
-    /// Only these CPUs: held to them by the leaf, without one bound to them, which the job may undo.
+    /// Allowed CPUs. Enforced by the leaf; without one, set as CPU affinity, which the job may change.
     pub cpus: Option<Vec<u32>>,
-    /// No more memory, in bytes. Needs a leaf.
+    /// Memory limit in bytes. Needs a leaf.
     pub memory_limit_bytes: Option<u64>,
-    /// No more processes and threads. Needs a leaf.
+    /// Limit on processes and threads. Needs a leaf.
     pub process_limit: Option<u64>,
-    /// None of these character devices, under whatever name; all others. Needs a leaf. Where that can deny devices and yet does not, the
-    /// program is not started.
+    /// Character devices that the run may not open under any name; all others are allowed. Needs a leaf. If the node
+    /// supports this but it fails, the program is not started.
     pub denied_devices: Option<Vec<Device>>,
-    /// The cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
+    /// Cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
     pub leaf: Option<LeafSpec>,
     /// Flush the exit record to the disk before it is announced.
     pub durable: bool,
-    /// After a run that left nothing behind, wait this long for the next one over the same connection.
+    /// After a run that left no processes, wait this long for the next launch on the same connection.
     pub linger: Option<Duration>,
-    /// This is a call and no run.
+    /// Set for a call instead of a run.
     pub call: Option<CallOptions>,
 }
 
@@ -103,53 +105,53 @@ impl Default for Options {
     }
 }
 
-/// A command that somebody runs on this machine from elsewhere, now: its streams are descriptors that come with it, it has no directory
-/// and no journal, and it ends with the connection that asked for it. See [`crate::Launcher::call`].
+/// Options of a remote command (call). Its streams are descriptors sent with the launch. It has no directory and no
+/// journal, and ends with its connection. See [`crate::Launcher::call`].
 ///
-/// Of [`Options`] and [`Launch`], a call has no use for the directory, the journal, the terminal and what is about output.
+/// A call does not use the directory, the journal, the terminal and the output options of [`Options`] and [`Launch`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallOptions {
-    /// Standard input is the slave of a pseudo terminal, which becomes the user's and the controlling one.
+    /// Standard input is the slave of a pseudo terminal. It becomes the controlling terminal and belongs to the user.
     pub terminal: bool,
-    /// What the program may use at most, as far as that is less than what the shepherd itself may.
+    /// Resource limits of the program, where they are lower than the shepherd's own.
     pub limits: Vec<ResourceLimit>,
-    /// A fourth descriptor comes with it: the mount namespace that the program starts in. Needs root.
+    /// A fourth descriptor is sent: the mount namespace for the program. Needs root.
     pub namespace: bool,
 }
 
-/// A limit as `setrlimit` has it.
+/// A resource limit as for `setrlimit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimit {
-    /// Its number on this machine, as `libc::RLIMIT_NOFILE`. One that the kernel does not know is ignored.
+    /// Number of the resource on this machine, e.g. `libc::RLIMIT_NOFILE`. Unknown ones are ignored.
     pub resource: i32,
-    /// In force; `u64::MAX`: unlimited.
+    /// Soft limit; `u64::MAX` for unlimited.
     pub soft: u64,
-    /// The most that the program may give itself; `u64::MAX`: unlimited.
+    /// Hard limit; `u64::MAX` for unlimited.
     pub hard: u64,
 }
 
-/// Size of a terminal in characters.
+/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSize {
-    /// Lines.
+    /// Height in lines.
     pub rows: u16,
-    /// Characters in a line.
+    /// Width in characters.
     pub columns: u16,
 }
 
-/// The user a run belongs to. Supplementary groups are looked up by the agent, which may use NSS.
+/// User of a run. The agent looks up supplementary groups, because it may use NSS.
 ///
-/// The program has no capabilities and can gain no privileges; its outputs are files of this user.
+/// The program has no capabilities and cannot gain privileges. Its output files belong to this user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
-    /// The user's name, for messages.
+    /// User name, for messages.
     #[serde(default)]
     pub name: String,
     /// User id.
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Supplementary group ids; replaces the agent's own.
+    /// Supplementary group ids, which replace the agent's own.
     pub groups: Vec<u32>,
 }

@@ -1,4 +1,4 @@
-//! The agent's side of launching.
+//! The agent's side of launches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ use crate::launch::Launch;
 use crate::wire::{EncodeError, Event, launch_frame};
 use crate::{sys, zygote};
 
-/// How long a shepherd may take to say that it has started its program. Only a hanging file system takes so long.
+/// Timeout for a shepherd to report that it started its program. Only a hanging file system takes so long.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 
-/// Starts shepherds. Share it between threads; launches do not wait for each other.
+/// Starts shepherds. Can be shared between threads; launches do not wait for each other.
 #[derive(Debug)]
 pub struct Launcher {
     socket: OwnedFd,
@@ -25,41 +25,41 @@ pub struct Launcher {
 /// The launcher process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A fork would copy locks that nobody will ever release.
+    /// With several threads, a fork would copy locks that are never released.
     #[error("the launcher must start while the process has one thread, and it has {0}")]
     Threads(usize),
-    /// The system refused.
+    /// A system error.
     #[error("cannot start the launcher process")]
     System(#[from] io::Error),
 }
 
-/// A run could not be started.
+/// A run or call could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The launch itself is at fault.
-    #[error("the launch cannot be passed on")]
+    /// The launch itself is invalid.
+    #[error("the launch is invalid")]
     Encode(#[from] EncodeError),
-    /// The launcher process is gone, most likely killed; only a restart of the agent brings it back. Running jobs
-    /// are not affected.
+    /// The launcher process is gone, most likely killed. Only a restart of the agent replaces it. Running jobs are not
+    /// affected.
     #[error("the launcher process is gone")]
     LauncherGone,
-    /// The run was not taken, for the reason given. Nothing was started.
+    /// No shepherd took the run, for this reason. Nothing was started.
     #[error("the run was refused: {0}")]
     Refused(String),
-    /// It is not known whether the run was started: ask with [`crate::adopt`].
+    /// The run may or may not have been started: use [`crate::adopt`] to find out.
     #[error("no answer from the shepherd")]
     NoAnswer(#[source] LinkError),
-    /// The system refused.
+    /// A system error.
     #[error("cannot reach the launcher process")]
     System(#[from] io::Error),
 }
 
 impl Launcher {
-    /// Forks the launcher process. Call it first thing in `main`, before any thread or runtime exists and while little
-    /// memory is in use.
+    /// Forks the launcher process. Must be called at the start of `main`, before any thread or runtime exists and while
+    /// little memory is in use.
     ///
     /// # Errors
-    /// When there is already a second thread, or the system refuses.
+    /// If there is a second thread, or on a system error.
     pub fn start() -> Result<Launcher, StartError> {
         let threads = std::fs::read_dir("/proc/self/task")?.count();
         if threads != 1 {
@@ -76,28 +76,29 @@ impl Launcher {
         }
     }
 
-    /// Starts a run. Blocks for the time of a fork and an exec, usually well under a millisecond.
+    /// Starts a run. Blocks for one fork and exec, usually well under a millisecond.
     ///
-    /// A program that cannot be executed is not an error here: the shepherd reports it as
-    /// [`crate::Status::StartFailed`] in the exit record.
+    /// A program that cannot be executed is no error here: the shepherd reports it in the exit record as
+    /// [`crate::Status::StartFailed`].
     ///
     /// # Errors
-    /// When no shepherd took the run. After [`LaunchError::NoAnswer`] only, it may still have been started.
+    /// If no shepherd took the run. Only after [`LaunchError::NoAnswer`] may it still have been started.
     pub fn launch(&self, launch: &Launch) -> Result<Shepherd, LaunchError> {
         self.start_shepherd(launch, &[])
     }
 
-    /// Starts a call, whose [`crate::Options::call`] is set: its standard input, output and error are descriptors of the caller's,
-    /// who may close them as soon as this returns. It has no directory and no journal, and it ends with the connection of
-    /// the shepherd that is returned.
+    /// Starts a call; [`crate::Options::call`] must be set. Its standard input, output and error are the caller's
+    /// descriptors, which the caller may close when this returns. It has no directory and no journal, and ends with the
+    /// connection of the returned shepherd.
     ///
     /// # Errors
-    /// When no shepherd took the call. One that does not answer ends it as soon as it sees that nobody is there.
+    /// If no shepherd took the call. A shepherd that took it without answering ends it when it sees the closed
+    /// connection.
     pub fn call(&self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<Shepherd, LaunchError> {
         self.start_shepherd(launch, &stdio)
     }
 
-    /// As [`Launcher::call`], of a program that starts in this mount namespace; [`crate::CallOptions::namespace`] is set.
+    /// Like [`Launcher::call`], for a program in this mount namespace; [`crate::CallOptions::namespace`] must be set.
     ///
     /// # Errors
     /// As for [`Launcher::call`].
@@ -119,7 +120,8 @@ impl Launcher {
             Err(error) => return Err(error.into()),
         }
         let mut link = Link::new(ours.into());
-        // When the shepherd refuses early or was never forked, the reason is what can be read, not that writing failed.
+        // If the shepherd refused early or was never forked, the connection has the reason, which is better than the
+        // write error.
         let sent = link.send_along(&frame, along);
         match link.next_event(Some(ANSWER_BOUND)) {
             Ok(Event::Started(started)) => Shepherd::started(link, &started).map_err(LaunchError::NoAnswer),
@@ -132,10 +134,10 @@ impl Launcher {
 }
 
 impl Drop for Launcher {
-    /// Ends the launcher process. Shepherds stay.
+    /// Ends the launcher process. Shepherds continue.
     fn drop(&mut self) {
         let _ = nix::sys::socket::shutdown(sys::raw(&self.socket), nix::sys::socket::Shutdown::Both);
-        // It ends at once, as it only ever waits for us.
+        // The launcher process exits immediately, because it only waits for this socket.
         let _ = nix::sys::wait::waitpid(self.process, None);
     }
 }

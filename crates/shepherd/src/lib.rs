@@ -1,46 +1,49 @@
-//! The shepherd: a tiny process that looks after one run of a job and outlives the agent that started it, or after one call.
+//! The shepherd: a small process that supervises one run of a job, or one remote command (call). A run's shepherd
+//! outlives the agent that started it.
 //!
 //! ```text
 //! agent ── Launcher ──▶ launcher process ──fork──▶ shepherd ──clone+exec──▶ the job and its descendants
 //!   ▲  (one fd per launch)  (never execs)              │  own session, subreaper, outside the job's leaf
-//!   └────────────── control connection ────────────────┘  journal, stdout, stderr
+//!   ▲  (one fd per launch)  (never execs)              │  own session, subreaper, outside the job's cgroup leaf
 //! ```
 //!
-//! **The idea.** Everything about a run lives in one directory and in one process that depends on nobody. The agent
-//! may stop, crash or be upgraded; the shepherd holds the time limit, reaps the job, ends what the job left
-//! behind, and writes the exit record before it goes. A restarted agent calls [`adopt`] and learns one of three
-//! things: the run goes on, it ended so, or it is lost, and then it is certain that it can never start late.
+//! **Idea.** All state of a run is in one directory and in one independent process. The agent may stop, crash or be
+//! upgraded. The shepherd enforces the time limit, reaps the job, kills leftover processes, and writes the exit record
+//! before it exits. A restarted agent calls [`adopt`] and learns one of three things: the run continues, it has ended,
+//! or it is lost and can never start late.
 //!
-//! **The launcher process** is forked at the very beginning of the agent's `main`, while there is one thread and
-//! little memory. A launch hands it one end of a socket pair; it forks and the child is the shepherd. The [`Launch`]
-//! itself travels on that socket pair, which remains the agent's connection: requests go one way, [`Event`]s come back.
+//! **The launcher process** is forked at the very beginning of the agent's `main`, while there is one thread and little
+//! memory in use. For each launch, the agent sends it one end of a socket pair, and it forks a shepherd. The [`Launch`]
+//! itself is sent on that socket pair, which remains the agent's connection: requests in one direction, [`Event`]s in
+//! the other.
 //!
-//! **What a run's directory holds**
+//! **Files in a run's directory**
 //!
 //! | file | written | meaning |
 //! | --- | --- | --- |
-//! | `journal` | a line for every step, see [`journal`] | who looks after this run, and at the end the [`ExitRecord`]: when that is there, no process of the run remains, or it says which |
+//! | `journal` | one line per step, see [`journal`] | the shepherd of this run, and at the end the [`ExitRecord`]: once it is there, no process of the run remains, except those that it lists |
 //! | `stdout`, `stderr` | by the job itself | appended; a terminal's output goes to `stdout` |
 //!
-//! The control socket has an abstract name, written in the journal: no file to make and remove for every run, no
-//! limit on the length of paths. A shepherd talks only to root and its own user, and a client only to the
-//! very process that was written down, both by the kernel's word. Agent and shepherds share a network namespace.
+//! The control socket has an abstract name, stored in the journal. No socket file has to be created and removed for
+//! every run, and path lengths do not matter. The kernel's peer credentials authenticate both sides: a shepherd accepts
+//! only root and its own user, and a client only the process in the journal. Agent and shepherds share a network
+//! namespace.
 //!
-//! **When the shepherd itself is killed** nobody can vouch for the job any more, so the job must not linger: its main
-//! process asked the kernel to be killed with its parent. [`adopt`] then says [`Adopted::Lost`] with the leaf's path,
-//! and [`cgroup::Tree::sweep`] ends whatever was still in it. Without a cgroup leaf, background processes of such a
-//! job can survive it; with one they cannot. The kernel forgets the request when the main process
-//! executes a set-user-id program; the leaf covers that too.
+//! **If the shepherd itself is killed**, nothing supervises the job any more, so the job must end too: its main process
+//! has a parent death signal. [`adopt`] then returns [`Adopted::Lost`] with the leaf's path, and
+//! [`cgroup::Tree::sweep`] kills the processes that are still in the leaf. Without a cgroup leaf, background processes
+//! of such a job can survive. The kernel clears the parent death signal when the main process executes a set-user-id
+//! program; the leaf covers that case too.
 //!
-//! **A call** is a command that somebody runs on this machine from another one, now: [`Launcher::call`]. Its shepherd is the same process
-//! with the same leaf, limits, ladder and lingering, but nothing of it is written down. Its streams are descriptors that come along
-//! with the [`Launch`] and that the shepherd closes as soon as the program runs, so that ends of files are seen; signals go to it by
-//! [`Shepherd::signal`], and that it has stopped comes back as [`Event::Stopped`]. It ends with the connection that asked for it:
-//! TERM, two seconds, KILL. So there is nothing to adopt: an agent that goes takes its calls along. On a terminal a [`seat`] leads its
-//! session. A process that is there already is held by a [`cgroup::Enclosure`].
+//! **A call** is a remote command on this machine: see [`Launcher::call`]. Its shepherd is the same process with the
+//! same leaf, limits, termination sequence and lingering, but it writes no files. The streams are descriptors sent with
+//! the [`Launch`]. The shepherd closes them as soon as the program runs, so that ends of files are seen.
+//! [`Shepherd::signal`] sends signals, and [`Event::Stopped`] reports stops. A call ends with its connection: TERM, two
+//! seconds, KILL. There is nothing to adopt; calls end with the agent. On a terminal, a [`seat`] leads the session. A
+//! [`cgroup::Enclosure`] contains a process that already exists.
 //!
-//! **Deliberately absent:** threads, an async runtime, copying of output (the job writes to its files itself), any
-//! retry or scheduling decision.
+//! **Not included:** threads, an async runtime, copying of output (the job writes to its files itself), retries and
+//! scheduling decisions.
 
 mod adopt;
 pub mod cgroup;

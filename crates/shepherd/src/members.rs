@@ -1,11 +1,11 @@
-//! The processes of a job, found by descent and signalled without ever touching another process.
+//! Finds the processes of a job by descent, and signals them without affecting other processes.
 //!
-//! The shepherd is a subreaper with no other children, so whatever descends from it belongs to the job, and a process
-//! that is orphaned becomes its child. A pid found in `/proc` is only a hint: the signal goes through a pidfd, opened
-//! first and then checked to be a child of a parent that is itself still alive and checked. A pid that was reused in
-//! between fails the check, and a process that ended in between takes no signal.
+//! The shepherd is a subreaper without other children, so all its descendants belong to the job, and orphaned processes
+//! become its children. A pid from `/proc` is only a hint. The signal is sent through a pidfd that is opened first, and
+//! then verified to be a child of a verified live parent. A reused pid fails this check, and an ended process ignores
+//! the signal.
 //!
-//! A single walk can miss processes that are being forked; callers repeat it until the kernel says that no child is
+//! A single walk can miss processes that are being forked. Callers repeat it until the kernel reports that no child is
 //! left.
 
 use std::fs;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::process;
 use crate::sys;
 
-/// Live processes that descend from the calling one.
+/// Lists the live descendants of the calling process.
 pub(crate) fn list() -> Vec<u32> {
     let mut found = Vec::new();
     walk(std::process::id(), &|| true, &mut |pid, _| found.push(pid));
@@ -25,13 +25,15 @@ pub(crate) fn list() -> Vec<u32> {
 pub(crate) fn signal(signals: &[libc::c_int]) {
     walk(std::process::id(), &|| true, &mut |_, pidfd| {
         for &signal in signals {
-            // It may have ended meanwhile; a set-user-id process of another user stays, and is reported as unkillable.
+            // The process may have ended. A set-user-id process of another user cannot be signalled; it is reported as
+            // unkillable.
             let _ = sys::pidfd_signal(pidfd, signal);
         }
     });
 }
 
-/// Visits descendants of `parent`, children before their parents, so that a chain is seen whole before a link goes.
+/// Visits the descendants of `parent`. Children come before their parents, so that the chain is complete when it is
+/// visited.
 fn walk(parent: u32, parent_lives: &dyn Fn() -> bool, visit: &mut dyn FnMut(u32, BorrowedFd<'_>)) {
     for child in children(parent) {
         let Ok(pidfd) = sys::pidfd_open(child) else { continue };
@@ -53,7 +55,7 @@ fn children(parent: u32) -> Vec<u32> {
     for thread in threads.filter_map(Result::ok) {
         match fs::read_to_string(thread.path().join("children")) {
             Ok(pids) => found.extend(pids.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
-            // The kernel was built without these lists.
+            // This kernel does not provide the lists of children.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return children_by_scan(parent),
             Err(_) => {}
         }
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_listing_find_a_child() {
+    fn children_are_found_by_list_and_by_scan() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep exists");
         let me = std::process::id();
         let listed = children(me).contains(&child.id());

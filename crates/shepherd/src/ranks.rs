@@ -1,11 +1,11 @@
-//! The processes of a run on one node when it has several: each has its rank, and one failure ends the rest.
+//! Runs with several processes on one node: each process has a rank, and one failure ends the others.
 //!
-//! The program that a shepherd starts is then this one, which starts the job's program as often as asked, waits, and leaves with the
-//! exit code of the first that failed. It is in the job's own process group and cgroup leaf, so whatever ends the run ends them all.
-//! On request every line of output is passed on with the rank of its writer before it; otherwise nobody stands between a
-//! process and its output.
+//! The shepherd then starts this program, which starts the job's program several times, waits, and exits with the exit
+//! code of the first process that failed. It is in the job's process group and cgroup leaf, so ending the run ends all
+//! processes. On request, every output line is prefixed with the rank of its process. Otherwise, the processes write to
+//! the outputs directly.
 //!
-//! Deliberately absent: any word with other nodes. The head sees to it that all nodes begin and end together.
+//! It does not communicate with other nodes: the head starts and ends all nodes together.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,32 +19,32 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::sys;
 
-/// How long the others may take to end by themselves after one has failed.
+/// Time for the other processes to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is passed on of a line at once: a longer one comes in pieces, each with its rank.
+/// Maximum length of a labelled line: longer lines are split, and each part gets a label.
 const LINE_BYTES: usize = 64 << 10;
 
-/// What to start.
+/// The processes to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks {
-    /// How many processes there are on this node.
+    /// Number of processes on this node.
     pub count: u32,
-    /// The rank of this node among those of the run.
+    /// Rank of this node in the run.
     pub node_rank: u32,
-    /// How many processes there are on all nodes.
+    /// Number of processes on all nodes.
     pub world_size: u64,
-    /// Begin every line of output with the rank of its writer.
+    /// Whether to prefix every output line with the rank of its process.
     pub label: bool,
-    /// The program and its arguments.
+    /// Program and arguments.
     pub argv: Vec<OsString>,
 }
 
 impl Ranks {
-    /// Runs them all to their end; the exit code of the first that failed, or 0.
+    /// Runs all processes to their end. Returns the exit code of the first that failed, or 0.
     ///
     /// # Errors
-    /// When a process cannot be started or waited for; those that were started have been ended then.
+    /// If a process cannot be started or waited for. Processes that were started have been killed then.
     pub fn run(&self) -> io::Result<i32> {
         outlive_signals()?;
         let mut running = Running { ranks: BTreeMap::new(), failed: None, kill_at: None };
@@ -66,7 +66,6 @@ impl Ranks {
         Ok(running.failed.unwrap_or(0))
     }
 
-    /// Starts one process.
     fn start(&self, local: u32) -> io::Result<Rank> {
         let rank = u64::from(self.node_rank) * u64::from(self.count) + u64::from(local);
         let mut command = Command::new(&self.argv[0]);
@@ -83,19 +82,19 @@ impl Ranks {
     }
 }
 
-/// Lives through the signals that end the run, for they reach its processes as well, and somebody must wait for those. A handler and not
-/// to ignore them: what is ignored would stay so in the processes.
+/// Ignores signals that end the run: its processes get them too, and this process must wait for them. Uses an empty
+/// handler, because ignored signals would stay ignored in the processes.
 fn outlive_signals() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2] {
-        // SAFETY: the handler does nothing, which is safe at any moment.
+        // SAFETY: the handler does nothing, which is async-signal-safe.
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(())
 }
 
-/// The names under which a process finds its rank, those of PyTorch among them.
+/// Variables with a process's rank, including those of PyTorch.
 #[must_use]
 pub fn variables(rank: u64, local: u32, world_size: u64) -> Vec<(&'static str, String)> {
     vec![
@@ -107,26 +106,25 @@ pub fn variables(rank: u64, local: u32, world_size: u64) -> Vec<(&'static str, S
     ]
 }
 
-/// The processes that have not ended, or whose output has not.
+/// Processes that are running or whose output is still open.
 struct Running {
     ranks: BTreeMap<u32, Rank>,
-    /// The exit code of the first that failed.
+    /// Exit code of the first process that failed.
     failed: Option<i32>,
-    /// When the others are killed that have not ended by themselves.
+    /// Time at which the remaining processes are killed.
     kill_at: Option<Instant>,
 }
 
-/// One process.
 struct Rank {
     child: Child,
-    /// `None` once it has ended.
+    /// `None` after its end.
     pidfd: Option<OwnedFd>,
-    /// Its outputs that are still open, when they are labelled.
+    /// Its open outputs, if they are labelled.
     outputs: Vec<Labelled>,
 }
 
 impl Running {
-    /// Waits until something happens, and sees to it.
+    /// Waits for events and handles them.
     fn wait(&mut self) -> io::Result<()> {
         let readable = |fd: &dyn AsRawFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut set = Vec::new();
@@ -147,14 +145,14 @@ impl Running {
         Ok(())
     }
 
-    /// Something happened at a descriptor.
+    /// Handles an event on a descriptor.
     fn see_to(&mut self, fd: i32) -> io::Result<()> {
         let mut ended = None;
         for rank in self.ranks.values_mut() {
             if rank.pidfd.as_ref().is_some_and(|pidfd| pidfd.as_raw_fd() == fd) {
                 rank.pidfd = None;
                 ended = Some(rank.child.wait()?);
-                // What it left behind in the background may hold its pipes for ever; what is in them by now is all that counts.
+                // Background processes may keep the pipes open, so only the output up to now counts.
                 rank.outputs.iter_mut().for_each(Labelled::drain);
                 rank.outputs.clear();
             }
@@ -170,33 +168,33 @@ impl Running {
         Ok(())
     }
 
-    /// Signals all that have not ended.
+    /// Signals all running processes.
     fn end(&self, signal: i32) {
         for pidfd in self.ranks.values().filter_map(|rank| rank.pidfd.as_ref()) {
-            // One that has just ended needs no signal.
+            // An ended process needs no signal.
             let _ = sys::pidfd_signal(pidfd.as_fd(), signal);
         }
     }
 }
 
-/// What a shell would say.
+/// Exit code as a shell reports it.
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-/// Where labelled lines go.
+/// Destination of labelled lines.
 #[derive(Clone, Copy)]
 enum Output {
     Stdout,
     Stderr,
 }
 
-/// One output of a process, passed on line by line with a label.
+/// An output of a process, forwarded line by line with a label.
 struct Labelled {
     pipe: std::fs::File,
     label: String,
     to: Output,
-    /// The beginning of a line whose end has not come.
+    /// Start of an incomplete line.
     line: Vec<u8>,
 }
 
@@ -205,7 +203,7 @@ impl Labelled {
         Self { pipe: pipe.into(), label: label.to_owned(), to, line: Vec::new() }
     }
 
-    /// Passes on what has come; `false` when that was the last.
+    /// Forwards new output; `false` at its end.
     fn pass_on(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
         let count = match self.pipe.read(&mut bytes) {
@@ -223,7 +221,7 @@ impl Labelled {
         if count == 0 && !self.line.is_empty() {
             self.end_line(&mut whole);
         }
-        // Nobody can be told when output cannot be written: the disk is full, and the run's record says so.
+        // Write errors cannot be reported here: the disk is full, and the run's record says so.
         let _ = match self.to {
             Output::Stdout => io::stdout().lock().write_all(&whole).and_then(|()| io::stdout().lock().flush()),
             Output::Stderr => io::stderr().lock().write_all(&whole),
@@ -231,7 +229,7 @@ impl Labelled {
         count > 0
     }
 
-    /// Moves the line that is complete, with its label, to what is to be written.
+    /// Appends the finished line with its label to `whole`.
     fn end_line(&mut self, whole: &mut Vec<u8>) {
         whole.extend(self.label.as_bytes());
         whole.append(&mut self.line);
@@ -240,7 +238,7 @@ impl Labelled {
         }
     }
 
-    /// Passes on what is there now.
+    /// Forwards all output that is available now.
     fn drain(&mut self) {
         while sys::wait_readable(self.pipe.as_fd(), Some(Duration::ZERO)).unwrap_or(false) {
             if !self.pass_on() {

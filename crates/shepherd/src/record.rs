@@ -1,7 +1,7 @@
-//! What a shepherd writes down and reports.
+//! Records and reports of a shepherd.
 //!
-//! An agent may read records of an older shepherd and a newer one may write for an older agent: fields are only ever
-//! added, and every added field has a default.
+//! Agents may read records of older shepherds, and newer shepherds may write for older agents. Fields are only ever
+//! added, with defaults.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,63 +16,62 @@ use crate::sys;
 pub(crate) const STDOUT: &str = "stdout";
 pub(crate) const STDERR: &str = "stderr";
 
-/// How a run ended; the last line of its journal.
+/// How a run ended: the last line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitRecord {
     /// [`crate::Options::identity`].
     pub identity: String,
     /// How the main process ended.
     pub status: Status,
-    /// Why the shepherd ended the run; `None` when it ended by itself.
+    /// Why the shepherd ended the run; `None` if the run ended by itself.
     #[serde(default)]
     pub cause: Option<Cause>,
-    /// When the program was started.
+    /// Start of the program.
     pub started: Moment,
-    /// When nothing of the run was left.
+    /// Time at which no process of the run was left.
     pub ended: Moment,
-    /// From the start to the end of the main process, on a clock that stops while the machine sleeps.
+    /// Time from start to end of the main process, on a clock that stops while the machine is suspended.
     pub wall_time: Duration,
-    /// CPU time in user mode of all processes of the run.
+    /// CPU time in user mode of all processes.
     pub user_time: Duration,
-    /// CPU time in the kernel of all processes of the run.
+    /// CPU time in the kernel of all processes.
     pub system_time: Duration,
-    /// Largest resident set of any single process; never less than what the shepherd itself had at the start.
+    /// Largest resident memory of a single process; at least that of the shepherd at the start.
     pub max_rss_bytes: u64,
     /// Size of the `stdout` file.
     pub stdout_bytes: u64,
     /// Size of the `stderr` file; 0 when merged.
     pub stderr_bytes: u64,
-    /// Whether the kernel killed a process of the leaf for lack of memory; `None` where it does not tell.
+    /// Whether the kernel killed a process of the leaf because of the memory limit; `None` if unknown.
     #[serde(default)]
     pub oom_kill: Option<bool>,
-    /// Processes that were still there when the main process had ended, and which the shepherd ended.
+    /// Number of processes that remained after the main process and were ended by the shepherd.
     #[serde(default)]
     pub leftovers: u32,
-    /// Processes that even KILL did not end within the bound: the node deserves attention.
+    /// Processes that did not end in time even after KILL. The node needs attention.
     #[serde(default)]
     pub unkillable: Vec<u32>,
-    /// What held the job's processes together.
+    /// How the job's processes were tracked.
     pub containment: Containment,
-    /// The most memory the job's processes had in use at once, page cache included, in bytes; `None` where the kernel does
-    /// not tell.
+    /// Peak memory of all processes together, including page cache, in bytes; `None` if the kernel does not report it.
     #[serde(default)]
     pub memory_peak_bytes: Option<u64>,
-    /// What the job read from and wrote to disks; `None` where the kernel does not tell.
+    /// Disk reads and writes of the job; `None` if the kernel does not report them.
     #[serde(default)]
     pub io: Option<Io>,
-    /// Whether the limits asked for were binding.
+    /// Which limits were enforced.
     #[serde(default)]
     pub limits: Limits,
-    /// What went wrong when terminal output was written to `stdout`, for instance a full disk.
+    /// Error while writing terminal output to `stdout`, e.g. because of a full disk.
     #[serde(default)]
     pub log_error: Option<String>,
 }
 
 impl ExitRecord {
-    /// Reads the record in the run's directory; `None` when the run has not ended.
+    /// Reads the record in the run's directory; `None` if the run has not ended.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// If the journal cannot be read.
     pub fn read(directory: &Path) -> io::Result<Option<ExitRecord>> {
         Ok(Story::read(directory)?.ended.map(|record| *record))
     }
@@ -84,29 +83,29 @@ impl ExitRecord {
 pub enum Status {
     /// It exited.
     Exited {
-        /// 0 to 255.
+        /// Exit code, 0 to 255.
         code: i32,
     },
     /// A signal ended it.
     Signaled {
-        /// The signal's number.
+        /// Signal number.
         signal: i32,
-        /// Whether a core was dumped.
+        /// Whether a core file was dumped.
         core_dumped: bool,
     },
-    /// It never ran.
+    /// The program could not be started.
     StartFailed {
-        /// What happened and why, for people.
+        /// Cause, for people.
         message: String,
-        /// What a shell would return: 127 when the program was not found, 126 otherwise.
+        /// Exit code of a shell: 127 if the program was not found, 126 otherwise.
         code: i32,
     },
-    /// It did not die of KILL within the bound.
+    /// The process did not end in time after KILL.
     Unkillable,
 }
 
 impl Status {
-    /// The exit code a shell would report: 128 + signal for a signal.
+    /// Exit code as a shell reports it: 128 + signal for a signal.
     pub fn exit_code(&self) -> i32 {
         match self {
             Status::Exited { code } | Status::StartFailed { code, .. } => *code,
@@ -116,53 +115,54 @@ impl Status {
     }
 }
 
-/// What went to and came from disks, as opposed to memory.
+/// Disk reads and writes. Accesses served from memory do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Io {
-    /// Read, in bytes.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Written, in bytes.
+    /// Bytes written.
     pub write_bytes: u64,
-    /// Who counted.
+    /// Source of the numbers.
     pub source: IoSource,
 }
 
-/// Who counted what a job read and wrote.
+/// Source of disk read and write counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoSource {
-    /// The leaf's io controller: all that was done for the job's processes.
+    /// The leaf's io controller, which covers all processes.
     Leaf,
-    /// The processes' own counts, which lack those that nobody waited for, and count what was written when it was still in memory.
+    /// Per-process accounting. It misses processes that no parent waited for, and counts writes when they are made in
+    /// memory.
     Processes,
 }
 
-/// Why a shepherd ended a run: whoever sends a signal states the cause.
+/// Why a shepherd ended a run. Every request to end a run states a cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The run's own time limit.
+    /// The run's time limit.
     TimeLimit,
-    /// The run's own output limit.
+    /// The run's output limit.
     OutputLimit,
-    /// A person cancelled the job.
+    /// A user cancelled the job.
     Cancelled,
-    /// A more important job needs the room.
+    /// The resources are needed for a more important job.
     Preempted,
-    /// The job runs, or ended, elsewhere: another node of the same step failed, or this attempt is stale.
+    /// Another node of the step failed, or a newer attempt replaced this one.
     Superseded,
-    /// The node is being shut down.
+    /// The node is shutting down.
     NodeShutdown,
-    /// Something newer than this list.
+    /// A cause that this version does not know.
     Other(String),
 }
 
-/// A point in time on two clocks: one to compare with on this boot, one for people.
+/// A point in time on two clocks: one for comparisons within this boot, one for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// `CLOCK_BOOTTIME`, in nanoseconds.
     pub boottime_ns: u64,
-    /// Milliseconds since 1970, by a clock that may be wrong.
+    /// Wall clock in milliseconds since 1970; may be wrong.
     pub unix_ms: u64,
 }
 
@@ -173,23 +173,23 @@ impl Moment {
     }
 }
 
-/// What holds the job's processes together, so that none is missed and no other is touched.
+/// How the job's processes are tracked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Containment {
-    /// A cgroup leaf: the kernel's own list, killed at once.
+    /// By a cgroup leaf, which the kernel can kill atomically.
     Leaf {
-        /// Its directory.
+        /// Path of the leaf.
         path: PathBuf,
     },
-    /// Descent from the shepherd, which orphans are handed to.
+    /// By descent from the shepherd, which is a subreaper.
     Descent {
         /// Why there is no leaf.
         reason: String,
     },
 }
 
-/// Which limits held; `None` for those that were not asked for.
+/// Which limits are enforced; `None` for those not requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// [`crate::Options::cpus`].
@@ -203,42 +203,42 @@ pub struct Limits {
     pub devices: Option<Enforcement>,
 }
 
-/// Whether a limit holds.
+/// Whether a limit is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// By the kernel.
+    /// Enforced by the kernel.
     Enforced,
-    /// Not, for this reason.
+    /// Not enforced, for this reason.
     Advisory(String),
 }
 
-/// Who looks after a run.
+/// The shepherd of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRecord {
-    /// The shepherd.
+    /// The shepherd process.
     pub shepherd: ProcessId,
-    /// The boot it lives in.
+    /// Boot id of the machine.
     pub boot_id: String,
-    /// Abstract name of its control socket. A name proves nothing: see [`crate::adopt`] for what is checked.
+    /// Abstract name of its control socket. The name alone proves nothing; [`crate::adopt`] verifies the process.
     pub socket: String,
     /// [`crate::Options::identity`].
     pub identity: String,
-    /// When the shepherd took the run.
+    /// Time at which the shepherd took the run.
     pub taken: Moment,
-    /// The run's cgroup leaf.
+    /// Cgroup leaf of the run.
     #[serde(default)]
     pub leaf: Option<PathBuf>,
-    /// The main process, once it has been started; a line of its own in the journal.
+    /// Main process after its start; stored as a separate line in the journal.
     #[serde(skip)]
     pub child: Option<u32>,
 }
 
 impl RunningRecord {
-    /// Reads the record in the run's directory; `None` when no shepherd took the run, or is just taking it.
+    /// Reads the record in the run's directory; `None` if no shepherd has taken the run, or is just taking it.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// If the journal cannot be read.
     pub fn read(directory: &Path) -> io::Result<Option<RunningRecord>> {
         Ok(Story::read(directory)?.taken)
     }
@@ -249,37 +249,37 @@ impl RunningRecord {
 pub struct StatusReport {
     /// [`crate::Options::identity`].
     pub identity: String,
-    /// What the shepherd is doing.
+    /// Current phase.
     pub phase: Phase,
-    /// The main process, while it lives.
+    /// Pid of the main process while it lives.
     pub child: Option<u32>,
-    /// Since the start of the program.
+    /// Time since the start of the program.
     pub elapsed: Duration,
-    /// Size of the `stdout` file so far.
+    /// Current size of the `stdout` file.
     pub stdout_bytes: u64,
-    /// Size of the `stderr` file so far.
+    /// Current size of the `stderr` file.
     pub stderr_bytes: u64,
-    /// Why the run is being ended, if it is.
+    /// Why the run is being ended, if so.
     pub cause: Option<Cause>,
-    /// Live processes of the run.
+    /// Number of live processes.
     pub processes: u32,
-    /// Clients attached to the terminal.
+    /// Number of clients attached to the terminal.
     pub attached: u32,
 }
 
-/// What a shepherd is doing.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The main process runs.
     Running,
-    /// TERM was sent; the grace runs.
+    /// TERM was sent; the grace period is running.
     Terminating,
     /// KILL was sent.
     Killing,
-    /// The main process has ended; what it left behind is being ended.
+    /// The main process has ended; leftover processes are being ended.
     CleaningUp,
-    /// Everything has ended but the exit record cannot be written yet, for instance because the disk is full.
+    /// Everything has ended, but the exit record cannot be written yet, e.g. because the disk is full.
     Recording,
 }
 
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_of_the_first_version_stays_readable() {
+    fn records_of_the_first_version_are_readable() {
         let text = r#"{"identity":"7.1","status":{"kind":"signaled","signal":15,"core_dumped":false},
             "started":{"boottime_ns":1,"unix_ms":2},"ended":{"boottime_ns":3,"unix_ms":4},
             "wall_time":{"secs":1,"nanos":5},"user_time":{"secs":0,"nanos":0},"system_time":{"secs":0,"nanos":0},
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_plain_words() {
+    fn causes_are_encoded_as_words() {
         let words = serde_json::to_string(&[Cause::TimeLimit, Cause::Other("x".into())]).expect("plain data");
         assert_eq!(words, r#"["time_limit",{"other":"x"}]"#);
     }

@@ -1,12 +1,13 @@
-//! The process of ours that leads the session of a call on a terminal, so that ^Z works there as in a shell.
+//! The session leader of a call on a terminal, which makes ^Z work as in a shell.
 //!
-//! Who leads a session cannot be stopped from its terminal: the kernel sees nobody who could continue it. So the command gets a
-//! process group of its own in the foreground of the terminal, and we are the shell that remains behind it. When the command stops
-//! we take the terminal back and stop as well, which the shepherd sees and the caller hears of; when we are continued the command
-//! gets the terminal again and goes on. It ends, and so do we, in the same way.
+//! A session leader cannot be stopped from its terminal, because the kernel sees no parent in the session that could
+//! continue it. The command therefore gets its own process group in the foreground of the terminal, and this process
+//! acts as the shell behind it. When the command stops, this process takes the terminal back and stops too. The
+//! shepherd sees that and reports it to the caller. When this process is continued, the command gets the terminal again
+//! and continues. This process ends in the same way as the command.
 //!
-//! Deliberately absent: job control for several commands, and any change to the terminal's modes, which a command that stops puts
-//! back by itself.
+//! Not included: job control for several commands, and changes of the terminal's modes, which a command restores itself
+//! before it stops.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -19,10 +20,10 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::sys;
 
-/// Standard input.
+/// The terminal is standard input.
 const TERMINAL: libc::c_int = 0;
 
-/// What the command's group is sent when we are. What is typed reaches it without us.
+/// Signals that are forwarded to the command's group. Signals from terminal input reach it directly.
 const PASSED_ON: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -34,16 +35,17 @@ const PASSED_ON: [Signal; 8] = [
     Signal::SIGTSTP,
 ];
 
-/// Runs a command in the foreground of the terminal that is standard input, whose session we lead; its exit code, or 127 or 126, with
-/// a message, when it cannot be executed. When a signal ends the command, this process ends by the same.
+/// Runs a command in the foreground of the terminal that is standard input and whose session this process leads.
+/// Returns its exit code, or 127 or 126 with a message if it cannot be executed. If a signal ends the command, this
+/// process ends by the same signal.
 ///
 /// # Errors
-/// When standard input is not the terminal whose session we lead, or the command cannot be waited for.
+/// If this process does not lead the session of a terminal on standard input, or waiting for the command fails.
 pub fn run(argv: &[OsString]) -> io::Result<i32> {
     let Some((program, arguments)) = argv.split_first() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no command"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
     };
-    // SAFETY: takes and gives integers.
+    // SAFETY: the system calls take and return integers.
     let (own, foreground) = unsafe { (libc::getpgrp(), libc::tcgetpgrp(TERMINAL)) };
     if own != foreground {
         return Err(io::Error::other("standard input is not a terminal with this process in its foreground"));
@@ -53,7 +55,7 @@ pub fn run(argv: &[OsString]) -> io::Result<i32> {
         Ok(group) => Seated { group, awaited }.look_after(),
         Err(error) => {
             let message = format!("cannot execute `{}`: {}\n", program.display(), sys::explain(&error));
-            // There is nowhere else to say it.
+            // There is no other place to report the error.
             let _ = io::stderr().write_all(message.as_bytes());
             let is_missing = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
             Ok(if is_missing { 127 } else { 126 })
@@ -61,7 +63,8 @@ pub fn run(argv: &[OsString]) -> io::Result<i32> {
     }
 }
 
-/// Blocks what is waited for instead, and what the kernel sends to those who hand over a terminal from behind.
+/// Blocks signals that are awaited instead, and SIGTTOU, which the kernel sends when a background process changes the
+/// foreground group.
 fn block_signals() -> io::Result<SigSet> {
     let mut awaited: SigSet = PASSED_ON.into_iter().collect();
     awaited.add(Signal::SIGCHLD);
@@ -71,20 +74,20 @@ fn block_signals() -> io::Result<SigSet> {
     Ok(awaited)
 }
 
-/// Starts the command in a group of its own, which has the terminal by the time the program runs.
+/// Starts the command in its own group, which has the terminal before the program runs.
 fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<u32> {
     let mut command = Command::new(program);
     command.args(arguments);
     let mut from_behind = SigSet::empty();
     from_behind.add(Signal::SIGTTOU);
-    // SAFETY: system calls on integers and on what was laid out before.
+    // SAFETY: only system calls with integers and prepared data.
     unsafe {
         command.pre_exec(move || {
             sys::check(libc::setpgid(0, 0).into())?;
             from_behind.thread_set_mask()?;
             sys::check(libc::tcsetpgrp(TERMINAL, libc::getpid()).into())?;
             SigSet::empty().thread_set_mask()?;
-            // As its shepherd ties us to itself.
+            // The shepherd ties this process to itself in the same way.
             sys::check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).into())?;
             Ok(())
         });
@@ -92,13 +95,13 @@ fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<u32> {
     Ok(command.spawn()?.id())
 }
 
-/// The command, which leads its group.
+/// The running command, which leads its process group.
 struct Seated {
     group: u32,
     awaited: SigSet,
 }
 
-/// What there is to know of the command.
+/// A state change of the command.
 enum News {
     Exited(i32),
     Signaled(i32),
@@ -111,7 +114,7 @@ impl Seated {
             match self.awaited.wait() {
                 Ok(Signal::SIGCHLD) => {}
                 Ok(signal) => {
-                    // It may have ended just now.
+                    // The command may have just ended.
                     let _ = sys::signal_group(self.group, signal as libc::c_int);
                     continue;
                 }
@@ -129,7 +132,7 @@ impl Seated {
 
     fn news(&self) -> io::Result<Option<News>> {
         let mut status = 0;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         let pid = unsafe { libc::waitpid(self.group as libc::pid_t, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
         Ok(match sys::check(pid.into())? {
             0 => None,
@@ -139,9 +142,9 @@ impl Seated {
         })
     }
 
-    /// The command has stopped: so do we, until somebody continues us, and it with us.
+    /// Stops with the command. After this process is continued, continues the command.
     fn stop(&self) {
-        // SAFETY: plain integers go in. When the terminal has hung up there is nothing to hand over.
+        // SAFETY: the system calls take plain integers. After a hang-up of the terminal they fail harmlessly.
         unsafe {
             libc::tcsetpgrp(TERMINAL, libc::getpgrp());
             libc::kill(libc::getpid(), libc::SIGSTOP);
@@ -151,12 +154,13 @@ impl Seated {
     }
 }
 
-/// Ends this process by a signal, and leaves no core file: the command's own is enough. What a shell would return, if that fails.
+/// Ends this process by a signal without a core file, because the command has its own. If that fails, returns the exit
+/// code of a shell.
 fn end_by(signal: libc::c_int) -> i32 {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    // SAFETY: installs no handler; the set is a local.
+    // SAFETY: installs no handler; the set is a local variable.
     unsafe {
-        // Core files that go to a program know no limit.
+        // The core limit does not apply to core dumps that are piped to a program.
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::signal(signal, libc::SIG_DFL);
         let mut only = std::mem::zeroed::<libc::sigset_t>();

@@ -1,8 +1,8 @@
-//! A run's terminal: the pty, the replay of what it last printed, and the clients that look at it.
+//! Terminal of a run: the pty, the replay buffer, and the attached clients.
 //!
-//! What the job prints goes to its log and into a ring of the last 64 KiB. A client is a position in that stream:
-//! a new one starts at the oldest byte kept (that is the replay), one that cannot keep up falls behind and then skips
-//! what the ring no longer holds. So no client can ever hold up the job, and no client costs memory.
+//! The job's output goes to its log and into a ring buffer of 64 KiB. A client has a position in that stream: a new
+//! client starts at the oldest byte (the replay). A client that is too slow skips bytes that the buffer no longer
+//! contains. Clients therefore never delay the job, and need no memory.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,35 +13,35 @@ use std::os::unix::net::UnixStream;
 use crate::launch::{Credentials, WindowSize};
 use crate::sys;
 
-/// What a newly attached client is shown.
+/// Size of the replay for a new client.
 const REPLAY_BYTES: usize = 64 << 10;
 
-/// What is read from the terminal at once.
+/// Read size for terminal output.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Told to a client that was too slow.
+/// Notice for clients that were too slow.
 const SKIPPED: &[u8] = b"\r\n[output skipped]\r\n";
 
 pub(crate) struct Terminal {
     master: File,
-    /// Held open, so that the job may close and reopen its terminal without the master reporting a hang-up.
+    /// Kept open, so that the job may close and reopen its terminal without a hang-up of the master.
     slave: OwnedFd,
     log: File,
     replay: Replay,
-    /// Typed, but not yet taken by the terminal. While this is not empty no client is read.
+    /// Input that the terminal has not accepted yet. While it is not empty, no client is read.
     typed: Vec<u8>,
     log_error: Option<String>,
-    /// Nothing more will come; polling the master would only say so again and again.
+    /// Whether the master has hung up; polling it would only report that again.
     hung_up: bool,
 }
 
 impl Terminal {
     /// Opens a terminal whose output is appended to `log`.
     pub(crate) fn open(size: WindowSize, log: File, owner: Option<&Credentials>) -> io::Result<Terminal> {
-        // SAFETY: plain integers go in.
+        // SAFETY: the system call takes plain integers.
         let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC | libc::O_NONBLOCK) };
         sys::check(master.into())?;
-        // SAFETY: the descriptor was just made for us.
+        // SAFETY: the descriptor was just created for this process.
         let master = unsafe { File::from_raw_fd(master) };
         // SAFETY: the descriptor is a pty master.
         sys::check(unsafe { libc::unlockpt(master.as_raw_fd()) }.into())?;
@@ -49,7 +49,7 @@ impl Terminal {
         // SAFETY: the descriptor is a pty master; the call opens its slave, wherever /dev/pts is mounted.
         let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
         sys::check(slave.into())?;
-        // SAFETY: the descriptor was just made for us.
+        // SAFETY: the descriptor was just created for this process.
         let slave = unsafe { OwnedFd::from_raw_fd(slave) };
         if let Some(owner) = owner {
             std::os::unix::fs::fchown(&slave, Some(owner.uid), None)?;
@@ -75,15 +75,15 @@ impl Terminal {
         self.master.as_fd()
     }
 
-    /// Tells the job the size of the window it is looked at through.
+    /// Sets the size of the terminal.
     pub(crate) fn resize(&self, size: WindowSize) {
         let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the descriptor is a pty master and the pointer is to a local. A failure leaves the old size.
+        // SAFETY: the descriptor is a pty master, and the pointer refers to a local variable. A failure leaves the old size.
         unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
     }
 
-    /// Takes one chunk of what the job printed; `false` when there is none now. A hung-up master gives EIO, not an
-    /// end of file; both mean the same here.
+    /// Reads one chunk of the job's output; `false` if there is none now. A hung-up master returns EIO instead of an
+    /// end of file; both are treated alike.
     pub(crate) fn take_output(&mut self) -> bool {
         let mut chunk = [0; CHUNK_BYTES];
         let length = match self.master.read(&mut chunk) {
@@ -95,7 +95,7 @@ impl Terminal {
             Ok(length) => length,
         };
         let chunk = &chunk[..length];
-        // A full disk must not end the job; the record says that the log has a gap.
+        // A full disk does not end the job; the record reports that the log is incomplete.
         if let Err(error) = self.log.write_all(chunk) {
             self.log_error.get_or_insert_with(|| error.to_string());
         }
@@ -103,13 +103,13 @@ impl Terminal {
         true
     }
 
-    /// Passes on what a client typed.
+    /// Forwards input of a client.
     pub(crate) fn type_in(&mut self, bytes: &[u8]) {
         self.typed.extend_from_slice(bytes);
         self.flush_typed();
     }
 
-    /// Hands the terminal as much as it takes.
+    /// Writes as much buffered input as the terminal accepts.
     pub(crate) fn flush_typed(&mut self) {
         while !self.typed.is_empty() {
             match self.master.write(&self.typed) {
@@ -121,32 +121,33 @@ impl Terminal {
         self.typed = Vec::new();
     }
 
-    /// What to poll the master for; `None` when it has hung up.
+    /// Poll events for the master; `None` if it has hung up.
     pub(crate) fn interest(&self) -> Option<libc::c_short> {
         let write = if self.is_congested() { libc::POLLOUT } else { 0 };
         (!self.hung_up).then_some(libc::POLLIN | write)
     }
 
-    /// Whether the terminal has to take something before more may be typed.
+    /// Whether buffered input blocks further input.
     pub(crate) fn is_congested(&self) -> bool {
         !self.typed.is_empty()
     }
 
-    /// Where a new client starts.
+    /// Start position of a new client.
     pub(crate) fn first_position(&self) -> u64 {
         self.replay.start()
     }
 
-    /// Whether a client at `position` has seen everything.
+    /// Whether a client at `position` has received everything.
     pub(crate) fn is_up_to_date(&self, position: u64) -> bool {
         position == self.replay.end
     }
 
-    /// Sends a client what it lacks, as far as its socket takes it now. An error means the client is gone.
+    /// Sends outstanding output to a client, as far as its socket accepts it now. An error means that the client is
+    /// gone.
     pub(crate) fn show(&self, client: &UnixStream, position: &mut u64) -> io::Result<()> {
         if *position < self.replay.start() {
             match sys::send(client.as_fd(), SKIPPED, &[]) {
-                // Should only part of the remark fit, then a part is what the client sees.
+                // If only a part of the notice fits, the client sees only that part.
                 Ok(_) => *position = self.replay.start(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
@@ -167,11 +168,11 @@ impl Terminal {
     }
 }
 
-/// The last [`REPLAY_BYTES`] of a stream, addressed by position in the whole of it.
+/// The last [`REPLAY_BYTES`] of a stream, addressed by stream position.
 #[derive(Default)]
 struct Replay {
     kept: VecDeque<u8>,
-    /// Bytes ever pushed.
+    /// Total number of bytes pushed.
     end: u64,
 }
 
@@ -188,7 +189,7 @@ impl Replay {
         self.end - self.kept.len() as u64
     }
 
-    /// A contiguous piece that begins at `position`, which is not before the start; empty only at the end.
+    /// A contiguous piece from `position`, which must not be before the start; empty only at the end.
     fn after(&self, position: u64) -> &[u8] {
         let skip = (position - self.start()) as usize;
         let (front, back) = self.kept.as_slices();

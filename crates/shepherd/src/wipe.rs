@@ -1,4 +1,4 @@
-//! Using the directory of a run once more.
+//! Prepares the directory of an ended run for reuse.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,17 +10,18 @@ use crate::journal::JOURNAL;
 use crate::record::{STDERR, STDOUT};
 use crate::sys;
 
-/// Which signal tells of a lease that is to be broken; fcntl.h has it for GNU only.
+/// `fcntl` command that sets the signal for lease breaks; libc defines it only for GNU.
 const F_SETSIG: libc::c_int = 10;
 
-/// Empties the outputs in the directory of a run that is over, so that another run may have it; the journal is written
-/// over by [`crate::journal::begin`]. Returns whose outputs they are, a user id: only a run of the same user may have it. `None`
-/// when the directory holds anything else than a journal and two outputs, or when any process still has an output open, by the
-/// kernel's word: it would read what the next run writes, or write into it. Then, and after an error, the directory is not to be
-/// used.
+/// Truncates the outputs in the directory of an ended run, so that another run can use it. [`crate::journal::begin`]
+/// later overwrites the journal. Returns the uid of the outputs' owner; only a run of this user may reuse the
+/// directory.
+///
+/// Returns `None` if the directory contains other files, or if any process still has an output open: that process could
+/// read the next run's output or write into it. After `None` or an error, the directory must not be reused.
 ///
 /// # Errors
-/// When the files cannot be looked at or emptied, or are no files.
+/// If the files cannot be read or truncated, or are not regular files.
 pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
     let mut owner = None;
     for entry in fs::read_dir(directory)? {
@@ -32,7 +33,7 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
         let mut options = OpenOptions::new();
         let file = match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(name)) {
             Ok(file) => file,
-            // Somebody who has it open may have removed it.
+            // A process that has the file open may have removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -41,7 +42,7 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
         if !is_as_made || *owner.get_or_insert(metadata.uid()) != metadata.uid() || !is_ours_alone(&file) {
             return Ok(None);
         }
-        // A file without content may hold blocks beyond its end.
+        // An empty file may have blocks reserved beyond its end.
         if metadata.len() > 0 || metadata.blocks() > 0 {
             file.set_len(0)?;
         }
@@ -49,11 +50,12 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
     Ok(owner)
 }
 
-/// Whether nobody else has the file open: the kernel grants a write lease then only. File systems that grant none, as
-/// network ones, say no. Whoever opens it meanwhile makes the kernel send a signal, which must not be the usual, deadly one.
+/// Whether no other process has the file open: only then does the kernel grant a write lease. File systems without
+/// leases, such as network ones, count as no. If another process opens the file meanwhile, the kernel sends a signal,
+/// so the default one, which is fatal, is replaced.
 fn is_ours_alone(file: &File) -> bool {
     let set = |what: libc::c_int, value: libc::c_int| {
-        // SAFETY: plain integers go in.
+        // SAFETY: the system call takes plain integers.
         sys::check(unsafe { libc::fcntl(file.as_raw_fd(), what, value) }.into())
     };
     let lease = |kind| set(libc::F_SETLEASE, kind);
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_are_emptied_unless_somebody_has_them_open() {
+    fn outputs_are_truncated_unless_a_process_has_them_open() {
         let directory = tempfile::tempdir().expect("a directory");
         let stdout = outputs(directory.path());
         std::fs::write(&stdout, "x").expect("writes");
@@ -78,7 +80,7 @@ mod tests {
         drop(writer);
         assert_eq!(wipe(directory.path()).expect("looks"), Some(nix::unistd::geteuid().as_raw()));
         assert!(std::fs::read(&stdout).expect("there").is_empty());
-        // What was reserved beyond the end goes too.
+        // Reserved blocks beyond the end are freed too.
         let file = OpenOptions::new().write(true).open(&stdout).expect("there");
         nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1 << 20)
             .expect("there is room");
@@ -87,10 +89,10 @@ mod tests {
         assert!(wipe(directory.path()).expect("looks").is_some());
         assert_eq!(std::fs::metadata(&stdout).expect("there").blocks(), 0);
         std::fs::hard_link(&stdout, directory.path().join("mine")).expect("links");
-        assert_eq!(wipe(directory.path()).expect("looks"), None, "somebody keeps it");
+        assert_eq!(wipe(directory.path()).expect("looks"), None, "the file has another link");
     }
 
-    /// Outputs as a shepherd makes them; the path of the first.
+    /// Creates outputs like a shepherd and returns the path of the first.
     fn outputs(directory: &Path) -> std::path::PathBuf {
         for name in [STDOUT, STDERR] {
             OpenOptions::new().append(true).create(true).mode(0o600).open(directory.join(name)).expect("writable");
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn wipe_does_not_follow_links() {
         let directory = tempfile::tempdir().expect("a directory");
         let elsewhere = tempfile::tempdir().expect("a directory");
         let other = elsewhere.path().join("other");

@@ -1,8 +1,8 @@
-//! The launcher process: a small fork of the agent from before it had threads, which forks shepherds.
+//! The launcher process: a small fork of the agent, made before the agent has threads. It forks shepherds.
 //!
-//! It reads nothing but descriptors: each message brings one end of a socket pair, on which the new shepherd will find
-//! its launch. It never executes another program, so a shepherd starts as a copy of a tiny process. When the agent
-//! ends, its socket closes and the launcher process ends too; shepherds stay.
+//! It receives only descriptors: each message has one end of a socket pair, on which the new shepherd receives its
+//! launch. It never executes another program, so each shepherd starts as a copy of a tiny process. When the agent ends,
+//! the socket closes and the launcher process ends; shepherds continue.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -20,39 +20,39 @@ use crate::spawn;
 use crate::sys;
 use crate::wire;
 
-/// Where the agent's socket is put; everything above is closed.
+/// Descriptor number of the agent's socket; all higher ones are closed.
 const SOCKET_FD: RawFd = 3;
 
 /// Highest signal number on Linux.
 const LAST_SIGNAL: libc::c_int = 64;
 
-/// The body of the launcher process. Never returns into the agent's code, not even by panicking.
+/// Main function of the launcher process. Never returns into the agent's code, not even after a panic.
 pub(crate) fn run(socket: OwnedFd) -> ! {
     let ended = std::panic::catch_unwind(|| settle(socket).and_then(|socket| serve(&socket)));
     sys::exit(if matches!(ended, Ok(Ok(()))) { 0 } else { 70 })
 }
 
-/// Lets go of everything that belongs to the agent: session, signals, descriptors, directory.
+/// Detaches from the agent: session, signals, descriptors, working directory.
 fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     sys::set_name(c"hostler-launch");
     nix::unistd::setsid()?;
     nix::unistd::chdir("/")?;
     spawn::offer_jobs_to_oom_killer();
     settle_limits()?;
-    // Blocked for this process and for shepherds, which only KILL may end; a job gets an empty mask.
+    // Blocked in this process and in shepherds, which therefore end only by KILL. Jobs get an empty mask.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     for signal in 1..=LAST_SIGNAL {
         default_disposition(signal);
     }
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    // The kernel reaps shepherds by itself.
+    // With SIGCHLD ignored, the kernel reaps shepherds automatically.
     // SAFETY: installs no handler.
     unsafe { sigaction(Signal::SIGCHLD, &ignore) }?;
     settle_descriptors(socket)
 }
 
-/// What jobs inherit besides: no core files unless they ask for them. As root also limits and keys that were meant for the agent
-/// alone are let go: how many processes one user may have is not for root's shell to say, and its keys are not for jobs.
+/// Sets limits that jobs inherit: no core files by default. As root, also raises the process limit and locks the
+/// keyring, because both were meant for the agent, and jobs of users must not inherit them.
 fn settle_limits() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_CORE)?;
     setrlimit(Resource::RLIMIT_CORE, 0, most)?;
@@ -64,26 +64,26 @@ fn settle_limits() -> io::Result<()> {
     Ok(())
 }
 
-/// Resets one signal. The call goes around the C library, which hides two real-time signals that whoever started the
-/// agent may have ignored.
+/// Resets one signal. Uses a raw system call, because the C library hides two real-time signals, which the agent's
+/// parent may have ignored.
 fn default_disposition(signal: libc::c_int) {
-    // The kernel's structure is four words; all zeroes is SIG_DFL, without flags and with an empty mask.
+    // The kernel's structure has four words; zeroes mean SIG_DFL without flags and with an empty mask.
     let default = [0_u64; 4];
     let none = std::ptr::null_mut::<u64>();
-    // SAFETY: installs no handler. That KILL and STOP are refused does no harm.
+    // SAFETY: installs no handler. The call fails harmlessly for KILL and STOP.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, size_of::<u64>()) };
 }
 
-/// Leaves /dev/null as 0, 1 and 2, and the socket.
+/// Keeps only /dev/null as descriptors 0, 1 and 2, and the socket.
 fn settle_descriptors(socket: OwnedFd) -> io::Result<OwnedFd> {
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    // High numbers first, so that nothing that is still needed is overwritten.
+    // Duplicates to a high number first, so that no descriptor that is still needed is overwritten.
     let high = nix::fcntl::fcntl(&socket, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(SOCKET_FD + 1))?;
     for standard in 0..SOCKET_FD {
         // SAFETY: replaces the agent's standard descriptors in this process only; nothing here uses them.
         sys::check(unsafe { libc::dup2(sys::raw(&null), standard) }.into())?;
     }
-    // Their numbers are about to be taken over or closed.
+    // These numbers are about to be replaced or closed.
     std::mem::forget((socket, null));
     // SAFETY: whatever was descriptor 3 belonged to the agent's code, which never runs in this process again.
     sys::check(unsafe { libc::dup3(high, SOCKET_FD, libc::O_CLOEXEC) }.into())?;
@@ -99,7 +99,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
         let mut byte = [0];
         match sys::receive(socket.as_fd(), &mut byte, MsgFlags::empty()) {
             Ok((0, _)) => return Ok(()),
-            // A message without its descriptor: the limit on descriptors was reached. The agent sees its end closed.
+            // A message without a descriptor: the limit on descriptors was reached. The agent sees its end closed.
             Ok((_, mut along)) => {
                 if let Some(connection) = along.pop() {
                     fork_shepherd(socket, connection, &boot_id);

@@ -1,8 +1,9 @@
-//! Devices that the processes of a leaf may not open, under whatever name, and may not make names for.
+//! Devices that the processes of a leaf may not open or create, under any name.
 //!
-//! Only what is listed is denied; everything else stays as it was. Version 1 has a controller for that; with version 2 it is a
-//! small program that the kernel runs whenever a process of the leaf opens or makes a device, attached to the leaf and gone with it.
-//! Such programs add up: one that a container runtime has attached above still counts, and so does one attached below.
+//! Only the listed devices are denied. Version 1 has a controller for that. With version 2, the kernel runs a small BPF
+//! program whenever a process of the leaf opens or creates a device. The program is attached to the leaf and removed
+//! with it. Programs add up: those that a container runtime attached to parent groups still apply, and so do those of
+//! child groups.
 
 use std::fs::File;
 use std::io;
@@ -17,19 +18,19 @@ use super::leaf::create_group;
 use super::limits::put;
 use crate::sys;
 
-/// A character device, by what the kernel knows it by.
+/// A character device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Device {
-    /// Its driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Which of the driver's devices.
+    /// Number of the device within its driver.
     pub minor: u32,
 }
 
-/// Denies devices to a group of version 1.
+/// Denies devices to a version 1 group.
 pub(super) fn deny_v1(group: &Path, devices: &[Device]) -> io::Result<()> {
     let file = group.join("devices.deny");
-    // The kernel takes one at a time.
+    // The kernel accepts one device per write.
     devices.iter().try_for_each(|Device { major, minor }| put(&file, &format!("c {major}:{minor} rwm")))
 }
 
@@ -39,23 +40,23 @@ pub(super) fn deny_unified(group: &Path, devices: &[Device]) -> io::Result<()> {
     attach(&load(&program(devices))?, &directory)
 }
 
-/// Whether the groups in `parent`, of the unified hierarchy, can be denied devices.
+/// Whether devices can be denied to groups in `parent`, in the unified hierarchy.
 pub(super) fn prepare_unified(parent: &Path) -> Place {
     let probe = parent.join(format!("devices-{}", std::process::id()));
     let tried = create_group(&probe).and_then(|()| deny_unified(&probe, &[]));
     let _ = std::fs::remove_dir(&probe);
     match tried {
         Ok(()) => Place::Unified,
-        Err(error) => Place::Missing(format!("the kernel takes no device program (bpf): {}", sys::explain(&error))),
+        Err(error) => Place::Missing(format!("the kernel refuses device programs (bpf): {}", sys::explain(&error))),
     }
 }
 
-/// An instruction, as the kernel's `struct bpf_insn` has it.
+/// An instruction with the layout of the kernel's `struct bpf_insn`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Instruction {
     code: u8,
-    /// The destination in the first four bits, the source in the others.
+    /// Destination register in the first four bits, source register in the others.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -63,7 +64,7 @@ struct Instruction {
 
 impl Instruction {
     const fn new(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> Self {
-        // C's bit fields begin where the byte order does.
+        // The order of C bit fields depends on the byte order.
         let registers =
             if cfg!(target_endian = "little") { source << 4 | destination } else { destination << 4 | source };
         Self { code, registers, offset, immediate }
@@ -89,14 +90,14 @@ impl Instruction {
         Self::new(0xb7, destination, 0, 0, value)
     }
 
-    /// Ends with what is in register 0.
+    /// Returns the value of register 0.
     const fn exit() -> Self {
         Self::new(0x95, 0, 0, 0, 0)
     }
 }
 
-/// Refuses the devices and allows all others. The kernel calls it with register 1 pointing at what is asked for: how and which kind of
-/// device in one word, then its numbers.
+/// A program that denies these devices and allows all others. Register 1 points to the request: a word with access and
+/// device type, then major and minor number.
 fn program(devices: &[Device]) -> Vec<Instruction> {
     const ANSWER: u8 = 0;
     const ASKED: u8 = 1;
@@ -124,10 +125,10 @@ fn program(devices: &[Device]) -> Vec<Instruction> {
     all
 }
 
-/// The most devices that one program can name: a jump goes no further.
+/// Maximum number of devices per program, limited by the jump distance.
 const MAX_DEVICES: usize = i16::MAX as usize / 4;
 
-/// Loads a program of the kind that decides about devices.
+/// Loads a device program.
 fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -151,24 +152,24 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         program_type: OF_DEVICES,
         instruction_count: program.len() as u32,
         instructions: program.as_ptr() as u64,
-        // Of no consequence, as none of the kernel's functions is called; there must be one.
+        // Required, but irrelevant: the program calls no kernel functions.
         license: c"Apache-2.0".as_ptr() as u64,
         ..Load::default()
     };
-    // SAFETY: the structure is the one that this command takes, and what it points at outlives the call.
+    // SAFETY: the structure matches this command, and its pointers are valid during the call.
     let fd = match unsafe { bpf(LOAD, &mut attributes) } {
-        // Kernels before 5.11 count it as locked memory, of which services usually may have next to none.
+        // Kernels before 5.11 charge programs to locked memory, whose limit is often very low for services.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             // SAFETY: as above.
             with_locked_memory(|| unsafe { bpf(LOAD, &mut attributes) })?
         }
         other => other?,
     };
-    // SAFETY: the kernel has just made this descriptor for us; it is close-on-exec.
+    // SAFETY: the kernel has just created this descriptor for this process; it is close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a program to a group, beside those of others.
+/// Attaches a program to a group, in addition to existing ones.
 fn attach(program: &OwnedFd, group: &File) -> io::Result<()> {
     #[repr(C)]
     struct Attach {
@@ -186,21 +187,22 @@ fn attach(program: &OwnedFd, group: &File) -> io::Result<()> {
         attach_type: TO_DEVICES,
         flags: BESIDE_OTHERS,
     };
-    // SAFETY: the structure is the one that this command takes.
+    // SAFETY: the structure matches this command.
     unsafe { bpf(ATTACH, &mut attributes) }.map(|_| ())
 }
 
-/// The system call.
+/// The `bpf` system call.
 ///
 /// # Safety
-/// `attributes` must be what the command takes, and what it points at must be valid.
+/// `attributes` must match the command, and its pointers must be valid.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<RawFd> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let returned = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     Ok(sys::check(returned)? as RawFd)
 }
 
-/// Does something with no limit on locked memory, as far as that may be lifted, and puts the limit back: the job inherits it.
+/// Runs `what` without a limit on locked memory, if it can be raised, and restores the limit, because the job inherits
+/// it.
 fn with_locked_memory<T>(what: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
     let is_lifted = setrlimit(Resource::RLIMIT_MEMLOCK, libc::RLIM_INFINITY, libc::RLIM_INFINITY).is_ok();
@@ -215,7 +217,7 @@ fn with_locked_memory<T>(what: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
 mod tests {
     use super::*;
 
-    /// What the kernel would answer, by the meaning of the few instructions that there are.
+    /// Interprets the program and returns its result.
     fn answer(program: &[Instruction], asked: [u32; 3]) -> i64 {
         let mut registers = [0_i64; 11];
         let mut at = 0;
@@ -237,20 +239,20 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn what_is_listed_is_denied_and_nothing_else() {
+    fn only_listed_devices_are_denied() {
         let device = |major, minor| Device { major, minor };
         let program = program(&[device(195, 0), device(195, 2), device(226, 128)]);
         let reads = |kind: u32, major, minor| answer(&program, [2 << 16 | kind, major, minor]);
         for (major, minor, allowed) in [(195, 0, 0), (195, 1, 1), (195, 2, 0), (226, 128, 0), (226, 0, 1), (1, 3, 1)] {
             assert_eq!(reads(2, major, minor), allowed, "{major}:{minor}");
-            assert_eq!(reads(1, major, minor), 1, "a disk of these numbers is something else");
-            assert_eq!(answer(&program, [1 << 16 | 2, major, minor]), allowed, "a name cannot be made either");
+            assert_eq!(reads(1, major, minor), 1, "block devices are not affected");
+            assert_eq!(answer(&program, [1 << 16 | 2, major, minor]), allowed, "creating a device node is denied too");
         }
         assert_eq!(answer(&super::program(&[]), [2 << 16 | 2, 195, 0]), 1);
     }
 
     #[test]
-    fn more_than_a_jump_can_skip_is_an_error() {
+    fn too_many_devices_are_refused() {
         let devices = vec![Device { major: 1, minor: 1 }; MAX_DEVICES + 1];
         assert_eq!(load(&program(&devices)).expect_err("too long").raw_os_error(), Some(libc::E2BIG));
     }

@@ -1,8 +1,8 @@
-//! A leaf around a process that is there already, which nobody has started for us.
+//! Enclosures: a cgroup leaf for an existing process that no shepherd started.
 //!
-//! No shepherd looks after it: whoever made the enclosure asks now and then whether it is empty, and ends what is in it. The process
-//! leaves the groups it was in, those of version 1 too where one is needed for a limit, and whatever it starts from then on is in
-//! the enclosure with it. What it has started before stays where it was, and so does memory that it has in use.
+//! No shepherd supervises it: the creator of the enclosure polls whether it is empty, and kills its processes. The
+//! process leaves its current groups, also those of version 1 if a limit needs one. Later children are in the enclosure
+//! too. Earlier children, and memory already in use, stay in the old groups.
 
 use std::fs;
 use std::io;
@@ -17,10 +17,10 @@ use crate::launch::Options;
 use crate::record::Limits;
 use crate::sys;
 
-/// How often who sits in a group is looked at: what is forked in between is there at the next time.
+/// Number of passes over a group's members: later passes see processes that were forked during earlier ones.
 const ROUNDS: u32 = 10;
 
-/// A leaf with a process in it that was there before.
+/// A leaf with a process that existed before.
 #[derive(Debug)]
 pub struct Enclosure {
     spec: LeafSpec,
@@ -29,16 +29,17 @@ pub struct Enclosure {
 }
 
 impl Enclosure {
-    /// Makes a leaf with the limits that [`Options`] has, and moves a process into it; everything else in the options is ignored. The
-    /// caller enters nothing.
+    /// Creates a leaf with the limits from [`Options`] and moves a process into it. Other options are ignored. The
+    /// calling process stays where it is.
     ///
-    /// The process is the one behind `pidfd`, and has this pid. Its limit of memory is set only when it is certain that nobody else has been
-    /// moved, who was given the pid meanwhile. Where devices can be denied and yet are not, that is an error; of
-    /// other limits [`Enclosure::limits`] tells.
+    /// The process is given by `pidfd` and its pid. The memory limit is set only after it is certain that the pid was
+    /// not reused and another process moved. If devices can be denied here but that fails, this is an error.
+    /// [`Enclosure::limits`] reports the other limits.
     ///
     /// # Errors
-    /// When there is no such process, somebody else is in the leaf, it cannot be made, or the process cannot be moved or has ended meanwhile. Then it is in the
-    /// groups it was in, and nothing is left behind, as far as the system allows.
+    /// If there is no such process, the leaf is in use, creating it or moving the process fails, or the process has
+    /// ended meanwhile. The process is then back in its previous groups and the leaf is removed, as far as the system
+    /// allows.
     pub fn around(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
         let origin = groups_of(pid)?;
         unless_ended(pidfd)?;
@@ -48,39 +49,40 @@ impl Enclosure {
         enclose(pid, pidfd, spec, options).inspect_err(|_| release(spec, &origin))
     }
 
-    /// That of an agent before this one, in the leaf of this name; nothing is known of its limits.
+    /// Opens the existing leaf of an earlier agent. Its limits are unknown.
     ///
     /// # Errors
-    /// When there is no such leaf.
+    /// If there is no such leaf.
     pub fn again(spec: &LeafSpec) -> io::Result<Enclosure> {
         Ok(Enclosure { spec: spec.clone(), leaf: Leaf::open(spec)?, limits: Limits::default() })
     }
 
-    /// Which limits hold; `None` for those that were not asked for.
+    /// Which limits are enforced; `None` for those not requested.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Whether no process is left in it.
     pub fn is_empty(&self) -> bool {
         self.leaf.is_empty()
     }
 
-    /// Sends a signal to every process in it. One that is forked meanwhile may be missed; one that has left it is not sent any.
+    /// Sends a signal to every process in the enclosure. May miss processes that are being forked; does not signal
+    /// processes that have left.
     pub fn signal_all(&self, signal: i32) {
         let handles: Vec<_> =
             members(&self.spec.path).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
-        // Whoever has the pid now and is in here is the process behind the handle, unless that has ended, when it takes no signal.
+        // A pid that is still in the leaf is the process of the handle, unless that has ended and ignores the signal.
         let still = members(&self.spec.path);
         for (_, pidfd) in handles.iter().filter(|(pid, _)| still.contains(pid)) {
             let _ = sys::pidfd_signal(pidfd.as_fd(), signal);
         }
     }
 
-    /// Kills everything in it, at once where the kernel can. They are gone when [`Enclosure::is_empty`] says so, not when this returns.
+    /// Kills all processes in the enclosure, atomically if the kernel supports it. They may take a moment to end: see
+    /// [`Enclosure::is_empty`].
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn kill(&self) -> io::Result<()> {
         match self.leaf.kill() {
             // Kernels before 5.14 have no cgroup.kill.
@@ -94,29 +96,29 @@ impl Enclosure {
         }
     }
 
-    /// Removes the leaf, which must be empty, and the groups that were made in it.
+    /// Removes the leaf, which must be empty, and its child groups.
     ///
     /// # Errors
-    /// When a process is left in it.
+    /// If a process is left in it.
     pub fn remove(self) -> io::Result<()> {
         self.spec.remove(Entrant::Other)
     }
 }
 
-/// As good as no limit; divisible by every size of a page.
+/// A limit that is never reached; divisible by every page size.
 const AMPLE: Limit = Limit::Memory(i64::MAX.cast_unsigned() & !0xffff);
 
 fn unless_ended(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     if sys::pidfd_ended(pidfd) { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
 }
 
-/// The groups that a process is in.
+/// The groups of a process.
 fn groups_of(pid: u32) -> io::Result<Hierarchies> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     Ok(Hierarchies::parse(&mounts, &fs::read_to_string(format!("/proc/{pid}/cgroup"))?))
 }
 
-/// Makes the leaf, and moves the process in.
+/// Creates the leaf and moves the process into it.
 fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
     let wanted = wanted::limits_of(options);
     let ample = wanted.iter().map(|limit| if let Limit::Memory(_) = limit { AMPLE } else { limit.clone() });
@@ -128,12 +130,12 @@ fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) 
     let limits = wanted::held(options, Some(&leaf), "the leaf has no such limit");
     let options = Options { leaf: Some(spec.clone()), ..options.clone() };
     match wanted::open_devices(&options, &limits) {
-        Some(reason) => Err(io::Error::other(format!("cannot be kept from devices that are not its own: {reason}"))),
+        Some(reason) => Err(io::Error::other(format!("cannot deny devices that the job does not hold: {reason}"))),
         None => Ok(Enclosure { spec: spec.clone(), leaf, limits }),
     }
 }
 
-/// Puts whoever is in a leaf where it came from, and removes it.
+/// Moves the processes of a leaf back to their previous groups and removes the leaf.
 fn release(spec: &LeafSpec, origin: &Hierarchies) {
     let v1 = spec.controllers.iter().filter_map(|(controller, place)| match place {
         Place::V1(group) => Some((group, origin.v1.get(controller))),
@@ -152,7 +154,7 @@ fn release(spec: &LeafSpec, origin: &Hierarchies) {
     }
 }
 
-/// The processes in a group and below it.
+/// The processes in a group and its child groups.
 fn members(group: &Path) -> Vec<u32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let mut found: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();

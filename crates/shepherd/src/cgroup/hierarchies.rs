@@ -1,21 +1,21 @@
-//! Where the kernel's hierarchies of groups are mounted, and which group of each this process is in.
+//! Mount points of the cgroup hierarchies, and this process's group in each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Controller;
 
-/// The calling process's own group in each hierarchy, as a path.
+/// Path of the calling process's group in each hierarchy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hierarchies {
-    /// In the unified hierarchy, version 2.
+    /// Group in the unified hierarchy (version 2).
     pub(super) unified: Option<PathBuf>,
-    /// In the version 1 hierarchy that has the controller.
+    /// Groups in the version 1 hierarchies, by controller.
     pub(super) v1: BTreeMap<Controller, PathBuf>,
 }
 
 impl Hierarchies {
-    /// From the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    /// Parses the contents of `/proc/self/mountinfo` and `/proc/self/cgroup`.
     pub(super) fn parse(mountinfo: &str, cgroups: &str) -> Hierarchies {
         let mut found = Hierarchies::default();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
@@ -40,7 +40,7 @@ impl Hierarchies {
     }
 }
 
-/// The group in the version 1 hierarchy that has the controller: a line `4:cpu,memory:/group`.
+/// The group in the version 1 hierarchy of the controller, from a line such as `4:cpu,memory:/group`.
 fn group_with(cgroups: &str, controller: Controller) -> Option<&str> {
     cgroups.lines().find_map(|line| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -48,13 +48,13 @@ fn group_with(cgroups: &str, controller: Controller) -> Option<&str> {
     })
 }
 
-/// A line of `mountinfo`.
+/// One line of `mountinfo`.
 struct Mount<'a> {
-    /// The part of the hierarchy that is shown.
+    /// The part of the hierarchy that is mounted.
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,
-    /// Of the file system: names of controllers for version 1.
+    /// Options of the file system; for version 1, they contain the controllers.
     options: &'a str,
 }
 
@@ -68,15 +68,15 @@ impl<'a> Mount<'a> {
         Some(Mount { root, mount_point, kind, options })
     }
 
-    /// Where `group` is seen through this mount.
+    /// Path of `group` through this mount.
     fn path_of(&self, group: &str) -> Option<PathBuf> {
-        // In a container the mount may show only part of the hierarchy, and the group be named as seen from its root.
+        // In a container, the mount may show only a part of the hierarchy, and group names may be relative to it.
         let group = match Path::new(group).strip_prefix(self.root) {
             Ok(below) => below.to_owned(),
             Err(_) if group == "/" => PathBuf::new(),
             Err(_) => return None,
         };
-        // A group outside of our view cannot be written through it.
+        // A group outside of this mount is not accessible.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
             return None;
         }
@@ -84,7 +84,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// `mountinfo` writes blanks in paths as octal escapes.
+/// Decodes the octal escapes for blanks in `mountinfo` paths.
 fn unescape(path: &str) -> String {
     path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_unified_hierarchy_wherever_it_is_mounted() {
+    fn unified_hierarchy_is_found_at_any_mount_point() {
         assert_eq!(unified(HYBRID, "4:memory:/x\n0::/\n").as_deref(), Some("/sys/fs/cgroup/unified/"));
         let pure = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let slice = "0::/user.slice/user-1000.slice/user@1000.service/app.slice\n";
@@ -112,13 +112,13 @@ mod tests {
         let container = "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
         assert_eq!(unified(container, "0::/docker/abc/agent\n").as_deref(), Some("/sys/fs/cgroup/agent"));
         assert_eq!(unified(container, "0::/\n").as_deref(), Some("/sys/fs/cgroup/"));
-        assert_eq!(unified(container, "0::/docker/other\n"), None, "somebody else's");
+        assert_eq!(unified(container, "0::/docker/other\n"), None, "outside of the container");
         assert_eq!(unified(pure, "0::/../outside\n"), None);
         assert_eq!(unified("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "0::/\n"), None);
     }
 
     #[test]
-    fn finds_each_controller_of_version_1_in_its_hierarchy() {
+    fn version_1_controllers_are_found_in_their_hierarchies() {
         let found = Hierarchies::parse(HYBRID, "4:memory:/a/b\n3:cpu,cpuset:/c\n2:pids:/d\n0::/\n").v1;
         let expected = [
             (Controller::Cpuset, PathBuf::from("/sys/fs/cgroup/cpu,cpuset/c")),

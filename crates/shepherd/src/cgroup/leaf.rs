@@ -1,4 +1,4 @@
-//! A leaf in use.
+//! A cgroup leaf that is in use.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use super::{Controller, LeafSpec, Place};
 use crate::record::Enforcement;
 use crate::sys;
 
-/// A leaf in use. What is read for every run is kept open: opening costs more than reading.
+/// A cgroup leaf that is in use. Files that are read for every run stay open, because opening costs more than reading.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     spec: LeafSpec,
@@ -24,29 +24,29 @@ pub(crate) struct Leaf {
     directory: OwnedFd,
     events: Option<File>,
     cpu_stat: Option<File>,
-    /// Counts kills for lack of memory; only with the memory controller.
+    /// Contains the number of OOM kills; only with the memory controller.
     oom_events: Option<File>,
     memory_peak: Option<File>,
     memory_stat: Option<File>,
-    /// Only with the io controller of version 2; that of version 1 knows nothing of what is written later.
+    /// Only with the version 2 io controller; that of version 1 does not count delayed writes.
     io_stat: Option<File>,
-    /// Everything in it was killed once. Kernels since 6.14 then kill whoever is born into it.
+    /// Whether all its processes were killed once. Kernels since 6.14 then also kill processes created in it later.
     was_killed: Cell<bool>,
 }
 
-/// Who enters the groups of version 1 that a leaf has besides.
+/// The process that enters the leaf's version 1 groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entrant {
-    /// The calling process, a shepherd, whose job is born there.
+    /// The calling process, a shepherd, so that its job is created there.
     Shepherd,
-    /// This process, for which the leaf is.
+    /// The process with this pid, which is the content of the leaf.
     Process(u32),
-    /// Nobody of ours.
+    /// None.
     Other,
 }
 
 impl Entrant {
-    /// Processes that are there without being of the job.
+    /// Number of processes in the group that do not belong to the job.
     fn guests(self) -> u64 {
         u64::from(self == Entrant::Shepherd)
     }
@@ -54,37 +54,37 @@ impl Entrant {
     fn enter(self, group: &Path) -> io::Result<()> {
         let write = |pid: &str| put(&group.join("cgroup.procs"), pid);
         match self {
-            // The kernel takes 0 for whoever writes it.
+            // For the kernel, 0 means the writing process.
             Entrant::Shepherd => write("0"),
             Entrant::Process(pid) => write(&pid.to_string()),
             Entrant::Other => Ok(()),
         }
     }
 
-    /// Enters the group above instead, if that is where it was before.
+    /// Returns to the parent group, if the entrant came from there.
     fn leave(self, group: &Path) -> io::Result<()> {
         if self == Entrant::Shepherd { self.enter(group.parent().unwrap_or(group)) } else { Ok(()) }
     }
 }
 
 impl Leaf {
-    /// Makes the leaf and holds it to the limits; [`Leaf::enforcement`] tells which of them the kernel took. One of that
-    /// name left over and empty is replaced, a populated one is an error.
+    /// Creates the leaf and applies the limits; [`Leaf::enforcement`] reports which ones the kernel accepted. Replaces
+    /// an empty leaf with this name; a populated one is an error.
     pub(crate) fn create(spec: &LeafSpec, limits: &[Limit], entrant: Entrant) -> io::Result<Leaf> {
         make(&spec.path)?;
         let limits = limits.iter().map(|limit| (limit.clone(), spec.prepare(limit, entrant))).collect();
         match Leaf::open(spec) {
             Ok(leaf) => Ok(Leaf { limits, ..leaf }),
             Err(error) => {
-                // What was entered must be left again.
+                // Leave the groups that were entered.
                 let _ = spec.remove(entrant);
                 Err(error)
             }
         }
     }
 
-    /// Takes the leaf for another run with the same kinds of limits, when it is the one that `spec` says and nothing of the
-    /// last run is in it. After `false` it is to be removed.
+    /// Reuses the leaf for another run with the same kinds of limits, if it matches `spec` and nothing of the last run
+    /// is left in it. After `false`, the leaf must be removed.
     pub(crate) fn take_over(&mut self, spec: &LeafSpec, limits: &[Limit]) -> bool {
         let kinds = |limits: &[Limit]| limits.iter().map(Limit::controller).collect::<Vec<_>>();
         let had: Vec<Limit> = self.limits.iter().map(|(limit, _)| limit.clone()).collect();
@@ -106,7 +106,7 @@ impl Leaf {
         self.forget_peak()
     }
 
-    /// Replaces a limit that it is held to by another one of its kind.
+    /// Changes a limit that is already enforced.
     pub(super) fn change(&mut self, wanted: &Limit) {
         for (held, enforcement) in &mut self.limits {
             if held.controller() == wanted.controller() && *enforcement == Enforcement::Enforced {
@@ -116,7 +116,7 @@ impl Leaf {
         }
     }
 
-    /// Whether files in memory, which nobody owns, are still charged to it: they would be to the next run.
+    /// Whether the leaf is still charged for tmpfs or shared memory, which would count for the next run.
     fn has_shared_memory(&self) -> bool {
         const SMALL_BYTES: u64 = 1 << 20;
         let shared = read(self.memory_stat.as_ref()).and_then(|text| value(&text, "shmem"));
@@ -134,7 +134,7 @@ impl Leaf {
             _ => (&spec.path, "memory.events", "memory.peak"),
         };
         let oom_events = File::open(memory.join(counts)).ok();
-        // Writing begins a new peak, with version 2 for this descriptor alone and since Linux 6.12.
+        // Writing resets the peak: with version 2 only for this descriptor, and since Linux 6.12.
         let memory_peak = writable(&memory.join(peak)).or_else(|| File::open(memory.join(peak)).ok());
         let memory_stat = File::open(memory.join("memory.stat")).ok();
         let (limits, was_killed) = (Vec::new(), Cell::new(false));
@@ -153,27 +153,27 @@ impl Leaf {
         })
     }
 
-    /// Whether the kernel holds the leaf to the limit of a controller; `None` when none was asked for.
+    /// Whether the kernel enforces the limit of a controller; `None` if the limit was not requested.
     pub(crate) fn enforcement(&self, controller: Controller) -> Option<&Enforcement> {
         self.limits.iter().find(|(limit, _)| limit.controller() == controller).map(|(_, enforcement)| enforcement)
     }
 
-    /// For `CLONE_INTO_CGROUP`.
+    /// Directory descriptor for `CLONE_INTO_CGROUP`.
     pub(crate) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// A descriptor that takes the pid of a process to be moved in.
+    /// Opens the file that moves processes into the leaf.
     pub(crate) fn members_file(&self) -> io::Result<OwnedFd> {
         Ok(openat(&self.directory, "cgroup.procs", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
-    /// Whether no process is in the leaf or below it. Unreadable means removed, hence empty.
+    /// Whether the leaf and its child groups have no processes. An unreadable leaf was removed, so it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         read(self.events.as_ref()).is_none_or(|text| value(&text, "populated") != Some(1))
     }
 
-    /// Kills everything in the leaf and below it, atomically.
+    /// Kills all processes in the leaf and its child groups atomically.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let file = openat(&self.directory, "cgroup.kill", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
         self.was_killed.set(true);
@@ -181,45 +181,45 @@ impl Leaf {
         Ok(())
     }
 
-    /// Pids directly in the leaf, for reports only.
+    /// Pids in the leaf itself, for reports only.
     pub(crate) fn members(&self) -> Vec<u32> {
         let procs = openat(&self.directory, "cgroup.procs", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
         let text = procs.ok().and_then(|file| io::read_to_string(File::from(file)).ok()).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// User and system time of everything that ever ran in the leaf.
+    /// User and system time of all processes that ever ran in the leaf.
     pub(crate) fn cpu_times(&self) -> Option<(Duration, Duration)> {
         let text = read(self.cpu_stat.as_ref())?;
         let micros = |key| value(&text, key).map(Duration::from_micros);
         Some((micros("user_usec")?, micros("system_usec")?))
     }
 
-    /// Bytes that were read from and written to disks for whatever ever ran in the leaf; `None` without the io controller.
+    /// Bytes that all processes in the leaf read from and wrote to disks; `None` without the io controller.
     pub(crate) fn io_bytes(&self) -> Option<(u64, u64)> {
         let file = self.io_stat.as_ref()?;
-        // A line for each disk, of which there may be many.
+        // One line per disk, and there may be many disks.
         let mut text = vec![0; 64 << 10];
         let length = file.read_at(&mut text, 0).ok()?;
         Some(sum_of_disks(&String::from_utf8_lossy(&text[..length])))
     }
 
-    /// How many processes of the leaf were killed for lack of memory; `None` without the memory controller.
+    /// Number of OOM kills in the leaf; `None` without the memory controller.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
         value(&read(self.oom_events.as_ref())?, "oom_kill")
     }
 
-    /// The most memory that was in use at once in the current run, in bytes. Page cache counts, that of an earlier run too.
+    /// Peak memory of the current run in bytes. Includes page cache, also from an earlier run.
     pub(crate) fn memory_peak_bytes(&self) -> Option<u64> {
         read(self.memory_peak.as_ref())?.trim().parse().ok()
     }
 
-    /// Begins to look for a new peak; `false` where there is one that cannot be forgotten.
+    /// Resets the peak; `false` if the kernel cannot reset it.
     fn forget_peak(&self) -> bool {
         self.memory_peak.as_ref().is_none_or(|file| file.write_at(b"0", 0).is_ok())
     }
 
-    /// Removes the leaf and the groups the job made in it. The shepherd leaves the groups of version 1 first.
+    /// Removes the leaf and the groups that the job created in it. The shepherd leaves the version 1 groups first.
     pub(crate) fn remove(self) -> io::Result<()> {
         self.spec.remove(Entrant::Shepherd)
     }
@@ -229,7 +229,7 @@ impl LeafSpec {
     pub(super) fn remove(&self, entrant: Entrant) -> io::Result<()> {
         let mut removed = remove_groups(&self.path);
         for place in self.controllers.values() {
-            // There is a group only for a limit that was asked for.
+            // The group exists only if a limit was requested.
             if let Place::V1(group) = place
                 && group.exists()
             {
@@ -240,7 +240,7 @@ impl LeafSpec {
         removed
     }
 
-    /// Makes the group that a limit needs, writes the limit, and enters the group.
+    /// Creates the group for a limit, writes the limit, and enters the group.
     fn prepare(&self, limit: &Limit, entrant: Entrant) -> Enforcement {
         let Some(Place::V1(group)) = self.controllers.get(&limit.controller()) else {
             return self.write(limit, entrant);
@@ -254,14 +254,14 @@ impl LeafSpec {
         }
     }
 
-    /// Writes a limit where its controller is, and tells whether the kernel took it.
+    /// Writes a limit to its controller. Returns whether the kernel accepted it.
     fn write(&self, limit: &Limit, entrant: Entrant) -> Enforcement {
         let written = match self.controllers.get(&limit.controller()) {
             Some(Place::Unified) => limit.write_unified(&self.path),
             Some(Place::V1(group)) => limit.write_v1(group, entrant.guests()),
             Some(Place::Missing(reason)) => return Enforcement::Advisory(reason.clone()),
             None => {
-                return Enforcement::Advisory(format!("no {} controller was looked for", limit.controller().as_str()));
+                return Enforcement::Advisory(format!("the {} controller was not set up", limit.controller().as_str()));
             }
         };
         match written {
@@ -276,7 +276,7 @@ fn refused(limit: &Limit, error: &io::Error) -> Enforcement {
     Enforcement::Advisory(format!("the {name} controller refuses: {}", sys::explain(error)))
 }
 
-/// Makes a group; one left over and empty is replaced.
+/// Creates a group; replaces an empty one.
 fn make(path: &Path) -> io::Result<()> {
     match create_group(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -287,7 +287,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a group, and the one that holds it, which somebody may have tidied away while it was empty.
+/// Creates a group, and its parent if that was removed while it was empty.
 pub(super) fn create_group(path: &Path) -> io::Result<()> {
     match (fs::create_dir(path), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
@@ -316,19 +316,19 @@ pub(super) fn remove_groups(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a small file of the kernel says now.
+/// Content of a small control file.
 fn read(file: Option<&File>) -> Option<String> {
     let mut buffer = [0; 1024];
     let length = file?.read_at(&mut buffer, 0).ok()?;
     Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
-/// The number after `key` in a file of `key number` lines.
+/// Value of `key` in a file of `key number` lines.
 fn value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Bytes read and written, from a file of `8:0 rbytes=1 wbytes=2 …` lines.
+/// Sums of bytes read and written, from a file of `8:0 rbytes=1 wbytes=2 …` lines.
 fn sum_of_disks(text: &str) -> (u64, u64) {
     let sum = |key: &str| {
         let values = text.split_ascii_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
@@ -342,14 +342,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_are_added_up() {
+    fn io_counters_of_disks_are_summed() {
         let text = "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n8:0 rbytes=90430464 wbytes=7 rios=1\n";
         assert_eq!(sum_of_disks(text), (91_889_664, 314_773_511));
         assert_eq!(sum_of_disks(""), (0, 0));
     }
 
     #[test]
-    fn keyed_values_are_matched_whole() {
+    fn values_are_found_by_complete_key() {
         assert_eq!(value("populated 1\nfrozen 0\n", "populated"), Some(1));
         assert_eq!(value("oom_kill_group 3\noom_kill 2\n", "oom_kill"), Some(2));
         assert_eq!(value("", "populated"), None);

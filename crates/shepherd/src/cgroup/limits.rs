@@ -1,4 +1,4 @@
-//! Limits: preparing the places where they are written, and writing them.
+//! Limits: prepares the groups for each controller, and writes limits.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,16 +8,16 @@ use super::leaf::create_group;
 use super::{ASIDE, Base, Controller, Device, Place, devices};
 use crate::sys;
 
-/// A limit, as the two versions of its controller want it written.
+/// A limit that can be written to both controller versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Only these CPUs.
+    /// Allowed CPUs.
     Cpus(Vec<u32>),
-    /// No more bytes of memory and swap together.
+    /// Maximum bytes of memory and swap together.
     Memory(u64),
-    /// No more processes and threads.
+    /// Maximum number of processes and threads.
     Processes(u64),
-    /// None of these devices.
+    /// Denied devices.
     Devices(Vec<Device>),
 }
 
@@ -31,19 +31,19 @@ impl Limit {
         }
     }
 
-    /// Whether a leaf that is held to it can be held to another one of the kind. What was denied would stay so.
+    /// Whether the limit of an existing leaf can be changed. Denied devices stay denied.
     pub(super) fn can_change(&self) -> bool {
         !matches!(self, Limit::Devices(_))
     }
 
-    /// Holds a group of the unified hierarchy to it.
+    /// Applies the limit to a group of the unified hierarchy.
     pub(super) fn write_unified(&self, group: &Path) -> io::Result<()> {
         let write = |name: &str, value: String| put(&group.join(name), &value);
         match self {
             Limit::Cpus(cpus) => write("cpuset.cpus", list(cpus)),
             Limit::Memory(bytes) => {
                 write("memory.max", bytes.to_string())?;
-                // Absent on kernels that do not account for swap.
+                // The file is missing on kernels without swap accounting.
                 write("memory.swap.max", "0".to_owned()).or_else(unless_missing)
             }
             Limit::Processes(count) => write("pids.max", count.to_string()),
@@ -51,17 +51,18 @@ impl Limit {
         }
     }
 
-    /// Holds a group of version 1 to it, in which `guests` sit too: a shepherd, if any.
+    /// Applies the limit to a version 1 group. `guests` is the number of other processes in it: 1 for a shepherd, else
+    /// 0.
     pub(super) fn write_v1(&self, group: &Path, guests: u64) -> io::Result<()> {
         let write = |name: &str, value: String| put(&group.join(name), &value);
         match self {
             Limit::Cpus(cpus) => {
-                // Neither has a default, and without both nobody may enter.
+                // Both files are empty by default, and no process may enter the group before they are set.
                 copy_from_parent(group, "cpuset.mems")?;
                 write("cpuset.cpus", list(cpus))
             }
             Limit::Memory(bytes) => {
-                // The first may never exceed the second, which is absent on kernels that do not account for swap.
+                // The first limit must never exceed the second, which is missing on kernels without swap accounting.
                 write("memory.memsw.limit_in_bytes", "-1".to_owned()).or_else(unless_missing)?;
                 write("memory.limit_in_bytes", bytes.to_string())?;
                 write("memory.memsw.limit_in_bytes", bytes.to_string()).or_else(unless_missing)
@@ -72,7 +73,7 @@ impl Limit {
     }
 }
 
-/// Makes the group that holds the leaves' groups of one controller of version 1.
+/// Creates the parent of the leaves' groups in a version 1 hierarchy.
 pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
     let prepared = create_group(parent).or_else(unless_there).and_then(|()| match controller {
         Controller::Cpuset => {
@@ -83,11 +84,13 @@ pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
     });
     match prepared {
         Ok(()) => Place::V1(parent.to_owned()),
-        Err(error) => Place::Missing(format!("cannot make the group `{}`: {}", parent.display(), sys::explain(&error))),
+        Err(error) => {
+            Place::Missing(format!("cannot create the group `{}`: {}", parent.display(), sys::explain(&error)))
+        }
     }
 }
 
-/// Gives the groups in `parent`, of the unified hierarchy, a controller.
+/// Enables a controller for the groups in `parent`, in the unified hierarchy.
 pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
     let name = controller.as_str();
     let own = parent.parent().unwrap_or(parent);
@@ -106,24 +109,25 @@ pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
     }
 }
 
-/// Has what the groups in `parent` read and write counted, where the kernel offers that. Nothing depends on it.
+/// Enables IO accounting for the groups in `parent`, if the kernel supports it. Optional.
 pub(super) fn count_io(parent: &Path) {
     let enable = |group: &Path| put(&group.join("cgroup.subtree_control"), "+io");
     let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
 }
 
-/// Sees to it that the base can pass controllers on, which only a group without processes of its own can: moves them into a
-/// group beside the leaves. Those of others are moved only where nobody else has any business. The error is the reason.
+/// Makes the base able to pass on controllers, which only a group without own processes can: moves its processes into a
+/// sibling group of the leaves. Processes of others are moved only if the base is reserved for jobs. The error is the
+/// reason.
 pub(super) fn vacate(base: &Base) -> Result<(), String> {
     let group = &base.group;
-    // The kernel's own root is free to do both, and knows no type.
+    // The kernel's root group has no type and no such restriction.
     if !group.join("cgroup.type").exists() {
         return Ok(());
     }
     let moved = move_aside(base);
     moved.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => format!(
-            "other processes are in the group `{}`, so it cannot pass controllers on; start it as a service, or with \
+            "other processes are in the group `{}`, so it cannot pass controllers on; start the agent as a service, or with \
              `systemd-run --scope -p Delegate=yes`",
             group.display()
         ),
@@ -152,13 +156,13 @@ fn copy_from_parent(group: &Path, name: &str) -> io::Result<()> {
     put(&group.join(name), fs::read_to_string(parent.join(name))?.trim())
 }
 
-/// Writes a file of the kernel's. It is not to be created: for that, cgroup file systems refuse permission even where the file is
-/// merely absent.
+/// Writes a control file. Never creates it: cgroup file systems answer that with a permission error, even if the file
+/// is only missing.
 pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// As the kernel writes lists of CPUs: `0,2,3`.
+/// Formats a CPU list as the kernel does: `0,2,3`.
 fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

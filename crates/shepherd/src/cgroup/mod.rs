@@ -1,20 +1,20 @@
-//! The cgroup leaf of a run: the kernel's own list of the job's processes, and the limits it holds them to.
+//! Cgroup leaves: the group of one run, which lists the job's processes and enforces limits.
 //!
-//! The unified hierarchy (version 2) lists and kills: membership, `cgroup.events`, `cgroup.kill` and CPU time need no
-//! controller there, so that works on machines of version 2, on hybrid ones, and in a delegated subtree. Limits are
-//! wherever each controller is: in the leaf itself, or on hybrid machines in a group of the same name in the controller's
-//! own hierarchy of version 1. Each limit is either held by the kernel or reported as an
-//! [`crate::Enforcement::Advisory`], with the reason.
+//! The unified hierarchy (version 2) provides membership, `cgroup.events`, `cgroup.kill` and CPU time without any
+//! controller. This works with version 2, on hybrid machines and in a delegated subtree. Limits are applied where their
+//! controller is: in the leaf, or on hybrid machines in a group of the same name in the controller's version 1
+//! hierarchy. Each limit is either enforced by the kernel or reported as [`crate::Enforcement::Advisory`] with a
+//! reason.
 //!
-//! Leaves are made in `hostler/` below the agent's own group or, where systemd looks after the agent, below the group of
-//! the service `hostler-jobs`. A group of version 2 that passes controllers on holds no processes of its own, and systemd
-//! starts a service in nothing but the service's group: with jobs below that, an agent could not be started again.
+//! Leaves are created in `hostler/` below the agent's own group or, if systemd manages the agent, below the group of
+//! the service `hostler-jobs`. A version 2 group that passes on controllers has no processes of its own, but systemd
+//! starts a service only in the service's own group. With jobs below that group, the agent could not be restarted.
 //!
-//! A shepherd never enters the leaf of the unified hierarchy,
-//! so killing the leaf can never kill the shepherd. It does enter the groups of version 1, which nobody kills: its
-//! children are born there, and moving each of them would cost more than all the rest of a launch.
+//! A shepherd never enters the leaf in the unified hierarchy, so killing the leaf never kills the shepherd. It does
+//! enter the version 1 groups, which are never killed as a whole, because its children then start there. Moving each
+//! child would cost more than the rest of a launch.
 //!
-//! A process that nobody has started for us can be put into a leaf of its own by an [`Enclosure`], which no shepherd looks after.
+//! An [`Enclosure`] puts an existing process into a leaf of its own, without a shepherd.
 
 mod devices;
 mod enclosure;
@@ -36,37 +36,37 @@ pub use self::enclosure::Enclosure;
 use self::hierarchies::Hierarchies;
 pub(crate) use self::leaf::{Entrant, Leaf};
 
-/// The group that holds all leaves.
+/// Name of the group that contains all leaves.
 const PARENT: &str = "hostler";
 
-/// The group beside [`PARENT`] that holds the processes which are no jobs.
+/// Name of the sibling of [`PARENT`] for processes that are not jobs.
 const ASIDE: &str = "hostler-agent";
 
-/// The service whose group, beside that of the agent's service, is for jobs.
+/// Service whose group, a sibling of the agent's service, is reserved for jobs.
 const JOBS: &str = "hostler-jobs.service";
 
-/// How long [`Tree::sweep`] waits for a killed leaf to become empty.
+/// Timeout of [`Tree::sweep`] for a killed leaf to become empty.
 const SWEEP_BOUND: Duration = Duration::from_secs(5);
 
-/// A part of the kernel that holds groups to a limit.
+/// A cgroup controller, which enforces one kind of limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Controller {
-    /// Which CPUs.
+    /// Allowed CPUs.
     Cpuset,
-    /// How much memory.
+    /// Amount of memory.
     Memory,
-    /// How many processes and threads.
+    /// Number of processes and threads.
     Pids,
-    /// Which devices. With version 2 it is no controller but a program, which needs none.
+    /// Denied devices. With version 2, this is a BPF program instead of a controller.
     Devices,
 }
 
 impl Controller {
-    /// All of them.
+    /// All controllers.
     pub const ALL: [Controller; 4] = [Controller::Cpuset, Controller::Memory, Controller::Pids, Controller::Devices];
 
-    /// The kernel's name.
+    /// Name in the kernel.
     pub fn as_str(self) -> &'static str {
         match self {
             Controller::Cpuset => "cpuset",
@@ -77,36 +77,36 @@ impl Controller {
     }
 }
 
-/// Where a controller's limits are written for a leaf.
+/// Where a controller's limits are applied for a leaf.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// In the leaf itself.
     Unified,
-    /// In this group of the controller's own hierarchy of version 1.
+    /// In this group of the controller's version 1 hierarchy.
     V1(PathBuf),
     /// Nowhere, for this reason.
     Missing(String),
 }
 
-/// The place where leaves are made.
+/// The parent of all leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     parent: PathBuf,
-    /// The parents, for version 1.
+    /// Parent groups for version 1 controllers.
     controllers: BTreeMap<Controller, Place>,
 }
 
-/// The group of the unified hierarchy that passes controllers on to the leaves' parent.
+/// The group of the unified hierarchy that passes on controllers to the leaves' parent.
 #[derive(Debug, PartialEq, Eq)]
 struct Base {
     group: PathBuf,
-    /// There for jobs alone: whatever process is in it may be moved.
+    /// Whether the group is reserved for jobs, so that any process in it may be moved.
     is_for_jobs: bool,
 }
 
 impl Base {
-    /// That of a process in the group `own`.
+    /// The base for a process in the group `own`.
     fn of(own: &Path) -> Base {
         let name = own.file_name().unwrap_or_default();
         let jobs = own.with_file_name(JOBS);
@@ -120,8 +120,8 @@ impl Base {
     }
 }
 
-/// Moves this process out of its group of the unified hierarchy into one below, if it is alone there: then the processes
-/// it starts can pass controllers on to leaves, however many they are. Where it cannot, they say what is missing.
+/// Moves this process from its unified group into a child group, if it is alone there. Agents that it starts can then
+/// pass on controllers to leaves. If this fails, the agents report which limits are missing.
 pub fn step_aside() {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = Hierarchies::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")).unified;
@@ -130,69 +130,70 @@ pub fn step_aside() {
     }
 }
 
-/// Why there can be no leaves, and what would change that.
+/// Why leaves cannot be used, and what would change that.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// The kernel's tables cannot be read.
+    /// A kernel table is unreadable.
     #[error("cannot read `{path}`")]
     Unreadable {
-        /// Which one.
+        /// Path of the table.
         path: &'static str,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is no version 2 hierarchy.
+    /// There is no unified hierarchy.
     #[error("no cgroup2 file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` provides it")]
     NotMounted,
-    /// Not ours to write.
-    #[error("cannot make a group in `{parent}`; run as root, or under systemd with `Delegate=yes`")]
+    /// The group is not writable.
+    #[error("cannot create a group in `{parent}`; run as root, or under systemd with `Delegate=yes`")]
     NotWritable {
-        /// The agent's own group.
+        /// Group of the agent.
         parent: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A name that is not one path component.
-    #[error("`{0}` cannot name a leaf")]
+    /// The name is not a single path component.
+    #[error("`{0}` is not a valid leaf name")]
     Name(String),
 }
 
-/// A leaf to be made by the shepherd.
+/// A leaf for the shepherd to create.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeafSpec {
-    /// Its directory in the unified hierarchy.
+    /// Path in the unified hierarchy.
     pub path: PathBuf,
-    /// Where its limits are.
+    /// Where its limits are applied.
     #[serde(default)]
     pub controllers: BTreeMap<Controller, Place>,
 }
 
-/// What [`Tree::sweep`] did.
+/// Result of [`Tree::sweep`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Leaves that are gone now.
+    /// Names of removed leaves.
     pub removed: Vec<String>,
-    /// Leaves whose processes did not die in time.
+    /// Names of leaves whose processes did not end in time.
     pub stuck: Vec<String>,
 }
 
 impl Tree {
-    /// Finds and prepares the place for leaves below the calling process's own group.
+    /// Finds and prepares the parent of leaves below the calling process's group.
     ///
     /// # Errors
-    /// When there is no unified hierarchy, or it may not be written; the run then works without a leaf.
+    /// If there is no unified hierarchy or it is not writable. Runs then work without a leaf.
     pub fn find() -> Result<Tree, Unavailable> {
         let read =
             |path: &'static str| fs::read_to_string(path).map_err(|source| Unavailable::Unreadable { path, source });
         let own = Hierarchies::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
         let base = Base::of(&own.unified.ok_or(Unavailable::NotMounted)?);
         let mut tree = Tree::below(&base.group)?;
-        // Once a controller is passed on with processes there, the kernel takes no other controller and no process below.
+        // With processes in the group, it could not pass on further controllers, and child groups could not get
+        // processes.
         let vacated = limits::vacate(&base);
         for controller in Controller::ALL {
             let v1 = own.v1.get(&controller).map(|group| limits::prepare_v1(controller, &group.join(PARENT)));
             let place = match v1 {
-                // In containers the hierarchy is often there to be looked at, and programs are taken all the same.
+                // In containers the version 1 hierarchy is often read-only, but device programs still work.
                 Some(Place::Missing(_)) | None if controller == Controller::Devices => {
                     devices::prepare_unified(&tree.parent)
                 }
@@ -210,13 +211,13 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Prepares the place for leaves without limits below the group `own`.
+    /// Prepares the parent of leaves without limits below the group `own`.
     ///
     /// # Errors
-    /// When it may not be written.
+    /// If it is not writable.
     pub fn below(own: &Path) -> Result<Tree, Unavailable> {
         let refused = |source| Unavailable::NotWritable { parent: own.to_owned(), source };
-        // Moving a process takes write access to the common ancestor as well as to the leaf.
+        // Moving a process needs write access to the common ancestor and to the leaf.
         nix::unistd::access(&own.join("cgroup.procs"), nix::unistd::AccessFlags::W_OK)
             .map_err(|errno| refused(errno.into()))?;
         let parent = own.join(PARENT);
@@ -225,10 +226,10 @@ impl Tree {
         Ok(Tree { parent, controllers: BTreeMap::new() })
     }
 
-    /// The leaf called `name`, which the shepherd will make. Names are unique per attempt.
+    /// Describes the leaf called `name`, for the shepherd to create. Names are unique per attempt.
     ///
     /// # Errors
-    /// When `name` is not a single plain path component.
+    /// If `name` is not a single plain path component.
     pub fn leaf(&self, name: &str) -> Result<LeafSpec, Unavailable> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0', '\n']) {
             return Err(Unavailable::Name(name.to_owned()));
@@ -243,19 +244,19 @@ impl Tree {
         Ok(LeafSpec { path: self.parent.join(name), controllers: self.controllers.iter().map(place).collect() })
     }
 
-    /// Why the kernel cannot hold leaves to a controller's limit; `None` when it can.
+    /// Why the kernel cannot enforce a controller's limit; `None` if it can.
     pub fn missing(&self, controller: Controller) -> Option<&str> {
         match self.controllers.get(&controller) {
             Some(Place::Unified | Place::V1(_)) => None,
             Some(Place::Missing(reason)) => Some(reason),
-            None => Some("no controller was looked for"),
+            None => Some("the controller was not set up"),
         }
     }
 
-    /// The names of the leaves there are that start with `prefix`: what somebody before us has made, as far as it was not removed.
+    /// Names of existing leaves with this prefix, including those of earlier processes.
     ///
     /// # Errors
-    /// When the leaves cannot be listed.
+    /// If the leaves cannot be listed.
     pub fn names(&self, prefix: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.parent)? {
@@ -270,10 +271,10 @@ impl Tree {
         Ok(names)
     }
 
-    /// Kills and removes every leaf whose name starts with `prefix` and is not in `live`.
+    /// Kills and removes all leaves whose names start with `prefix` and are not in `live`.
     ///
     /// # Errors
-    /// When the leaves cannot be listed. A leaf that cannot be emptied is reported in the result.
+    /// If the leaves cannot be listed. Leaves that cannot be emptied are listed in the result.
     pub fn sweep(&self, prefix: &str, live: &HashSet<String>) -> io::Result<Sweep> {
         let mut sweep = Sweep::default();
         for name in self.names(prefix)?.into_iter().filter(|name| !live.contains(name)) {
@@ -288,7 +289,7 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Kills and removes what is left of one leaf, whose shepherd is gone; `false` when it could not be emptied in time.
+    /// Kills and removes one leaf whose shepherd is gone; `false` if it could not be emptied in time.
     pub fn end(&self, leaf: &Path) -> bool {
         let ended = end_leaf(leaf);
         for place in self.controllers.values() {
@@ -299,20 +300,20 @@ impl Tree {
         ended
     }
 
-    /// The directory that holds the leaves.
+    /// Directory that contains the leaves.
     pub fn path(&self) -> &Path {
         &self.parent
     }
 }
 
-/// Kills what is in a leaf nobody looks after, and removes it; `false` when it could not be emptied in time.
+/// Kills the processes of a leaf without a shepherd, and removes it; `false` if it could not be emptied in time.
 fn end_leaf(path: &Path) -> bool {
     let Ok(leaf) = Leaf::open(&LeafSpec { path: path.to_owned(), ..LeafSpec::default() }) else {
         return !path.exists();
     };
     let deadline = Instant::now() + SWEEP_BOUND;
     while !leaf.is_empty() {
-        // Repeated, because a process may be moved in after the first time.
+        // Repeated, because a process may have been moved in after the last kill.
         let killed = leaf.kill();
         if Instant::now() >= deadline || killed.is_err() {
             return false;
@@ -322,8 +323,8 @@ fn end_leaf(path: &Path) -> bool {
     leaf.remove().is_ok()
 }
 
-/// Removes the groups of version 1 of leaves that are gone. What cannot be removed has a process in it that the sweep
-/// of the unified hierarchy could not end, or that is a shepherd on its way out: the next sweep gets it.
+/// Removes the version 1 groups of removed leaves. A group that cannot be removed still has a process, either an
+/// unkillable one or a shepherd that is just exiting; the next sweep removes it.
 fn sweep_v1(parent: &Path, prefix: &str, live: &HashSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(parent)? {
         let entry = entry?;
@@ -340,16 +341,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_kept_where_an_agent_can_be_started_again() {
+    fn base_group_allows_agent_restarts() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
         let base = |name: &str| Base::of(&at(name));
         let own = |name: &str| Base { group: at(name), is_for_jobs: false };
-        assert_eq!(base("hostler-agent.service"), own("hostler-agent.service"), "no service for jobs");
-        assert_eq!(base("run-7.scope/hostler-agent"), own("run-7.scope"), "it has stepped aside before");
+        assert_eq!(base("hostler-agent.service"), own("hostler-agent.service"), "there is no service for jobs");
+        assert_eq!(base("run-7.scope/hostler-agent"), own("run-7.scope"), "it has already moved aside");
         fs::create_dir(at(JOBS)).expect("it is ours");
         assert_eq!(base("hostler-agent.service"), Base { group: at(JOBS), is_for_jobs: true });
-        assert_eq!(base("session-3.scope"), own("session-3.scope"), "not a service: somebody tries something");
+        assert_eq!(base("session-3.scope"), own("session-3.scope"), "a session, not a service");
         assert_eq!(Base::of(Path::new("/")), Base { group: "/".into(), is_for_jobs: false });
     }
 

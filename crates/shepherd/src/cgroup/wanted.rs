@@ -1,4 +1,4 @@
-//! What a launch asks a leaf for, and what has come of it.
+//! The limits that a launch requests for its leaf, and which of them are enforced.
 
 use super::leaf::Leaf;
 use super::limits::Limit;
@@ -6,7 +6,7 @@ use super::{Controller, Place};
 use crate::launch::Options;
 use crate::record::{Enforcement, Limits};
 
-/// What a leaf is to be held to.
+/// The limits requested for a leaf.
 pub(crate) fn limits_of(options: &Options) -> Vec<Limit> {
     let cpus = options.cpus.clone().map(Limit::Cpus);
     let memory = options.memory_limit_bytes.map(Limit::Memory);
@@ -14,7 +14,7 @@ pub(crate) fn limits_of(options: &Options) -> Vec<Limit> {
     [cpus, memory, options.process_limit.map(Limit::Processes), devices].into_iter().flatten().collect()
 }
 
-/// Which of the limits asked for the kernel holds the leaf to; `otherwise` is why it holds nothing to the others.
+/// Which requested limits the kernel enforces. `otherwise` is the reason for limits without an entry in the leaf.
 pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> Limits {
     let enforcement = |is_wanted: bool, controller| {
         let found = leaf.and_then(|leaf| leaf.enforcement(controller)).cloned();
@@ -28,7 +28,7 @@ pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> L
     }
 }
 
-/// Why devices that must not be opened can be, on a machine that can deny them.
+/// Why devices that should be denied are accessible, on a machine that supports denying them.
 pub(crate) fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
     let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
     match (place, limits.devices.as_ref()?) {

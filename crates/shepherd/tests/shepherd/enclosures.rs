@@ -129,7 +129,7 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
     without_rule.controllers.insert(Controller::Devices, Place::V1("/proc/no/such/group".into()));
     let denied = Options { denied_devices: Some(vec![Device { major: 1, minor: 5 }]), ..options() };
     let reason = refused(&without_rule, &denied);
-    assert!(reason.starts_with("cannot be kept from devices that are not its own: the devices controller"), "{reason}");
+    assert!(reason.starts_with("cannot deny devices that the job does not hold: the devices controller"), "{reason}");
     let nowhere = LeafSpec { path: PathBuf::from("/proc/no/such/leaf"), ..leaf() };
     refused(&nowhere, &options());
 

@@ -234,7 +234,7 @@ fn a_program_that_could_not_be_kept_from_devices_does_not_start() {
     launch.options.leaf = Some(leaf);
     let record = run(&launch);
     let Status::StartFailed { message, code: 126 } = &record.status else { panic!("it started: {record:?}") };
-    assert!(message.contains("cannot be kept from devices that are not its own: the devices controller"), "{message}");
+    assert!(message.contains("cannot deny devices that the job does not hold: the devices controller"), "{message}");
 
     // Where it is known beforehand that nothing can be denied, that is advice, and said.
     let dir = directory();
