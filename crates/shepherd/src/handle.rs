@@ -1,4 +1,4 @@
-//! The agent's handle on a shepherd: a pidfd, and a control connection.
+//! The agent's handle on a shepherd: a pidfd and a control connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,100 +19,100 @@ use crate::wire::{
     status_frame, take_frame, terminal_input_frame, terminate_frame,
 };
 
-/// How long a shepherd may take to answer a question. It never waits for anything itself, so this is generous.
+/// Timeout for answers. Generous, because a shepherd never blocks.
 pub(crate) const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
-/// A shepherd that looks after a run.
+/// A shepherd with its run or call.
 ///
-/// Its descriptor ([`AsFd`]) is a pidfd, readable once the shepherd has exited, which it does after writing the exit
-/// record. [`Shepherd::connection`] is readable when an event has come, which is a little sooner. Dropping the handle
-/// leaves a run alone, and ends a call.
+/// Its descriptor ([`AsFd`]) is a pidfd, which becomes readable after the shepherd has written the exit record and
+/// exited. [`Shepherd::connection`] becomes readable slightly earlier, when an event arrives. Dropping the handle does
+/// not affect a run, but ends a call.
 #[derive(Debug)]
 pub struct Shepherd {
     pid: u32,
     child: Option<u32>,
     pidfd: OwnedFd,
     link: Link,
-    /// Events that came while the answer to a question was awaited.
+    /// Events that arrived while an answer was awaited.
     early: VecDeque<Event>,
 }
 
-/// A conversation with a shepherd failed.
+/// Why communication with a shepherd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The connection broke or closed.
+    /// The connection is broken or closed.
     #[error("no connection to the shepherd")]
     Link(#[from] LinkError),
-    /// The shepherd declined.
+    /// The shepherd refused the request.
     #[error("the shepherd refused: {0}")]
     Refused(String),
-    /// The launch itself is at fault.
-    #[error("the launch cannot be passed on")]
+    /// The launch itself is invalid.
+    #[error("the launch is invalid")]
     Encode(#[from] EncodeError),
 }
 
 impl Shepherd {
-    /// From the first answer on a new connection, which carries the pidfd.
+    /// Creates a handle from the first answer on a new connection, which carries the pidfd.
     pub(crate) fn started(mut link: Link, started: &Started) -> Result<Shepherd, LinkError> {
         let pidfd = link.descriptor.take().ok_or(LinkError::Unexpected)?;
         Ok(Shepherd { pid: started.shepherd, child: started.child, pidfd, link, early: VecDeque::new() })
     }
 
-    /// From a verified pidfd and a new connection.
+    /// Creates a handle from a verified pidfd and a new connection.
     pub(crate) fn adopted(pid: u32, pidfd: OwnedFd, link: Link) -> Shepherd {
         Shepherd { pid, child: None, pidfd, link, early: VecDeque::new() }
     }
 
-    /// The shepherd's pid, for people to read. Signals belong to [`Shepherd::terminate`].
+    /// Pid of the shepherd, for display. To send signals, use [`Shepherd::terminate`].
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The pid of the run's main process at its start; `None` when it could not be started. After adoption,
-    /// [`Shepherd::status`] tells.
+    /// Pid of the run's main process at its start; `None` if it could not be started. After adoption, use
+    /// [`Shepherd::status`].
     pub fn child(&self) -> Option<u32> {
         self.child
     }
 
-    /// Readable when [`Shepherd::try_next_event`] has something to say.
+    /// Readable when [`Shepherd::try_next_event`] has an event.
     pub fn connection(&self) -> BorrowedFd<'_> {
         self.link.stream.as_fd()
     }
 
-    /// Ends the run: TERM to all its processes now, KILL after `grace`, at once when it is zero. Returns without
-    /// waiting. The first cause is the one recorded; a shorter grace replaces a longer one. After the end of the main
-    /// process this does nothing.
+    /// Ends the run: sends TERM to all its processes now, and KILL after `grace`, or immediately if that is zero. Does
+    /// not wait. The first cause is recorded; a shorter grace replaces a longer one. Has no effect after the main
+    /// process has ended.
     ///
     /// # Errors
-    /// When the shepherd is gone.
+    /// If the shepherd is gone.
     pub fn terminate(&self, cause: Cause, grace: Duration) -> Result<(), ControlError> {
         Ok(self.link.send(&terminate_frame(&Terminate { cause, grace }))?)
     }
 
-    /// Kills all processes of the run now.
+    /// Kills all processes of the run immediately.
     ///
     /// # Errors
-    /// When the shepherd is gone.
+    /// If the shepherd is gone.
     pub fn kill(&self, cause: Cause) -> Result<(), ControlError> {
         self.terminate(cause, Duration::ZERO)
     }
 
-    /// Sends a signal to the process group of the main process of a call, of a run never. Returns without waiting; what is refused comes
-    /// as [`Event::Refused`]. After the end of the main process this does nothing.
+    /// Sends a signal to the process group of a call's main process; not possible for a run. Does not wait; a refusal
+    /// arrives as [`Event::Refused`]. Has no effect after the main process has ended.
     ///
-    /// The signals that stop a process from its terminal become STOP for a call without one: the kernel would drop them, as nobody in
-    /// such a call's session could continue it.
+    /// For a call without a terminal, terminal stop signals are replaced by STOP: the kernel would ignore them, because
+    /// nothing in such a session could continue the process.
     ///
     /// # Errors
-    /// When the shepherd is gone.
+    /// If the shepherd is gone.
     pub fn signal(&self, signal: i32) -> Result<(), ControlError> {
         Ok(self.link.send(&signal_frame(signal))?)
     }
 
-    /// How the run is doing. Events that come before the answer are kept for [`Shepherd::next_event`].
+    /// Queries the status of the run. Events that arrive earlier are kept for [`Shepherd::next_event`].
     ///
     /// # Errors
-    /// When the shepherd is gone, or is between two runs.
+    /// If the shepherd is gone or has no run.
     pub fn status(&mut self) -> Result<StatusReport, ControlError> {
         self.link.send(&status_frame())?;
         let deadline = Instant::now() + ANSWER_BOUND;
@@ -125,10 +125,10 @@ impl Shepherd {
         }
     }
 
-    /// Waits for the next event. [`LinkError::Closed`] after the last one.
+    /// Waits for the next event; [`LinkError::Closed`] after the last one.
     ///
     /// # Errors
-    /// When the connection closes or breaks.
+    /// If the connection is closed or broken.
     pub fn next_event(&mut self) -> Result<Event, LinkError> {
         match self.early.pop_front() {
             Some(event) => Ok(event),
@@ -136,10 +136,10 @@ impl Shepherd {
         }
     }
 
-    /// The next event if one has come; `None` when the connection has nothing now.
+    /// Returns the next event if there is one; `None` if not.
     ///
     /// # Errors
-    /// When the connection closes or breaks.
+    /// If the connection is closed or broken.
     pub fn try_next_event(&mut self) -> Result<Option<Event>, LinkError> {
         if let Some(event) = self.early.pop_front() {
             return Ok(Some(event));
@@ -154,7 +154,7 @@ impl Shepherd {
     /// Waits for the end of the run.
     ///
     /// # Errors
-    /// When the connection closes without a record, because the shepherd was killed; [`crate::adopt`] then tells.
+    /// If the connection closes without a record, because the shepherd was killed. Then use [`crate::adopt`].
     pub fn wait(&mut self) -> Result<ExitRecord, LinkError> {
         loop {
             if let Event::Finished(record) = self.next_event()? {
@@ -163,27 +163,28 @@ impl Shepherd {
         }
     }
 
-    /// Hands a lingering shepherd its next run, after the last one's [`Event::Finished`]. Returns at once; the next
+    /// Sends the next run to a lingering shepherd, after [`Event::Finished`] of the last one. Does not wait; the next
     /// event is [`Event::Started`] or [`Event::Refused`].
     ///
-    /// The shepherd may have stopped lingering just now. An error, or the connection closing before an answer, says
-    /// that nothing was started, unless the journal says that the run was taken: adoption tells.
+    /// The shepherd may be exiting. After an error, or if the connection closes without an answer, nothing was started
+    /// unless the journal says that the run was taken. Adoption finds out.
     ///
     /// # Errors
-    /// When the launch is at fault, or the shepherd is gone.
+    /// If the launch is invalid or the shepherd is gone.
     pub fn launch_next(&mut self, launch: &Launch) -> Result<(), ControlError> {
         Ok(self.link.send(&launch_frame(launch)?)?)
     }
 
-    /// Hands a lingering shepherd its next call, as [`Shepherd::launch_next`] does a run; see [`crate::Launcher::call`].
+    /// Sends the next call to a lingering shepherd, like [`Shepherd::launch_next`] does with a run; see
+    /// [`crate::Launcher::call`].
     ///
     /// # Errors
-    /// When the launch is at fault, or the shepherd is gone.
+    /// If the launch is invalid or the shepherd is gone.
     pub fn call_next(&mut self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<(), ControlError> {
         Ok(self.link.send_along(&launch_frame(launch)?, &stdio)?)
     }
 
-    /// As [`Shepherd::call_next`], of a program that starts in this mount namespace; see [`crate::Launcher::call_in`].
+    /// Like [`Shepherd::call_next`], for a program in this mount namespace; see [`crate::Launcher::call_in`].
     ///
     /// # Errors
     /// As for [`Shepherd::call_next`].
@@ -203,28 +204,28 @@ impl AsFd for Shepherd {
     }
 }
 
-/// A client's view of a run's terminal, on a connection of its own.
+/// A client's connection to a run's terminal.
 ///
-/// Reading the stream gives what the terminal prints, beginning with a replay of up to 64 KiB, and ends with
-/// the run. What is written must be made by [`terminal_input_frame`] and [`resize_frame`]. A client that reads too
-/// slowly misses output; it never holds up the job.
+/// The stream returns the terminal's output, starting with a replay of up to 64 KiB, and ends with the run. Write only
+/// frames from [`terminal_input_frame`] and [`resize_frame`]. A client that reads too slowly misses output, but never
+/// delays the job.
 #[derive(Debug)]
 pub struct Attachment {
     stream: UnixStream,
 }
 
 impl Attachment {
-    /// Attaches to the terminal of the run in `directory`, which takes the size of this client's window.
+    /// Attaches to the terminal of the run in `directory` and sets it to the size of this client's window.
     ///
     /// # Errors
-    /// When the run has ended or has no terminal.
+    /// If the run has ended or has no terminal.
     pub fn open(directory: &Path, size: WindowSize) -> Result<Attachment, ControlError> {
         let gone = || ControlError::Refused("the run has ended, or never started".into());
         let Ok(Some(record)) = RunningRecord::read(directory) else { return Err(gone()) };
         let mut link = Link::connect(&record).map_err(|_| gone())?;
         link.send(&attach_frame(size))?;
         match link.next_event_exactly()? {
-            // A lingering shepherd may have gone on to another run.
+            // A lingering shepherd may have started another run.
             Event::Attached if matches!(ExitRecord::read(directory), Ok(Some(_))) => Err(gone()),
             Event::Attached => Ok(Attachment { stream: link.stream }),
             Event::Refused(reason) => Err(ControlError::Refused(reason)),
@@ -232,55 +233,55 @@ impl Attachment {
         }
     }
 
-    /// Types `bytes`.
+    /// Sends input to the terminal.
     ///
     /// # Errors
-    /// When the run has ended.
+    /// If the run has ended.
     pub fn type_in(&self, bytes: &[u8]) -> io::Result<()> {
         send_all(&self.stream, &terminal_input_frame(bytes), &[])
     }
 
-    /// Tells the job that the window has changed.
+    /// Sets the size of the terminal.
     ///
     /// # Errors
-    /// When the run has ended.
+    /// If the run has ended.
     pub fn resize(&self, size: WindowSize) -> io::Result<()> {
         send_all(&self.stream, &resize_frame(size), &[])
     }
 
-    /// The connection itself, blocking.
+    /// The connection, in blocking mode.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// The connection itself, to be driven by a runtime.
+    /// The connection, for use with an async runtime.
     pub fn into_stream(self) -> UnixStream {
         self.stream
     }
 }
 
-/// A control connection failed.
+/// Why a control connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The shepherd closed it, or ended.
+    /// The shepherd closed it or exited.
     #[error("the connection is closed")]
     Closed,
-    /// No answer in time.
+    /// No answer before the timeout.
     #[error("no answer in time")]
     Timeout,
-    /// An answer to something else.
+    /// The answer does not match the request.
     #[error("an unexpected answer")]
     Unexpected,
-    /// Not our protocol.
+    /// The data violates the protocol.
     #[error("a malformed answer")]
     Wire(#[from] WireError),
-    /// The system refused.
+    /// A system error.
     #[error("the connection failed")]
     Io(#[from] io::Error),
 }
 
-/// Connects to an abstract name, and gives up soon: others who connect without end fill the queue, and whoever waits in it for his turn may be
-/// an agent with other things to do.
+/// Connects to an abstract name with a short timeout: other clients may fill the connection queue, and the agent must
+/// not block on it.
 fn connect_soon(name: &[u8]) -> io::Result<UnixStream> {
     const ATTEMPTS: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(5);
@@ -305,7 +306,7 @@ fn connect_soon(name: &[u8]) -> io::Result<UnixStream> {
 pub(crate) struct Link {
     stream: UnixStream,
     inbox: Vec<u8>,
-    /// The last descriptor that came along.
+    /// The last received descriptor.
     descriptor: Option<OwnedFd>,
 }
 
@@ -314,11 +315,11 @@ impl Link {
         Link { stream, inbox: Vec::new(), descriptor: None }
     }
 
-    /// Connects to the shepherd that wrote `record`, and to nobody else who may have taken its socket's name since.
+    /// Connects to the shepherd of `record`, and rejects any other process that has taken its socket name since.
     pub(crate) fn connect(record: &RunningRecord) -> io::Result<Link> {
         let stream = connect_soon(record.socket.as_bytes())?;
         let peer = sys::peer(&stream)?;
-        // A job of another user might be given the pid of a shepherd that is gone; it cannot be given its user.
+        // Another user's job might get the pid of a former shepherd, but not its uid.
         let is_ours = peer.uid == 0 || peer.uid == nix::unistd::geteuid().as_raw();
         if ProcessId::of(peer.pid) != Some(record.shepherd) || !is_ours {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the socket belongs to another process"));
@@ -338,7 +339,7 @@ impl Link {
         })
     }
 
-    /// Waits for one event, no longer than `patience`.
+    /// Waits for one event, up to a timeout.
     pub(crate) fn next_event(&mut self, patience: Option<Duration>) -> Result<Event, LinkError> {
         let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -355,7 +356,7 @@ impl Link {
         }
     }
 
-    /// As [`Link::next_event`], without taking a byte that follows the frame.
+    /// Like [`Link::next_event`], but never reads data after the frame.
     fn next_event_exactly(&mut self) -> Result<Event, LinkError> {
         let deadline = Instant::now() + ANSWER_BOUND;
         loop {
@@ -391,7 +392,7 @@ impl Link {
     }
 }
 
-/// Writes all of it, without SIGPIPE; the descriptors go with the first byte.
+/// Writes all bytes without raising SIGPIPE. The descriptors are sent with the first byte.
 fn send_all(stream: &UnixStream, mut bytes: &[u8], mut descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     while !bytes.is_empty() {
         match sys::send(stream.as_fd(), bytes, descriptors) {

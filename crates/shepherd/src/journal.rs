@@ -1,18 +1,18 @@
-//! A run's journal: one file that tells its story, one JSON value a line, each appended when it happened.
+//! Journal of a run: one file with one JSON value per line. Each step appends a line.
 //!
 //! ```text
-//! {"launch":{"identity":"12_3.1.4","note":…}}   by the agent, before anything else; the note is its own
-//! {"taken":{"shepherd":…,"socket":…}}           by the shepherd that looks after the run, or "void" by an agent: none may
-//! {"started":4711}                              by the shepherd: the pid of the main process
-//! {"ended":{…}}                                 by the shepherd, when nothing of the run is left
+//! {"launch":{"identity":"12_3.1.4","note":…}}   by the agent, before anything else; the note is the agent's
+//! {"taken":{"shepherd":…,"socket":…}}           by the shepherd that takes the run; or "void" by an agent, to prevent that
+//! {"started":4711}                              by the shepherd: pid of the main process
+//! {"ended":{…}}                                 by the shepherd, when no process of the run is left
 //! ```
 //!
-//! One file, because creating one costs more than everything else that is done to it. Who takes or voids a run holds
-//! the file's lock while looking and writing, so exactly one of them is first.
+//! There is only one file, because creating a file costs more than all other operations on it. A process that takes or
+//! voids a run holds the file's lock while it reads and writes, so exactly one of them is first.
 //!
-//! Room for the whole story is set aside before the job can fill the disk: empty lines fill the file, and later lines
-//! are written over them. A line that is cut short is one that is just being written, or never will be finished:
-//! a reader sees all of it or nothing.
+//! Space for all lines is reserved before the job can fill the disk: the file is filled with empty lines, which later
+//! lines overwrite. A truncated line is being written, or will never be finished. Readers see a complete line or
+//! nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,27 +25,27 @@ use serde_json::value::RawValue;
 use crate::record::{ExitRecord, RunningRecord};
 use crate::wire;
 
-/// The journal's name in the directory of its run.
+/// Name of the journal in the run's directory.
 pub(crate) const JOURNAL: &str = "journal";
 
-/// The least length, in bytes: a block, which the disk gives out in any case.
+/// Minimum size in bytes: one block, which the file system allocates anyway.
 const BLOCK_BYTES: usize = 4096;
 
-/// Room behind the launch for what the shepherd writes, in bytes: far more than that takes.
+/// Space reserved after the launch for the shepherd's lines, in bytes; much more than they need.
 const ROOM_BYTES: usize = 2560;
 
-/// Writes the journal of a new run into its directory, over whatever an earlier run there has left.
+/// Writes the journal of a new run into its directory, and overwrites that of an earlier run.
 ///
-/// `identity` is that of the run's [`crate::Options`]; `note` is for [`Story::note`].
+/// `identity` is the one in the run's [`crate::Options`]; [`Story::note`] returns `note`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn begin(directory: &Path, identity: &str, note: &impl Serialize) -> io::Result<()> {
     let note = serde_json::value::to_raw_value(note)?;
     let mut text = line(&Entry::Launch { identity: identity.to_owned(), note });
     text.resize((text.len() + ROOM_BYTES).next_multiple_of(BLOCK_BYTES), b'\n');
     let file = open(&directory.join(JOURNAL), true)?;
-    // A shepherd with an old launch must not see it half written.
+    // Shepherds with an old launch must not see an incomplete launch.
     file.lock()?;
     if file.metadata()?.len() > text.len() as u64 {
         file.set_len(0)?;
@@ -53,7 +53,7 @@ pub fn begin(directory: &Path, identity: &str, note: &impl Serialize) -> io::Res
     file.write_all_at(&text, 0)
 }
 
-/// Declares that no shepherd may take the run in this directory, unless one has.
+/// Voids the run in this directory, so that no shepherd can take it, unless one has already done so.
 pub(crate) fn void(directory: &Path) -> io::Result<()> {
     let file = open(&directory.join(JOURNAL), true)?;
     let (story, _) = locked(&file)?;
@@ -63,7 +63,7 @@ pub(crate) fn void(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A line of the journal. Lines of a newer version are skipped.
+/// A line of the journal. Unknown kinds of newer versions are skipped.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry {
@@ -74,19 +74,19 @@ enum Entry {
     Ended(Box<ExitRecord>),
 }
 
-/// The journal in the hands of the shepherd that has taken the run, in the current directory.
+/// The journal of a run that this shepherd has taken, in the current directory.
 pub(crate) struct Journal {
     file: File,
-    /// Where the next line goes.
+    /// Offset of the next line.
     end: u64,
 }
 
-/// A run cannot be taken.
+/// Why a run cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TakeError {
-    #[error("it is taken already")]
+    #[error("another shepherd has taken it")]
     Taken,
-    #[error("it was given up")]
+    #[error("it was voided")]
     Void,
     #[error("its directory belongs to another run")]
     Other,
@@ -97,7 +97,7 @@ pub(crate) enum TakeError {
 }
 
 impl Journal {
-    /// Makes the run ours, exclusively and visibly. `must_exist`: only in a journal that was begun for it.
+    /// Takes the run exclusively, and records that. With `must_exist`, the journal must have been created for this run.
     pub(crate) fn take(record: &RunningRecord, must_exist: bool) -> Result<Journal, TakeError> {
         let file = open(Path::new(JOURNAL), !must_exist)?;
         let (story, size) = locked(&file)?;
@@ -119,7 +119,7 @@ impl Journal {
         Ok(Journal { file, end: end as u64 })
     }
 
-    /// Notes the pid of the main process, for people. A full disk must not stop a run that has started.
+    /// Records the pid of the main process, for people. A full disk must not stop a run that has started.
     pub(crate) fn started(&mut self, pid: u32) {
         let text = line(&Entry::Started(pid));
         if self.file.write_all_at(&text, self.end).is_ok() {
@@ -127,7 +127,7 @@ impl Journal {
         }
     }
 
-    /// Ends the story with the record, given as JSON. To be tried again when it fails.
+    /// Writes the exit record, given as JSON. Must be retried if it fails.
     pub(crate) fn ended(&self, record: &[u8], is_durable: bool) -> io::Result<()> {
         let text = [b"{\"ended\":", record, b"}\n"].concat();
         self.file.write_all_at(&text, self.end)?;
@@ -135,7 +135,7 @@ impl Journal {
     }
 }
 
-/// What a journal tells.
+/// Content of a journal.
 #[derive(Debug, Default)]
 pub struct Story {
     identity: Option<String>,
@@ -143,17 +143,17 @@ pub struct Story {
     pub(crate) taken: Option<RunningRecord>,
     pub(crate) is_void: bool,
     pub(crate) ended: Option<Box<ExitRecord>>,
-    /// The last line is cut short.
+    /// Whether the last line is truncated or invalid.
     pub(crate) is_torn: bool,
-    /// Of all whole lines, in bytes.
+    /// Length of all complete lines in bytes.
     length: usize,
 }
 
 impl Story {
-    /// Reads the journal in the run's directory; the default, an empty story, when there is none.
+    /// Reads the journal in the run's directory; returns the empty default if there is none.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn read(directory: &Path) -> io::Result<Story> {
         match std::fs::read(directory.join(JOURNAL)) {
             Ok(bytes) => Ok(Story::parse(&bytes)),
@@ -162,26 +162,26 @@ impl Story {
         }
     }
 
-    /// What the agent noted in [`begin`].
+    /// The note that the agent passed to [`begin`].
     ///
     /// # Errors
-    /// When there is no note, or it is not a `T`.
+    /// If there is no note or it has another type.
     pub fn note<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.note.as_ref().map_or("null", |note| note.get()))
     }
 
-    /// Whether the journal was begun for `run`: its identity is that, or begins with that and a `#`.
+    /// Whether the journal belongs to `run`: its identity equals it, or starts with it and a `#`.
     pub fn is_of(&self, run: &str) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.split('#').next() == Some(run))
     }
 
-    /// How much of the journal was understood, in bytes.
+    /// Length of the parsed part of the journal in bytes.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether a shepherd has written how the run ended.
+    /// Whether the shepherd has recorded the run's end.
     pub fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
@@ -191,7 +191,7 @@ impl Story {
         let mut start = 0;
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             let end = start + piece.len();
-            // A power cut may leave zeroes where something was about to be written.
+            // A power failure may leave zeroes in place of a line.
             let text = piece.strip_suffix(b"\n").unwrap_or(piece);
             let text = &text[text.iter().position(|&byte| byte != 0).unwrap_or(text.len())..];
             if !text.is_empty() {
@@ -210,7 +210,7 @@ impl Story {
         story
     }
 
-    /// Whether the line belongs to the run of the first one. A power cut may leave old lines behind a new beginning.
+    /// Whether the line has the identity of the first one. A power failure may leave old lines after a new start.
     fn belongs(&self, entry: &Entry) -> bool {
         let identity = match entry {
             Entry::Taken(record) => &record.identity,
@@ -235,8 +235,8 @@ impl Story {
     }
 }
 
-/// Whether a whole line is of a kind that this version does not know. One of a known kind that cannot be understood must not be
-/// overlooked: what it says may be that the run has begun.
+/// Whether a complete line has a kind that this version does not know. An invalid line of a known kind must not be
+/// skipped, because it may record that the run has begun.
 fn is_of_unknown_kind(line: &[u8]) -> bool {
     const KNOWN: [&str; 5] = ["launch", "taken", "void", "started", "ended"];
     match serde_json::from_slice::<serde_json::Value>(line) {
@@ -251,8 +251,8 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
     options.read(true).write(true).create(create).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// What the journal tells, and its size in bytes, while nobody else can take or void the run: until `file` is closed or
-/// unlocked.
+/// Locks the journal, so that no other process can take or void the run until `file` is closed or unlocked. Returns
+/// content and size.
 fn locked(file: &File) -> io::Result<(Story, usize)> {
     file.lock()?;
     let mut bytes = vec![0; 2 * BLOCK_BYTES];
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_is_told_up_to_where_it_was_cut() {
+    fn truncated_journal_is_read_up_to_the_last_complete_line() {
         let entries = [
             line(&Entry::Launch { identity: "7.1".into(), note: RawValue::from_string("[1]".into()).expect("JSON") }),
             line(&Entry::Taken(record("7.1"))),
@@ -321,22 +321,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_but_not_understood_is_damage() {
+    fn invalid_lines_of_known_kinds_are_damage() {
         assert!(Story::parse(b"{\"taken\":{\"shepherd\":7}}\n").is_torn);
         let begun =
             line(&Entry::Launch { identity: "8.1".into(), note: RawValue::from_string("1".into()).expect("JSON") });
-        assert!(Story::parse(&[begun, line(&Entry::Taken(record("7.1")))].concat()).is_torn, "of another run");
+        assert!(Story::parse(&[begun, line(&Entry::Taken(record("7.1")))].concat()).is_torn, "belongs to another run");
     }
 
     #[test]
-    fn zeroes_are_nothing() {
+    fn zeroes_in_a_journal_are_ignored() {
         let story = Story::parse(&[0; 100]);
         assert!(!story.is_torn && story.length == 0);
         assert!(Story::parse(b"\0\0\"void\"\n").is_void);
     }
 
     #[test]
-    fn an_earlier_and_longer_journal_leaves_no_trace() {
+    fn begin_overwrites_a_longer_earlier_journal() {
         let directory = tempfile::tempdir().expect("a directory");
         begin(directory.path(), "1.1", &"x".repeat(10_000)).expect("writes");
         begin(directory.path(), "2.1", &"y").expect("writes");

@@ -1,7 +1,8 @@
-//! The shepherd process: takes a launch, sees the run through, perhaps takes another, and goes.
+//! The shepherd process: takes a launch, supervises the run, may take further launches, and exits.
 //!
-//! One thread, one `poll`. What wakes it: a child ended, a deadline of the [`Run`] passed, a client connected or said
-//! something, the terminal printed. All files are named relative to the current directory, which is the run's.
+//! One thread and one `poll`. It wakes up when a child ends, a deadline of the [`Run`] passes, a client connects or
+//! sends data, or the terminal has output. File names are relative to the current directory, which is the run's
+//! directory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,19 +26,19 @@ use crate::sys;
 use crate::terminal::Terminal;
 use crate::wire::{self, LaunchFrame, LaunchView, Request, Started};
 
-/// Clients served at once. One that has said nothing yet makes room for another; else more are turned away.
+/// Maximum number of clients. Beyond it, a new client replaces one that has sent nothing; otherwise it is refused.
 const CONNECTION_LIMIT: usize = 64;
 
-/// What all clients together may have sent of frames that are not complete, in bytes: a few launches of the largest kind.
+/// Limit for incomplete frames of all clients together, in bytes: enough for a few of the largest launches.
 const HELD_LIMIT: usize = 3 * wire::FRAME_LIMIT;
 
-/// Between attempts to write the exit record to a full disk.
+/// Delay between attempts to write the exit record to a full disk.
 const RECORD_ROUND: Duration = Duration::from_secs(1);
 
-/// The body of a shepherd process. `socket` is the agent's connection, on which the first launch arrives.
+/// Main function of a shepherd process. `socket` is the agent's connection, on which the first launch arrives.
 ///
 /// # Errors
-/// When the process cannot be set up; nothing has been started then.
+/// If the process cannot be set up; nothing was started then.
 pub(crate) fn serve(socket: UnixStream, boot_id: &str) -> io::Result<()> {
     let mut keeper = Keeper::new(socket, boot_id)?;
     let mut next = keeper.next_launch(None);
@@ -48,12 +49,12 @@ pub(crate) fn serve(socket: UnixStream, boot_id: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What a shepherd is to start.
+/// A requested launch.
 struct Asked {
-    /// The index of the connection that asks.
+    /// Index of the requesting connection.
     by: usize,
     frame: LaunchFrame,
-    /// What came along.
+    /// Descriptors sent with it.
     descriptors: Vec<OwnedFd>,
 }
 
@@ -62,12 +63,12 @@ struct Keeper {
     boot_id: String,
     signals: SignalFd,
     listener: UnixListener,
-    /// The listener's abstract name.
+    /// Abstract socket name of the listener.
     address: String,
     connections: Vec<Connection>,
     /// Kept between runs of a lingering shepherd.
     leaf: Option<Leaf>,
-    /// Whether the agent has been given a handle on this process.
+    /// Whether the agent has received a pidfd of this process.
     introduced: bool,
 }
 
@@ -77,9 +78,10 @@ impl Keeper {
         nix::unistd::setsid()?;
         sys::become_subreaper()?;
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
-        // The launcher process ignores SIGCHLD so that shepherds need no reaping; a shepherd does reap.
+        // The launcher process ignores SIGCHLD so that shepherds are reaped automatically; a shepherd must reap its
+        // children.
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: installs no handler.
+        // SAFETY: this installs no handler.
         unsafe { sigaction(Signal::SIGCHLD, &default) }?;
         let mut chld = SigSet::empty();
         chld.add(Signal::SIGCHLD);
@@ -89,7 +91,7 @@ impl Keeper {
             address,
             me: ProcessId::current(),
             boot_id: boot_id.to_owned(),
-            // Every signal is blocked since the launcher process, so only KILL can end a shepherd.
+            // The launcher process has blocked all signals, so only KILL can end a shepherd.
             signals: SignalFd::with_flags(&chld, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
             connections: vec![Connection::new(socket)?],
             leaf: None,
@@ -97,7 +99,7 @@ impl Keeper {
         })
     }
 
-    /// Waits for a launch; `None` when nobody is left to send one, or `patience` is over.
+    /// Waits for a launch; `None` after `patience`, or if no client is left that could send one.
     fn next_launch(&mut self, patience: Option<Duration>) -> Option<Asked> {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -120,7 +122,8 @@ impl Keeper {
                         Request::Status | Request::Attach(_) => {
                             self.connections[index].send(&wire::refused_frame("no run is going on"));
                         }
-                        // Meant for the run that has just ended. An answer would be taken for that to the next launch.
+                        // These requests refer to the run that has just ended. An answer would be taken for the answer
+                        // to the next launch.
                         Request::Terminate(_) | Request::Signal(_) | Request::Resize(_) | Request::Input(_) => {}
                     }
                 }
@@ -131,7 +134,7 @@ impl Keeper {
         }
     }
 
-    /// Takes a launch and sees it through. Returns how long to wait for another; `None`: not at all.
+    /// Takes a launch and supervises the run. Returns how long to wait for another; `None` to exit.
     fn look_after(&mut self, asked: Asked) -> Option<Duration> {
         let by = asked.by;
         let (mut run, journal) = match self.begin(&asked) {
@@ -141,7 +144,8 @@ impl Keeper {
                 return None;
             }
         };
-        // Arguments and environment may be large, the run may be long, and while we hold the streams of a call they do not end.
+        // Free memory for arguments and environment, and close the streams of a call, which otherwise never reach their
+        // end.
         drop(asked);
         self.connections[by].is_caller = run.is_call();
         self.announce(by, &run);
@@ -150,8 +154,8 @@ impl Keeper {
         run.options.linger.filter(|_| run.is_clean())
     }
 
-    /// Takes the run and starts it. An error means that it was not taken; a program that cannot be
-    /// started is a run that ended at once.
+    /// Takes the run and starts it. An error means that it was not taken; a program that cannot be started is a run
+    /// that ends immediately.
     fn begin(&mut self, asked: &Asked) -> Result<(Run, Option<Journal>), String> {
         let view = asked.frame.view().map_err(|error| error.to_string())?;
         let streams = view.options.call.as_ref().map(|call| streams_of_call(call, &asked.descriptors)).transpose()?;
@@ -185,7 +189,7 @@ impl Keeper {
         Ok((Run::new(view.options, start), journal))
     }
 
-    /// Makes the run ours, exclusively and visibly, before anything of it starts.
+    /// Takes the run exclusively, and records that before anything starts.
     fn take(&self, view: &LaunchView<'_>) -> Result<Journal, String> {
         let directory = view.directory.to_string_lossy();
         nix::unistd::chdir(view.directory)
@@ -203,11 +207,12 @@ impl Keeper {
             .map_err(|error| format!("cannot take the run in `{directory}`: {error}"))
     }
 
-    /// Makes the leaf that was asked for, or says why there is none; and whether its peak will be that of this run.
+    /// Creates the requested leaf, or returns why there is none. Also returns whether the leaf's peak memory will
+    /// belong to this run only.
     fn make_leaf(&mut self, options: &Options) -> (Containment, bool) {
         let Some(spec) = &options.leaf else {
             self.drop_leaf();
-            return (Containment::Descent { reason: "no leaf was asked for".into() }, false);
+            return (Containment::Descent { reason: "no leaf was requested".into() }, false);
         };
         let wanted = wanted::limits_of(options);
         let contained = Containment::Leaf { path: spec.path.clone() };
@@ -223,7 +228,7 @@ impl Keeper {
                 (contained, true)
             }
             Err(error) => {
-                let reason = format!("cannot make `{}`: {}", spec.path.display(), sys::explain(&error));
+                let reason = format!("cannot create `{}`: {}", spec.path.display(), sys::explain(&error));
                 (Containment::Descent { reason }, false)
             }
         }
@@ -238,7 +243,7 @@ impl Keeper {
         let (streams, namespace) = streams.map_or((None, None), |(streams, namespace)| (Some(streams), namespace));
         let options = &view.options;
         if let Some(reason) = wanted::open_devices(options, &start.limits) {
-            return Err((format!("cannot be kept from devices that are not its own: {reason}"), 126));
+            return Err((format!("cannot deny devices that the job does not hold: {reason}"), 126));
         }
         let call = options.call.as_ref();
         let is_on_terminal = call.map_or(options.terminal.is_some(), |call| call.terminal);
@@ -260,7 +265,7 @@ impl Keeper {
             limits: call.map_or(&[], |call| &call.limits),
             namespace,
             credentials: options.credentials.as_ref(),
-            // In a leaf that holds it to them it has no choice, and need not be moved.
+            // If the leaf enforces the CPUs, an affinity is not needed.
             cpus: options.cpus.as_deref().filter(|_| start.limits.cpus != Some(Enforcement::Enforced)),
             leaf: self.leaf.as_ref(),
         };
@@ -273,13 +278,13 @@ impl Keeper {
         if let Some(Enforcement::Advisory(reason)) = &mut start.limits.cpus {
             *reason = match child.unbound {
                 Some(error) => format!("cannot bind to the CPUs: {}; {reason}", sys::explain(&error)),
-                None => format!("by affinity, which a job may change; {reason}"),
+                None => format!("only by CPU affinity, which the job can change; {reason}"),
             };
         }
         Ok(child.pid)
     }
 
-    /// Tells whoever asked that the run was taken, the first time with a handle on this process.
+    /// Reports to the requester that the run was taken. The first report carries a pidfd of this process.
     fn announce(&mut self, asker: usize, run: &Run) {
         let frame = wire::started_frame(&Started { shepherd: self.me.pid, child: run.child() });
         if self.introduced {
@@ -293,7 +298,7 @@ impl Keeper {
         connection.closed |= sent.is_err();
     }
 
-    /// Waits for the end of the run and of everything it left behind.
+    /// Waits for the end of the run and of all its processes.
     fn watch(&mut self, run: &mut Run) {
         loop {
             run.reap();
@@ -308,7 +313,7 @@ impl Keeper {
         }
     }
 
-    /// Tells the caller that its call was stopped, and ends a call whose caller is gone.
+    /// Reports stops of a call to its caller, and ends a call whose caller is gone.
     fn mind_caller(&mut self, run: &mut Run) {
         let caller = self.connections.iter_mut().find(|connection| connection.is_caller && !connection.closed);
         let Some(caller) = caller else { return run.abandon(self.leaf.as_ref()) };
@@ -317,24 +322,24 @@ impl Keeper {
         }
     }
 
-    /// One wait for something to happen, and the answer to it.
+    /// Waits once for events and handles them.
     fn attend(&mut self, run: &mut Run, deadline: Option<Instant>) {
         let congested = run.terminal.as_ref().is_some_and(Terminal::is_congested);
         let mut set = vec![entry(&self.signals), entry(&self.listener)];
         set.extend(self.connections.iter().map(|connection| interest(connection, run.terminal.as_ref())));
-        // Of a terminal whose session is over only the hang-up would be heard; it is drained without polling.
+        // After the main process has ended, the terminal would only report its hang-up; it is drained without polling.
         let polled = run.terminal.as_ref().filter(|_| !run.main_has_ended());
         if let Some((terminal, events)) = polled.and_then(|terminal| Some((terminal, terminal.interest()?))) {
             set.push(libc::pollfd { events, ..entry(&terminal.master()) });
         }
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if sys::poll(&mut set, timeout).is_err() {
-            // Only a lack of kernel memory gets here; looking again a little later is all there is to do.
+            // Only a lack of kernel memory causes this error; retry after a short delay.
             std::thread::sleep(Duration::from_millis(10));
             return;
         }
         if set[0].revents != 0 {
-            // Another one that has come meanwhile wakes the next wait.
+            // A signal that arrived meanwhile wakes up the next wait.
             let _ = self.signals.read_signal();
         }
         self.pump_terminal(run);
@@ -348,7 +353,7 @@ impl Keeper {
         }
     }
 
-    /// Moves what was typed and printed, and shows it.
+    /// Moves input and output of the terminal, and sends output to the clients.
     fn pump_terminal(&mut self, run: &mut Run) {
         let Some(terminal) = &mut run.terminal else { return };
         terminal.flush_typed();
@@ -376,7 +381,7 @@ impl Keeper {
         let attached = self.connections.iter().filter(|connection| connection.viewing.is_some()).count();
         let connection = &mut self.connections[index];
         match (request, &mut run.terminal) {
-            // Those who have attached are not read while the terminal takes nothing; all others would be.
+            // Only attached clients are paused while the terminal accepts no input, so others may not send any.
             (Request::Input(_) | Request::Resize(_), Some(_)) if connection.viewing.is_none() => {
                 connection.send(&wire::refused_frame("attach first"));
             }
@@ -392,7 +397,7 @@ impl Keeper {
             (Request::Input(_) | Request::Resize(_) | Request::Attach(_), None) => {
                 connection.send(&wire::refused_frame("this run has no terminal"));
             }
-            // An attached client reads raw output and could not tell an answer from it.
+            // An attached client reads raw output and could not distinguish an answer from it.
             (Request::Status | Request::Launch(_) | Request::Signal(_), _) if connection.viewing.is_some() => {}
             (Request::Status, _) => connection.send(&wire::report_frame(&run.report(attached))),
             (Request::Signal(signal), _) => {
@@ -401,14 +406,14 @@ impl Keeper {
                 }
             }
             (Request::Terminate(terminate), _) => run.terminate(terminate, self.leaf.as_ref()),
-            (Request::Launch(_), _) => connection.send(&wire::refused_frame("a run is going on")),
+            (Request::Launch(_), _) => connection.send(&wire::refused_frame("another run is in progress")),
         }
     }
 
-    /// Takes in those who have connected and may: root and the shepherd's own user, by the kernel's word.
+    /// Accepts clients of root and of the shepherd's own user, verified by the kernel.
     fn accept(&mut self) {
         let own = nix::unistd::geteuid().as_raw();
-        // Whoever connects without end must not keep the run waiting: the rest is for the next round.
+        // Limited, so that a client that connects endlessly does not delay the run.
         for _ in 0..CONNECTION_LIMIT {
             let Ok((stream, _)) = self.listener.accept() else { return };
             let allowed = sys::peer(&stream).is_ok_and(|peer| peer.uid == 0 || peer.uid == own);
@@ -421,7 +426,8 @@ impl Keeper {
         }
     }
 
-    /// Whether there is a place for one more, if need be that of the one that has been silent for longest.
+    /// Whether there is a free connection slot. If necessary, drops the connection that has been silent for the longest
+    /// time.
     fn make_room(&mut self) -> bool {
         if self.connections.len() < CONNECTION_LIMIT {
             return true;
@@ -430,7 +436,7 @@ impl Keeper {
         silent.map(|index| self.connections.remove(index)).is_some()
     }
 
-    /// Takes in what has come on a connection. When all of them together hold too much, the one with the most is closed.
+    /// Reads data of a connection. If all connections together hold too much, closes the one with the most.
     fn fill(&mut self, index: usize) {
         self.connections[index].fill();
         let held: usize = self.connections.iter().map(Connection::held_bytes).sum();
@@ -441,7 +447,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the record, which that of a call is not, announces it, and leaves the directory as it will stay.
+    /// Writes the exit record (except for a call) and announces the end.
     fn finish(&mut self, run: &mut Run, journal: Option<&Journal>) {
         self.drain_terminal(run);
         let record = wire::json(&run.record(self.leaf.as_ref()));
@@ -452,7 +458,7 @@ impl Keeper {
                 self.attend(run, Some(again));
             }
         }
-        // Whoever connected before the record was there hears of the end.
+        // Clients that connected before the record was written also hear of the end.
         self.accept();
         let frame = wire::finished_frame(&record);
         for connection in &mut self.connections {
@@ -470,7 +476,7 @@ impl Keeper {
         self.pump_terminal(run);
     }
 
-    /// Removes the leaf; one that could not be emptied stays, for the sweep of the next agent to find.
+    /// Removes the leaf. A leaf that is not empty stays for the next agent's sweep.
     fn drop_leaf(&mut self) {
         let _ = self.leaf.take().map(Leaf::remove);
     }
@@ -479,7 +485,7 @@ impl Keeper {
 /// Standard input, output and error.
 type Streams<'a> = [BorrowedFd<'a>; 3];
 
-/// The streams of a call, which is nothing without them, and the namespace if it has one.
+/// The streams of a call, which are required, and its namespace, if any.
 fn streams_of_call<'a>(
     call: &CallOptions,
     descriptors: &'a [OwnedFd],
@@ -489,13 +495,13 @@ fn streams_of_call<'a>(
             Ok(([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], more.first().map(AsFd::as_fd)))
         }
         _ if call.namespace => {
-            Err(format!("a call with a namespace brings four descriptors, and {} came", descriptors.len()))
+            Err(format!("a call with a namespace needs four descriptors, but got {}", descriptors.len()))
         }
-        _ => Err(format!("a call brings three descriptors, and {} came", descriptors.len())),
+        _ => Err(format!("a call needs three descriptors, but got {}", descriptors.len())),
     }
 }
 
-/// Makes the terminal that a call came with its user's.
+/// Gives the terminal of a call to its user.
 fn give_terminal<'a>(
     streams: [BorrowedFd<'a>; 3],
     owner: Option<&Credentials>,
@@ -503,7 +509,7 @@ fn give_terminal<'a>(
     let failed = |why: &str| (format!("cannot take the terminal: {why}"), 126);
     match nix::unistd::isatty(streams[0]) {
         Ok(true) => {}
-        _ => return Err(failed("standard input is not one")),
+        _ => return Err(failed("standard input is not a terminal")),
     }
     if let Some(owner) = owner {
         fchown(streams[0], Some(owner.uid), None).map_err(|error| failed(&sys::explain(&error)))?;
@@ -511,7 +517,7 @@ fn give_terminal<'a>(
     Ok(streams)
 }
 
-/// Opens where the output of a run goes.
+/// Opens the output files of a run.
 fn open_outputs(options: &Options) -> Result<(Option<Terminal>, Outputs), (String, i32)> {
     let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", sys::explain(error)), 126);
     let owner = options.credentials.as_ref();
@@ -541,7 +547,7 @@ fn entry(fd: &impl AsFd) -> libc::pollfd {
     libc::pollfd { fd: sys::raw(fd), events: libc::POLLIN, revents: 0 }
 }
 
-/// What to wait for on a connection.
+/// Poll events of a connection.
 fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollfd {
     let mut entry = entry(&connection.stream);
     if let (Some(position), Some(terminal)) = (connection.viewing, terminal) {
@@ -552,7 +558,7 @@ fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollf
     entry
 }
 
-/// Opens an output, which is to be the user's: a program may open its own by name again, as `/dev/stdout`.
+/// Opens an output file and gives it to the user, because programs may reopen it by name, e.g. as `/dev/stdout`.
 fn open_log(name: &str, owner: Option<&Credentials>) -> io::Result<File> {
     let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)?;
     if let Some(owner) = owner

@@ -1,8 +1,9 @@
-//! One run, from its start to its record: what is alive, what is being ended, and why.
+//! State of one run from its start to its exit record, including how it is ended.
 //!
-//! Ending is a ladder: TERM to every process of the job, a grace, KILL in rounds until nothing is left, and a bound on
-//! that. The same ladder, with a short grace, ends what the main process left behind. [`Run::advance`] climbs
-//! it; time comes in as an argument and [`Run::next_deadline`] says when to call again.
+//! A run is ended in steps: TERM to every process of the job, a grace period, then KILL repeatedly until no process is
+//! left, with a timeout. Leftovers of the main process are ended in the same way, with a short grace period.
+//! [`Run::advance`] performs the steps that are due; time is an argument, and [`Run::next_deadline`] returns the time
+//! of the next call.
 
 use std::fs::File;
 use std::io;
@@ -19,19 +20,19 @@ use crate::sys::{self, Reaped, Usage};
 use crate::terminal::Terminal;
 use crate::wire::Terminate;
 
-/// Between TERM and KILL for what the main process left behind.
+/// Time between TERM and KILL for leftover processes.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
-/// Between TERM and KILL for a call whose caller is gone.
+/// Time between TERM and KILL for a call whose caller is gone.
 const ABANDON_GRACE: Duration = Duration::from_secs(2);
 
-/// How long KILL may take. A process in an uninterruptible wait outlasts it.
+/// Timeout after KILL. A process in an uninterruptible wait can exceed it.
 const KILL_BOUND: Duration = Duration::from_secs(10);
 
-/// Between two rounds of KILL, for processes that were being forked during the last.
+/// Interval of repeated KILLs, for processes that were being forked during the last one.
 const KILL_ROUND: Duration = Duration::from_millis(20);
 
-/// How often the size of the output is looked at.
+/// Interval of checks of the output size.
 const OUTPUT_ROUND: Duration = Duration::from_secs(1);
 
 pub(crate) struct Run {
@@ -40,13 +41,13 @@ pub(crate) struct Run {
     outputs: Outputs,
     started: Moment,
     started_at: Instant,
-    /// The main process while it is not reaped.
+    /// Pid of the main process until it is reaped.
     child: Option<u32>,
-    /// How the main process ended, and when.
+    /// How and when the main process ended.
     ended: Option<(Status, Instant)>,
     cause: Option<Cause>,
     ladder: Ladder,
-    /// Whether the last look found any child, dead or alive.
+    /// Whether the last check found any child, alive or ended.
     has_children: bool,
     leftovers: Option<u32>,
     unkillable: Vec<u32>,
@@ -59,7 +60,7 @@ pub(crate) struct Run {
     recording: bool,
 }
 
-/// Where output goes, kept for its size.
+/// Output files, kept open to read their size.
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) stdout: Option<File>,
@@ -67,13 +68,13 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Gives the room back that outputs take beyond their first `limit` bytes.
+    /// Frees the disk space of the outputs beyond their first `limit` bytes.
     fn cut(&self, limit: u64) -> io::Result<()> {
         for file in [&self.stdout, &self.stderr].into_iter().flatten() {
             let metadata = file.metadata()?;
             let held = metadata.blocks().saturating_mul(512);
             if metadata.len() <= limit && held > limit.saturating_mul(2) {
-                // Somebody has reserved blocks beyond the end; file systems by themselves do not reserve more than there is.
+                // A process has reserved blocks beyond the end; file systems do not reserve that many by themselves.
                 file.set_len(metadata.len())?;
             } else if metadata.len() > limit && held > limit {
                 let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -91,7 +92,7 @@ impl Outputs {
     }
 }
 
-/// How the program was started, or why not.
+/// Outcome of starting the program.
 pub(crate) struct Start {
     pub(crate) child: Result<u32, Status>,
     pub(crate) moment: Moment,
@@ -99,12 +100,12 @@ pub(crate) struct Start {
     pub(crate) outputs: Outputs,
     pub(crate) containment: Containment,
     pub(crate) limits: Limits,
-    /// Whether the leaf's peak is that of this run.
+    /// Whether the leaf's peak memory belongs to this run only.
     pub(crate) has_peak: bool,
     pub(crate) leaf_before: LeafCounters,
 }
 
-/// Counters of a leaf, which a lingering shepherd uses for several runs.
+/// Counters of a leaf. A lingering shepherd uses one leaf for several runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeafCounters {
     user: Duration,
@@ -121,7 +122,7 @@ impl LeafCounters {
     }
 }
 
-/// How far the ending of the run has gone.
+/// Progress of ending the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ladder {
     Calm,
@@ -165,15 +166,15 @@ impl Run {
         self.child
     }
 
-    /// Whether it ends with the connection that asked for it.
+    /// Whether the run is a call, which ends with its connection.
     pub(crate) fn is_call(&self) -> bool {
         self.options.call.is_some()
     }
 
-    /// Sends a signal to the group of a call's main process.
+    /// Sends a signal to the process group of a call's main process.
     pub(crate) fn signal(&self, signal: i32) -> Result<(), String> {
-        let Some(call) = &self.options.call else { return Err("a run takes no signals".into()) };
-        // It leads its group for as long as it is not reaped, and until then nobody else is given its pid.
+        let Some(call) = &self.options.call else { return Err("a run does not accept signals".into()) };
+        // The pid is not reused until the process is reaped, so the group is still its own.
         let Some(group) = self.child else { return Ok(()) };
         let signal = match signal {
             libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU if !call.terminal => libc::SIGSTOP,
@@ -183,12 +184,12 @@ impl Run {
             .map_err(|error| format!("cannot send signal {signal}: {}", sys::explain(&error)))
     }
 
-    /// The signal that has stopped the main process since this was asked last.
+    /// The signal that stopped the main process since the last call.
     pub(crate) fn take_stop(&self) -> Option<i32> {
         sys::take_stop(self.child?)
     }
 
-    /// Nobody is there any more for whom a call could go on.
+    /// Ends a call whose caller is gone.
     pub(crate) fn abandon(&mut self, leaf: Option<&Leaf>) {
         let cause = Cause::Other("its caller is gone".into());
         self.terminate(Terminate { cause, grace: ABANDON_GRACE }, leaf);
@@ -198,22 +199,22 @@ impl Run {
         self.ended.is_some()
     }
 
-    /// Whether nothing of the run is left, or nothing more can be done about it.
+    /// Whether no process is left, or the shepherd has given up.
     pub(crate) fn is_over(&self, leaf: Option<&Leaf>) -> bool {
         self.ladder == Ladder::GivenUp || (self.main_has_ended() && self.is_empty(leaf))
     }
 
-    /// Whether the run left nothing behind.
+    /// Whether the run left no processes behind.
     pub(crate) fn is_clean(&self) -> bool {
         self.unkillable.is_empty() && self.ladder != Ladder::GivenUp
     }
 
-    /// The exit record waits for room on the disk.
+    /// Records that the exit record waits for disk space.
     pub(crate) fn set_recording(&mut self) {
         self.recording = true;
     }
 
-    /// Reaps everything that has ended.
+    /// Reaps all children that have ended.
     pub(crate) fn reap(&mut self) {
         loop {
             match sys::reap() {
@@ -236,7 +237,7 @@ impl Run {
         }
     }
 
-    /// Somebody asks for the end of the run. The first cause stays; a shorter grace replaces a longer one.
+    /// Starts to end the run. The first cause is kept; a shorter grace replaces a longer one.
     pub(crate) fn terminate(&mut self, terminate: Terminate, leaf: Option<&Leaf>) {
         if self.main_has_ended() {
             return;
@@ -251,7 +252,7 @@ impl Run {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Performs the steps that are due at `now`.
     pub(crate) fn advance(&mut self, now: Instant, leaf: Option<&Leaf>) {
         self.limit_output(now, leaf);
         if self.main_has_ended() {
@@ -270,7 +271,7 @@ impl Run {
         }
     }
 
-    /// When [`Run::advance`] has something to do, if nothing else happens.
+    /// Time of the next call of [`Run::advance`] if no event occurs.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let next = match self.ladder {
             Ladder::Term { until } => Some(until),
@@ -295,7 +296,7 @@ impl Run {
         }
     }
 
-    /// Looks at the outputs when it is time.
+    /// Checks the outputs if a check is due.
     fn limit_output(&mut self, now: Instant, leaf: Option<&Leaf>) {
         let Some(limit) = self.options.output_limit_bytes else { return };
         if self.next_output_check.is_none_or(|check| now < check) {
@@ -307,7 +308,7 @@ impl Run {
         }
     }
 
-    /// The main process has ended: whatever else is there gets the ladder too, with a short grace.
+    /// Ends the leftover processes of an ended main process, with a short grace period.
     fn end_leftovers(&mut self, now: Instant, leaf: Option<&Leaf>) {
         if self.leftovers.is_some() || self.is_empty(leaf) {
             return;
@@ -322,7 +323,7 @@ impl Run {
     }
 
     fn send_term(&mut self, until: Instant) {
-        // A stopped process acts on TERM only when it is continued.
+        // A stopped process handles TERM only after it is continued.
         members::signal(&[libc::SIGTERM, libc::SIGCONT]);
         self.ladder = Ladder::Term { until };
     }
@@ -340,7 +341,7 @@ impl Run {
         self.ladder = Ladder::GivenUp;
     }
 
-    /// A subreaper without children has no descendants; the leaf also knows of processes that were moved in.
+    /// A subreaper without children has no descendants. The leaf may also contain processes that were moved in.
     fn is_empty(&self, leaf: Option<&Leaf>) -> bool {
         !self.has_children && leaf.is_none_or(Leaf::is_empty)
     }
@@ -370,7 +371,7 @@ impl Run {
         }
     }
 
-    /// What was read and written, by the leaf's counts before and after where it has any.
+    /// Disk reads and writes, from the leaf's counters if available.
     fn io(&self, before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Io {
         let Some((read, written)) = after else {
             let Usage { read_bytes, write_bytes, .. } = self.usage;
@@ -384,7 +385,7 @@ impl Run {
         }
     }
 
-    /// The record of a run that is over.
+    /// The record of an ended run.
     pub(crate) fn record(&self, leaf: Option<&Leaf>) -> ExitRecord {
         let (status, ended_at) = self.ended.clone().unwrap_or((Status::Unkillable, Instant::now()));
         let (stdout_bytes, stderr_bytes) = self.outputs.sizes();
@@ -398,7 +399,8 @@ impl Run {
             started: self.started,
             ended: Moment::now(),
             wall_time: ended_at.saturating_duration_since(self.started_at),
-            // The leaf also counts processes that nobody waited for; reaping also counts what left the leaf.
+            // The leaf also counts processes that no parent waited for; reaping also counts processes that left the
+            // leaf.
             user_time: self.usage.user.max(after.user.saturating_sub(before.user)),
             system_time: self.usage.system.max(after.system.saturating_sub(before.system)),
             max_rss_bytes: self.usage.max_rss_bytes,
@@ -416,9 +418,9 @@ impl Run {
     }
 }
 
-/// One round of KILL: the leaf at once, and whatever descends from us, in it or not.
+/// One round of KILL: all processes of the leaf, and all descendants inside or outside of it.
 fn kill_all(leaf: Option<&Leaf>) {
-    // Kernels before 5.14 have no cgroup.kill; the walk then does the work alone.
+    // Kernels before 5.14 have no cgroup.kill; then only the walk kills.
     let _ = leaf.map(Leaf::kill);
     members::signal(&[libc::SIGKILL]);
 }

@@ -1,14 +1,14 @@
-//! Starting the main process of a run: one `clone`, a few settings, `execve`.
+//! Starts the main process of a run with `clone`, a few settings and `execve`.
 //!
-//! `CLONE_VFORK` holds the shepherd until the child has executed its program or failed, and the child notes the
-//! failing step and its errno on a page both share. So when [`spawn`] returns, it is known which of the two happened, without
-//! a pipe. Where the kernel has `clone3`, the child borrows the shepherd's memory until then, with a stack of its own
-//! (copying page tables costs as much as all the rest), and is born inside its cgroup leaf. So the child's side must
-//! be harmless to its lender: it makes system calls on what was laid out before, and writes to its stack, to
-//! the shared page, to its image and to `errno` alone. Without `clone3` it has a copy of the memory and moves itself.
+//! `CLONE_VFORK` suspends the shepherd until the child has executed its program or failed. The child records a failed
+//! step and its errno in a shared page. When [`spawn`] returns, the outcome is therefore known without a pipe. With
+//! `clone3`, the child temporarily uses the shepherd's memory, on a separate stack, because copying page tables would
+//! cost as much as everything else. It also starts directly in its cgroup leaf. The child's code must not damage the
+//! shared memory: it only makes system calls with prepared data, and writes only to its stack, the shared page, its
+//! image and `errno`. Without `clone3`, the child has a copy of the memory and moves itself into the leaf.
 //!
-//! A child that becomes another user always has a copy: with the memory of a root process still in its hands, its user could
-//! reach that.
+//! A child that switches to another user always has a copy, because that user could otherwise access the memory of a
+//! root process.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -24,21 +24,22 @@ use crate::cgroup::Leaf;
 use crate::launch::{Credentials, ResourceLimit};
 use crate::{credentials, sys};
 
-/// Where programs are looked for when the environment has no `PATH`.
+/// Search path for programs if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
-/// Born in the group whose directory is given. libc's constant of that name does not fit its type.
+/// Starts the child in the given cgroup. The constant in libc has an unsuitable type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// What the out-of-memory killer is told of programs that [`spawn`] starts, when that is not what they inherit.
+/// Value of `oom_score_adj` for programs that [`spawn`] starts, if it differs from the inherited one.
 static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 
-/// Makes the out-of-memory killer choose a job rather than its shepherd, which sits in the job's memory group on machines with
-/// cgroups of version 1 and may well have more memory than a job that fills a file in memory. As root this process, and those
-/// forked from it, are never chosen; without the right to say so, jobs are chosen before others.
+/// Makes the OOM killer prefer the job to its shepherd. With cgroups of version 1, the shepherd is in the job's memory
+/// group and may use more memory than a job that fills a tmpfs file. As root, this process and its forks are protected.
+/// Without that permission, jobs get a higher score.
 pub(crate) fn offer_jobs_to_oom_killer() {
     const SCORE: &str = "/proc/self/oom_score_adj";
-    // Weighs as much as the whole of a job's limit. With less, a shepherd outweighed small programs at limits of a few mebibytes.
+    // Counts as much as the job's whole memory limit. With less, a shepherd outweighed small programs at limits of a
+    // few mebibytes.
     const READILY: i32 = 1000;
     let Ok(usual) = std::fs::read_to_string(SCORE) else { return };
     let usual: i32 = usual.trim().parse().unwrap_or_default();
@@ -47,45 +48,44 @@ pub(crate) fn offer_jobs_to_oom_killer() {
     let _ = OOM_SCORE.set(CString::new(score.to_string()).expect("a number has no NUL"));
 }
 
-/// What the child becomes.
+/// Program and settings of the child.
 pub(crate) struct Program<'a> {
     pub(crate) argv: &'a [&'a CStr],
     pub(crate) env: &'a [&'a CStr],
     pub(crate) cwd: &'a CStr,
-    /// Become standard input, output and error; 0, 1 or 2 only in its own place.
+    /// Standard input, output and error. Descriptors 0 to 2 are allowed only in their own position.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// Standard input is a terminal, to be the controlling one.
+    /// Whether standard input is a terminal that should become the controlling one.
     pub(crate) terminal: bool,
     pub(crate) umask: u32,
-    /// What it may use at most, as far as that is less than what this process may.
+    /// Resource limits, applied where they are lower than those of this process.
     pub(crate) limits: &'a [ResourceLimit],
-    /// The mount namespace that it starts in.
+    /// Mount namespace of the program.
     pub(crate) namespace: Option<BorrowedFd<'a>>,
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) cpus: Option<&'a [u32]>,
     pub(crate) leaf: Option<&'a Leaf>,
 }
 
-/// A child that executes its program.
+/// A child that runs its program.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: u32,
-    /// Why it is not in the leaf that was asked for.
+    /// Why it is not in the requested leaf.
     pub(crate) outside_leaf: Option<io::Error>,
-    /// Why it is not bound to the CPUs that were asked for.
+    /// Why it is not bound to the requested CPUs.
     pub(crate) unbound: Option<io::Error>,
 }
 
-/// The program could not be started; nothing of it is left.
+/// Why the program could not be started. No process of it is left.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct SpawnError {
     pub(crate) message: String,
-    /// As shells return it.
+    /// Exit code as in a shell.
     pub(crate) code: i32,
 }
 
-/// Starts the program in its own session.
 pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, SpawnError> {
     let failed = |what: &str, error: &io::Error| SpawnError {
         message: format!("cannot start a process: {what}: {}", sys::describe(error.raw_os_error().unwrap_or(0))),
@@ -98,7 +98,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, SpawnError> {
     match Step::from_number(report.failed_step.load(Ordering::Acquire)) {
         Some(step) => {
             let mut status = 0;
-            // SAFETY: waits for our own child, which is on its way out.
+            // SAFETY: waits for a child of this process that is exiting.
             unsafe { libc::waitpid(pid as libc::pid_t, &raw mut status, libc::__WALL) };
             Err(explain(step, report.errno.load(Ordering::Acquire), program, &image))
         }
@@ -112,7 +112,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, SpawnError> {
     }
 }
 
-/// The steps of the child that can fail.
+/// Steps of the child that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Session = 1,
@@ -134,18 +134,18 @@ impl Step {
     }
 }
 
-/// Turns the failed step into what a person reads.
+/// Describes a failed step.
 fn explain(step: Step, errno: i32, program: &Program<'_>, image: &Image<'_>) -> SpawnError {
     let why = sys::describe(errno);
     let name = program.argv[0].to_string_lossy();
     let cwd = program.cwd.to_string_lossy();
     let message = match step {
-        Step::Session => format!("cannot make a session: {why}"),
+        Step::Session => format!("cannot create a session: {why}"),
         Step::Terminal => format!("cannot take the terminal: {why}"),
         Step::Output => format!("cannot redirect output: {why}"),
         Step::Limits => format!("cannot lower a resource limit: {why}"),
         Step::Namespace => format!("cannot enter its mount namespace: {why}"),
-        Step::Credentials => format!("cannot become user{}: {why}", named(program.credentials)),
+        Step::Credentials => format!("cannot switch to user{}: {why}", named(program.credentials)),
         Step::Parent => format!("cannot tie the process to its shepherd: {why}"),
         Step::Directory if program.credentials.is_some() => {
             format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
@@ -160,39 +160,39 @@ fn explain(step: Step, errno: i32, program: &Program<'_>, image: &Image<'_>) -> 
     SpawnError { message, code }
 }
 
-/// The user's name in a sentence, with the number that the kernel knows.
+/// Name and uid of the user, for messages.
 fn named(user: Option<&Credentials>) -> String {
     user.map_or_else(String::new, |user| format!(" `{}` (uid {})", user.name, user.uid))
 }
 
-/// What the child tells the shepherd.
+/// Report of the child to the shepherd.
 #[derive(Default)]
 struct Report {
-    /// A [`Step`], or 0.
+    /// Number of a [`Step`], or 0.
     failed_step: AtomicU32,
     errno: AtomicI32,
     leaf_errno: AtomicI32,
     cpus_errno: AtomicI32,
 }
 
-/// A page of memory that stays shared across `clone`.
+/// A memory page that stays shared after `clone`.
 struct Page(NonNull<Report>);
 
 impl Page {
     fn new() -> io::Result<Page> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
+        // SAFETY: this creates a new anonymous mapping at an address that the kernel chooses.
         let address = unsafe { libc::mmap(ptr::null_mut(), size_of::<Report>(), protection, flags, -1, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // All zeroes, as the kernel gives it, is a valid `Report`.
+        // The kernel provides zeroes, which are a valid `Report`.
         Ok(Page(NonNull::new(address.cast()).expect("mmap never maps the null page")))
     }
 
     fn report(&self) -> &Report {
-        // SAFETY: the mapping is aligned, zero-initialised and lives as long as `self`; the fields are atomics, as
+        // SAFETY: the mapping is aligned, zero-initialised and lives as long as `self`. The fields are atomics, because
         // another process writes them.
         unsafe { self.0.as_ref() }
     }
@@ -200,22 +200,22 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and no reference to it outlives `self`.
+        // SAFETY: this is the mapping from `new`, and no reference to it outlives `self`.
         unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Report>()) };
     }
 }
 
-/// Everything `execve` needs, laid out before the clone so that the child never allocates.
+/// All data for `execve`, prepared before the clone so that the child never allocates.
 struct Image<'a> {
     /// Paths to try, in order.
     candidates: Vec<CString>,
     argv: Vec<*const c_char>,
-    /// For a script without `#!`: `/bin/sh`, its path (filled in by the child), the arguments.
+    /// Arguments for a script without `#!`: `/bin/sh`, the script's path (set by the child), the arguments.
     shell_argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     cpu_mask: Vec<u64>,
     limits: Vec<(c_int, Lowered)>,
-    /// `cgroup.procs` of the leaf, opened only when the child must move itself.
+    /// `cgroup.procs` of the leaf, opened only if the child must move itself.
     members: Option<OwnedFd>,
     program: &'a Program<'a>,
 }
@@ -239,7 +239,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Whether any candidate is a file, although executing it said "no such file".
+    /// Whether any candidate is a file, although executing it failed with "no such file".
     fn found(&self, cwd: &CStr) -> bool {
         use std::os::unix::ffi::OsStrExt;
         let cwd = PathBuf::from(std::ffi::OsStr::from_bytes(cwd.to_bytes()));
@@ -248,7 +248,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The paths a shell would try for `name`.
+/// Paths that a shell would try for `name`.
 fn candidates(name: &CStr, env: &[&CStr]) -> Vec<CString> {
     if name.to_bytes().contains(&b'/') {
         return vec![name.to_owned()];
@@ -273,7 +273,7 @@ fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
     mask
 }
 
-/// A resource limit as the kernel takes it, on all machines in 64 bits.
+/// A resource limit in the kernel's 64-bit format.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Lowered {
@@ -282,18 +282,18 @@ struct Lowered {
 }
 
 impl Lowered {
-    /// `wanted`, but nothing that is more than what `own` can become.
+    /// `wanted`, limited to what `own` allows.
     fn new(own: Lowered, wanted: &ResourceLimit) -> Lowered {
         let hard = wanted.hard.min(own.hard);
         Lowered { soft: wanted.soft.min(hard), hard }
     }
 }
 
-/// What to set for a limit that is wanted; `None` when the kernel does not know it.
+/// The value to set for a wanted limit; `None` if the kernel does not know it.
 fn lower(wanted: &ResourceLimit) -> Option<(c_int, Lowered)> {
     let mut own = Lowered::default();
     let nothing = ptr::null::<Lowered>();
-    // SAFETY: the kernel writes two words of 64 bits, to a local.
+    // SAFETY: the kernel writes two 64-bit words to a local variable.
     sys::check(unsafe { libc::syscall(libc::SYS_prlimit64, 0, wanted.resource, nothing, &raw mut own) }).ok()?;
     Some((wanted.resource, Lowered::new(own, wanted)))
 }
@@ -309,21 +309,21 @@ fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::R
     match born {
         Ok(pid) => return Ok(pid),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => return Err(error),
-        // An old kernel or a container's system call filter: the child moves itself.
+        // Old kernels and the system call filters of containers: the child moves itself.
         Err(_) => child.image.members = program.leaf.and_then(|leaf| leaf.members_file().ok()),
     }
     let flags = c_long::from(libc::CLONE_VFORK | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM and with a null stack this is fork(2) that waits for the exec. This process has one
-    // thread, so the child's copy of every lock is free; the child runs only `become_program`.
+    // SAFETY: without CLONE_VM and with a null stack, this is like fork(2) but waits for the exec. This process has one
+    // thread, so all locks are free in the child's copy; the child runs only `become_program`.
     match sys::check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })? {
         0 => become_program(child.image, report, parent),
         pid => Ok(pid as u32),
     }
 }
 
-/// `clone3` of a child with a copy of our memory, born inside its leaf.
+/// Uses `clone3` for a child with a copy of this memory, directly in its leaf.
 fn copying_clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
-    // SAFETY: all zeroes is a valid `clone_args`.
+    // SAFETY: zeroes are a valid `clone_args`.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = libc::CLONE_VFORK as u64;
     args.exit_signal = libc::SIGCHLD as u64;
@@ -331,22 +331,22 @@ fn copying_clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Resu
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = leaf.directory().as_raw_fd() as u64;
     }
-    // SAFETY: without CLONE_VM and with a null stack this is fork(2) that waits for the exec. This process has one
-    // thread, so the child's copy of every lock is free; the child runs only `become_program`.
+    // SAFETY: without CLONE_VM and with a null stack, this is like fork(2) but waits for the exec. This process has one
+    // thread, so all locks are free in the child's copy; the child runs only `become_program`.
     match sys::check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) })? {
         0 => become_program(child.image, child.report, child.parent),
         pid => Ok(pid as u32),
     }
 }
 
-/// What the child needs to know.
+/// Data for the child.
 struct ChildSide<'c, 'p> {
     image: &'c mut Image<'p>,
     report: &'c Report,
     parent: u32,
 }
 
-/// `clone3` of a child that borrows our memory until it executes its program.
+/// `clone3` for a child that uses this process's memory until it executes its program.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod borrowing {
     use std::arch::asm;
@@ -354,7 +354,7 @@ mod borrowing {
 
     use super::{AsRawFd, CLONE_INTO_CGROUP, ChildSide, Leaf, become_program, c_long, io};
 
-    /// The child calls a handful of functions whose frames are small.
+    /// Sufficient, because the child calls only a few functions with small frames.
     const STACK_BYTES: usize = 32 << 10;
 
     #[repr(align(16))]
@@ -362,7 +362,7 @@ mod borrowing {
 
     pub(super) fn clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
         let mut stack = Box::<Stack>::new_uninit();
-        // SAFETY: all zeroes is a valid `clone_args`.
+        // SAFETY: zeroes are a valid `clone_args`.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
         args.flags = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
         args.exit_signal = libc::SIGCHLD as u64;
@@ -372,26 +372,27 @@ mod borrowing {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = leaf.directory().as_raw_fd() as u64;
         }
-        // SAFETY: the stack and what `child` borrows outlive the call, which returns in this process only when the
-        // child has executed its program or exited; no other thread exists that could use them meanwhile.
+        // SAFETY: the stack and the borrows of `child` outlive the call, which returns in this process only after the
+        // child has executed its program or exited. No other thread exists that could use them meanwhile.
         let pid = unsafe { clone3(&args, run_child, std::ptr::from_mut(child).cast()) };
         if pid < 0 { Err(io::Error::from_raw_os_error(-pid as i32)) } else { Ok(pid as u32) }
     }
 
     extern "C" fn run_child(child: *mut ()) -> ! {
-        // SAFETY: the pointer that `clone` passed on; the lender does not touch it while this process borrows.
+        // SAFETY: the pointer comes from `clone`; the parent does not access it while the child runs.
         let child = unsafe { &mut *child.cast::<ChildSide<'_, '_>>() };
         become_program(child.image, child.report, child.parent)
     }
 
-    /// The bare system call: returns the child's pid or a negative errno; the child calls `entry(argument)` on its stack.
+    /// The raw system call: returns the child's pid or a negative errno. The child calls `entry(argument)` on its
+    /// stack.
     ///
     /// # Safety
-    /// `args` asks for `CLONE_VM | CLONE_VFORK` and a stack, and `entry` never returns.
+    /// `args` must request `CLONE_VM | CLONE_VFORK` and a stack, and `entry` must never return.
     unsafe fn clone3(args: &libc::clone_args, entry: extern "C" fn(*mut ()) -> !, argument: *mut ()) -> c_long {
         let returned: c_long;
-        // SAFETY: as promised by the caller. The kernel keeps all registers but the ones named; the frame pointer of
-        // the child is cleared so that nobody unwinds into its lender's frames.
+        // SAFETY: guaranteed by the caller. The kernel keeps all registers except the named ones. The child's frame
+        // pointer is cleared so that stack unwinding stops before the parent's frames.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             asm!(
@@ -412,7 +413,7 @@ mod borrowing {
                 lateout("r11") _,
             );
         }
-        // SAFETY: as above.
+        // SAFETY: see above.
         #[cfg(target_arch = "aarch64")]
         unsafe {
             asm!(
@@ -434,7 +435,7 @@ mod borrowing {
     }
 }
 
-/// On other architectures the child gets a copy of our memory.
+/// On other architectures, the child gets a copy of the memory.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod borrowing {
     use super::{ChildSide, Leaf, io};
@@ -444,8 +445,8 @@ mod borrowing {
     }
 }
 
-/// The child's side. Only system calls on what was laid out before, as the memory may be the shepherd's own; ends in
-/// `execve` or `_exit`.
+/// Code of the child. Only system calls with prepared data, because the memory may be the shepherd's. Ends in `execve`
+/// or `_exit`.
 fn become_program(image: &mut Image<'_>, report: &Report, parent: u32) -> ! {
     let step = prepare(image, report, parent).err().unwrap_or(Step::Execute);
     if step != Step::Execute {
@@ -458,14 +459,14 @@ fn become_program(image: &mut Image<'_>, report: &Report, parent: u32) -> ! {
 fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> {
     let program = image.program;
     if let Some(members) = &image.members {
-        // "0" is the writing process.
-        // SAFETY: the buffer is a literal of that length.
+        // "0" means the writing process.
+        // SAFETY: the buffer is a literal with this length.
         if unsafe { libc::write(members.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
             report.leaf_errno.store(errno(), Ordering::Release);
         }
     }
     if let Some(score) = OOM_SCORE.get() {
-        // SAFETY: both strings end with a NUL and outlive the calls. That it fails would do no harm.
+        // SAFETY: both strings are NUL-terminated and outlive the calls. A failure is harmless.
         unsafe {
             let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
             libc::write(file, score.as_ptr().cast(), score.count_bytes());
@@ -474,13 +475,13 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
     }
     if !image.cpu_mask.is_empty() {
         let size = size_of_val(image.cpu_mask.as_slice());
-        // SAFETY: the mask is valid for `size` bytes; pid 0 is the calling process.
+        // SAFETY: the mask is valid for `size` bytes; pid 0 means the calling process.
         let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size, image.cpu_mask.as_ptr()) };
         if set == -1 {
             report.cpus_errno.store(errno(), Ordering::Release);
         }
     }
-    // SAFETY: system calls on integers, and on memory that `image` keeps alive.
+    // SAFETY: system calls with integers and with memory that `image` keeps alive.
     unsafe {
         libc::umask(program.umask as libc::mode_t);
         ok(libc::setsid()).map_err(|()| Step::Session)?;
@@ -501,13 +502,13 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
         if let Some(user) = program.credentials {
             credentials::become_user(user).map_err(|()| Step::Credentials)?;
         }
-        // After the change of user, which clears it.
+        // Set after the change of user, which clears it.
         ok(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)).map_err(|()| Step::Parent)?;
         if libc::getppid() as u32 != parent {
             libc::_exit(126);
         }
         ok(libc::chdir(program.cwd.as_ptr())).map_err(|()| Step::Directory)?;
-        // Dispositions are all default since the launcher process; only the mask is the shepherd's own.
+        // The launcher process has reset all signal dispositions; only the mask must be reset.
         let mut none = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
@@ -515,18 +516,18 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
     Ok(())
 }
 
-/// Tries the candidates as `execvpe` does; returns the errno that tells most.
+/// Tries the candidates like `execvpe`. Returns the most informative errno.
 fn execute(image: &mut Image<'_>) -> i32 {
     let mut result = libc::ENOENT;
     for candidate in &image.candidates {
-        // SAFETY: null-terminated arrays of NUL-terminated strings that `image` and its program keep alive.
+        // SAFETY: the arrays are null-terminated, and `image` and its program keep their strings alive.
         unsafe { libc::execve(candidate.as_ptr(), image.argv.as_ptr(), image.env.as_ptr()) };
         match errno() {
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => result = libc::EACCES,
             libc::ENOEXEC => {
                 image.shell_argv[1] = candidate.as_ptr();
-                // SAFETY: as above.
+                // SAFETY: see above.
                 unsafe { libc::execve(c"/bin/sh".as_ptr(), image.shell_argv.as_ptr(), image.env.as_ptr()) };
                 return libc::ENOEXEC;
             }
@@ -555,7 +556,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_up_as_shells_do() {
+    fn programs_are_looked_up_like_in_a_shell() {
         let texts = |name: &CStr, env: &[&CStr]| -> Vec<String> {
             candidates(name, env).into_iter().map(|path| path.into_string().expect("plain")).collect()
         };
@@ -575,7 +576,7 @@ mod tests {
         assert_eq!(lowered(5, 50), (5, 50));
         assert_eq!(lowered(50, u64::MAX), (50, 100));
         assert_eq!(lowered(u64::MAX, u64::MAX), (100, 100));
-        assert_eq!(lowered(70, 50), (50, 50), "the kernel refuses one that is above the other");
+        assert_eq!(lowered(70, 50), (50, 50), "the soft limit must not exceed the hard limit");
         assert_eq!(lower(&ResourceLimit { resource: 1000, soft: 1, hard: 1 }), None);
     }
 

@@ -1,13 +1,14 @@
-//! What travels between an agent or client and a shepherd.
+//! Protocol between agents or clients and a shepherd.
 //!
-//! Both directions are a stream of frames: `[u32 length, little endian][u8 kind][body]`, where the length counts kind
-//! and body. Small bodies are JSON with named fields, so either side may be newer. A launch has one JSON part and the
-//! raw, NUL-terminated strings that `execve` wants, so that a large environment is neither escaped nor copied. The launch of a
-//! call carries its three streams, and perhaps its mount namespace, as descriptors beside its first byte; what comes beside anything else is closed.
+//! Both directions are streams of frames: `[u32 length, little endian][u8 kind][body]`, where the length covers kind
+//! and body. Small bodies are JSON with named fields, so either side may be newer. A launch has a JSON part and the raw
+//! NUL-terminated strings for `execve`, so that a large environment is neither escaped nor copied. The launch of a call
+//! has descriptors attached to its first byte: three streams, and optionally a mount namespace. Descriptors of other
+//! frames are closed.
 //!
-//! After [`Event::Attached`] the shepherd's side of that connection is no longer framed: it is what the terminal
-//! prints, until the end of the run closes it. The client's side stays framed: [`terminal_input_frame`] for what is
-//! typed, [`resize_frame`] when the window changes.
+//! After [`Event::Attached`], the shepherd's direction of that connection is unframed: it is the terminal's output,
+//! until the run ends and the connection closes. The client's direction stays framed: [`terminal_input_frame`] for
+//! input, [`resize_frame`] for a new window size.
 
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::launch::{Launch, Options, WindowSize};
 use crate::record::{Cause, ExitRecord, StatusReport};
 
-/// Largest frame. The kernel refuses arguments and environment above 6 MiB in any case.
+/// Maximum frame size. The kernel refuses arguments and environment above 6 MiB anyway.
 pub(crate) const FRAME_LIMIT: usize = 8 << 20;
 
-/// Largest frame that is no launch: records and answers are a few kilobytes, and what is typed comes in pieces.
+/// Maximum frame size except for launches: records and answers are a few kilobytes, and input is split.
 const SMALL_FRAME_LIMIT: usize = 256 << 10;
 
 const LENGTH_BYTES: usize = 4;
@@ -40,16 +41,16 @@ const REFUSED: u8 = 67;
 const ATTACHED: u8 = 68;
 const STOPPED: u8 = 69;
 
-/// A frame broke the rules; the connection is closed.
+/// A frame violates the protocol; the connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// Longer than any honest frame.
-    #[error("frame of {0} bytes is longer than any honest one")]
+    /// The frame exceeds the maximum size.
+    #[error("frame of {0} bytes exceeds the maximum size")]
     TooLong(usize),
-    /// A kind this version does not know.
+    /// This version does not know the kind.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// The body is not what its kind says.
+    /// The body does not match its kind.
     #[error("malformed frame: {0}")]
     Malformed(String),
 }
@@ -60,22 +61,22 @@ impl From<serde_json::Error> for WireError {
     }
 }
 
-/// Client to shepherd.
+/// Messages from a client to a shepherd.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Request {
-    /// Start this; the first frame of a new shepherd, or the next run of a lingering one. See [`LaunchFrame`].
+    /// Start this: the first frame for a new shepherd, or the next run of a lingering one. See [`LaunchFrame`].
     Launch(LaunchFrame),
-    /// Answered by [`Event::Status`].
+    /// Query the status; answered by [`Event::Status`].
     Status,
-    /// End the run: TERM now and KILL after the grace, KILL at once when it is zero.
+    /// End the run: TERM now and KILL after the grace period, or KILL immediately if that is zero.
     Terminate(Terminate),
-    /// Answered by [`Event::Attached`] or [`Event::Refused`].
+    /// Attach to the terminal; answered by [`Event::Attached`] or [`Event::Refused`].
     Attach(WindowSize),
-    /// The attached client's window changed.
+    /// The attached client's window has a new size.
     Resize(WindowSize),
-    /// The attached client typed this.
+    /// Input of the attached client.
     Input(Vec<u8>),
-    /// Send this signal to the process group of a call's main process. Answered by [`Event::Refused`] or not at all.
+    /// Send this signal to the process group of a call's main process. Answered only if refused, by [`Event::Refused`].
     Signal(i32),
 }
 
@@ -86,38 +87,38 @@ pub(crate) struct Terminate {
     pub(crate) grace: Duration,
 }
 
-/// Shepherd to client.
+/// Messages from a shepherd to a client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A run was taken; to whoever sent the launch.
+    /// The run was taken; sent to the client that sent the launch.
     Started(Started),
-    /// The run ended and its record is in its directory; to everyone connected and not attached.
+    /// The run has ended and its record is in its directory; sent to all connected clients that are not attached.
     Finished(Box<ExitRecord>),
-    /// Answer to a status request.
+    /// Answer to a status query.
     Status(StatusReport),
-    /// A request could not be met, and why.
+    /// A request was refused, for this reason.
     Refused(String),
-    /// From here on the connection carries what the terminal prints.
+    /// From now on, the connection carries the terminal's output.
     Attached,
-    /// The main process of a call was stopped by this signal; once for each time, to whoever asked for the call.
+    /// This signal stopped the main process of a call; sent once per stop to the client that requested the call.
     Stopped(i32),
 }
 
-/// Body of [`Event::Started`]; a pidfd of the shepherd travels beside the first one.
+/// Body of [`Event::Started`]. The first one has a pidfd of the shepherd attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// Pid of the shepherd.
     pub shepherd: u32,
-    /// Pid of the main process; `None` when it could not be started, which [`Event::Finished`] explains.
+    /// Pid of the main process; `None` if it could not be started, see [`Event::Finished`].
     pub child: Option<u32>,
 }
 
-/// The frame an attached client sends for what was typed. `bytes` may be anything, up to 64 KiB.
+/// Frame with terminal input of an attached client. `bytes` may have any content, up to 64 KiB.
 pub fn terminal_input_frame(bytes: &[u8]) -> Vec<u8> {
     frame(INPUT, &[bytes])
 }
 
-/// The frame an attached client sends when its window changes.
+/// Frame with the new window size of an attached client.
 pub fn resize_frame(size: WindowSize) -> Vec<u8> {
     frame(RESIZE, &[&json(&size)])
 }
@@ -142,7 +143,7 @@ pub(crate) fn started_frame(started: &Started) -> Vec<u8> {
     frame(STARTED, &[&json(started)])
 }
 
-/// `record` is the JSON that is also in the file.
+/// `record` is the same JSON as in the journal.
 pub(crate) fn finished_frame(record: &[u8]) -> Vec<u8> {
     frame(FINISHED, &[record])
 }
@@ -178,7 +179,7 @@ pub(crate) fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("plain data with string keys always serialises")
 }
 
-/// Takes the first complete frame off `inbox`, as kind and body.
+/// Removes the first complete frame from `inbox` and returns its kind and body.
 pub(crate) fn take_frame(inbox: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, WireError> {
     let Some(length) = inbox.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -192,7 +193,7 @@ pub(crate) fn take_frame(inbox: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, W
     }
     let end = LENGTH_BYTES + length;
     if inbox.len() < end {
-        // Of exactly the size it will have: grown as it comes, it would take up to twice that.
+        // Reserve exactly the final size: growing step by step would need up to twice that.
         inbox.try_reserve_exact(end - inbox.len()).map_err(|_| WireError::TooLong(length))?;
         return Ok(None);
     }
@@ -232,25 +233,25 @@ impl Event {
     }
 }
 
-/// A launch cannot be put into a frame.
+/// Why a launch cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// There is no program to run.
+    /// The command is empty.
     #[error("the command is empty")]
     EmptyCommand,
     /// The kernel's strings end at the first NUL.
     #[error("a NUL byte in {0}")]
     Nul(&'static str),
-    /// The name of a variable is empty or holds `=`.
+    /// The name of a variable is empty or contains `=`.
     #[error("`{0}` cannot name an environment variable")]
     VariableName(String),
-    /// The kernel would refuse it anyway.
-    #[error("arguments and environment of {0} bytes are more than the kernel accepts")]
+    /// The kernel would refuse it.
+    #[error("arguments and environment of {0} bytes exceed the kernel's limit")]
     TooLarge(usize),
 }
 
-/// Encodes a launch: `[u32 length of options][options][u32 argc]` and the strings, each with its NUL:
-/// directory, working directory, arguments, `NAME=value` pairs.
+/// Encodes a launch: `[u32 length of options][options][u32 argc]`, followed by NUL-terminated strings: directory,
+/// working directory, arguments, `NAME=value` pairs.
 pub(crate) fn launch_frame(launch: &Launch) -> Result<Vec<u8>, EncodeError> {
     if launch.argv.is_empty() {
         return Err(EncodeError::EmptyCommand);
@@ -287,19 +288,19 @@ fn check_nul(bytes: &[u8], what: &'static str) -> Result<(), EncodeError> {
     if bytes.contains(&0) { Err(EncodeError::Nul(what)) } else { Ok(()) }
 }
 
-/// A launch as it came off the wire.
+/// A launch as received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LaunchFrame {
     body: Vec<u8>,
 }
 
-/// A launch ready for `execve`: the strings are where they arrived.
+/// A launch prepared for `execve`. The strings refer to the receive buffer.
 #[derive(Debug)]
 pub(crate) struct LaunchView<'a> {
     pub(crate) options: Options,
     pub(crate) directory: &'a CStr,
     pub(crate) cwd: &'a CStr,
-    /// At least one.
+    /// Contains at least one argument.
     pub(crate) argv: Vec<&'a CStr>,
     pub(crate) env: Vec<&'a CStr>,
 }
@@ -335,7 +336,7 @@ fn split_counted(bytes: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
 }
 
 fn truncated() -> WireError {
-    WireError::Malformed("the launch is cut short".into())
+    WireError::Malformed("the launch is truncated".into())
 }
 
 #[cfg(test)]
@@ -367,7 +368,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_launch_arrives_as_it_was_sent(
+        fn launch_frame_round_trips(
             directory in bytes_without_nul(),
             cwd in bytes_without_nul(),
             argv in prop::collection::vec(bytes_without_nul(), 1..6),
@@ -378,7 +379,7 @@ mod tests {
             let options = Options { call, ..Options::default() };
             let launch = Launch { directory: directory.into(), argv, env, cwd: cwd.into(), options };
             let mut inbox = launch_frame(&launch).expect("no NULs in it");
-            // Arrives in two pieces.
+            // The frame arrives in two parts.
             let late = inbox.split_off(cut.min(inbox.len() - 1));
             prop_assert!(take_frame(&mut inbox).expect("well formed").is_none());
             inbox.extend_from_slice(&late);
@@ -394,7 +395,7 @@ mod tests {
         }
 
         #[test]
-        fn signals_arrive_as_they_were_sent(signal in any::<i32>()) {
+        fn signal_frames_round_trip(signal in any::<i32>()) {
             let mut inbox = [signal_frame(signal), stopped_frame(signal)].concat();
             let mut next = || take_frame(&mut inbox).expect("well formed").expect("complete");
             let (kind, body) = next();
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn only_launches_may_be_long() {
+    fn only_launch_frames_may_be_large() {
         let begin = |length: usize, kind: u8| [&(length as u32).to_le_bytes()[..], &[kind]].concat();
         for (length, kind) in [(FRAME_LIMIT, LAUNCH), (SMALL_FRAME_LIMIT, INPUT), (SMALL_FRAME_LIMIT, FINISHED)] {
             assert!(matches!(take_frame(&mut begin(length, kind)), Ok(None)), "{kind}");
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_cannot_take_is_refused_early() {
+    fn launches_that_the_kernel_would_refuse_are_not_encoded() {
         let refused = |launch: &Launch| launch_frame(launch).expect_err("must be refused");
         assert_eq!(refused(&Launch::new("/x", Vec::<OsString>::new())), EncodeError::EmptyCommand);
         assert_eq!(refused(&Launch::new("/x", ["a\0b"])), EncodeError::Nul("an argument"));

@@ -62,6 +62,7 @@ impl Enclosure {
         &self.limits
     }
 
+    /// Whether no process is left in the enclosure.
     pub fn is_empty(&self) -> bool {
         self.leaf.is_empty()
     }

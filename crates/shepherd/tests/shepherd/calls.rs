@@ -93,7 +93,7 @@ fn a_call_without_its_streams_is_refused_and_a_run_has_no_use_for_any() {
     let null = null();
     let refused = launcher().launch(&shell("true")).expect_err("no streams");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
-    assert_eq!(reason, "a call brings three descriptors, and 0 came");
+    assert_eq!(reason, "a call needs three descriptors, but got 0");
     let dir = directory();
     let launch = crate::common::script(dir.path(), "ls /proc/$PPID/fd /proc/self/fd; exit 4");
     let (mut output, stdout) = pipe();
@@ -253,7 +253,7 @@ fn a_signal_reaches_the_group_of_a_call_and_no_run() {
     let dir = directory();
     let mut run = crate::common::start_run(&crate::common::script(dir.path(), "exec sleep 600"));
     run.signal(libc::SIGTERM).expect("there");
-    assert_eq!(run.next_event().expect("there"), Event::Refused("a run takes no signals".into()));
+    assert_eq!(run.next_event().expect("there"), Event::Refused("a run does not accept signals".into()));
     run.kill(hostler_shepherd::Cause::Cancelled).expect("there");
     crate::common::finish(&mut run, dir.path());
 }
@@ -343,7 +343,7 @@ fn a_call_on_a_terminal_has_it_for_its_own() {
     let Status::StartFailed { message, code: 126 } = finished(&mut start_quietly(&launch)).status else {
         panic!("no terminal")
     };
-    assert_eq!(message, "cannot take the terminal: standard input is not one");
+    assert_eq!(message, "cannot take the terminal: standard input is not a terminal");
 }
 
 #[test]
@@ -470,7 +470,7 @@ fn a_call_starts_in_the_namespace_that_it_brings() {
     assert!(!std::path::Path::new("/mnt/only-there").exists(), "nothing of it is here");
     let refused = launcher().call(&launch, stdio_of(&null)).expect_err("no namespace");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
-    assert_eq!(reason, "a call with a namespace brings four descriptors, and 3 came");
+    assert_eq!(reason, "a call with a namespace needs four descriptors, but got 3");
     drop_and_end(shepherd);
 }
 

@@ -241,6 +241,6 @@ fn a_program_that_could_not_be_kept_from_devices_does_not_start() {
     let mut launch = script(dir.path(), "echo started");
     launch.options.denied_devices = Some(vec![ZERO]);
     let record = run(&launch);
-    assert_eq!(record.limits.devices, Some(Enforcement::Advisory("no leaf was asked for".to_owned())));
+    assert_eq!(record.limits.devices, Some(Enforcement::Advisory("no leaf was requested".to_owned())));
     assert_eq!(stdout(dir.path()), "started\n");
 }

@@ -75,7 +75,7 @@ fn a_busy_shepherd_refuses_another_run() {
     let (first, second) = (directory(), directory());
     let mut shepherd = start_run(&lingering(script(first.path(), "exec sleep 600")));
     shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("there");
-    assert_eq!(shepherd.next_event().expect("there"), Event::Refused("a run is going on".into()));
+    assert_eq!(shepherd.next_event().expect("there"), Event::Refused("another run is in progress".into()));
     assert!(!second.path().join("journal").exists());
     shepherd.kill(Cause::Cancelled).expect("there");
     finished(&mut shepherd);

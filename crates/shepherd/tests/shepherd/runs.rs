@@ -187,7 +187,7 @@ fn a_directory_takes_one_run_only() {
     let before = fs::read(dir.path().join("journal")).expect("written");
     let refused = launcher().launch(&command(dir.path(), ["false"])).expect_err("taken");
     let LaunchError::Refused(reason) = refused else { panic!("{refused}") };
-    assert!(reason.contains("it is taken already"), "{reason}");
+    assert!(reason.contains("another shepherd has taken it"), "{reason}");
     assert_eq!(fs::read(dir.path().join("journal")).expect("still there"), before);
 }
 
@@ -232,7 +232,7 @@ fn a_leaf_that_cannot_be_made_is_reported() {
     let mut launch = command(dir.path(), ["true"]);
     launch.options.leaf = Some(LeafSpec { path: "/no/such/tree/leaf".into(), ..LeafSpec::default() });
     let record = run(&launch);
-    let reason = "cannot make `/no/such/tree/leaf`: No such file or directory".into();
+    let reason = "cannot create `/no/such/tree/leaf`: No such file or directory".into();
     assert_eq!((record.status, record.containment), (Status::Exited { code: 0 }, Containment::Descent { reason }));
 }
 
