@@ -1,8 +1,8 @@
-//! What a launch costs: runs of `/bin/true`, one after another, each way, beside a bare `posix_spawn` and wait.
+//! Benchmark of launches: runs `/bin/true` in sequence in several ways, compared with a plain `posix_spawn` and wait.
 //!
 //! `cargo run --release -p hostler-shepherd --example launches [RUNS]`
 //!
-//! All ways take turns within one process, so that the machine's mood of the minute is the same for all.
+//! All ways alternate within one process, so that changes of the machine's load affect all of them equally.
 
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 
@@ -16,7 +16,7 @@ use hostler_shepherd::cgroup::{LeafSpec, Tree};
 use hostler_shepherd::journal::begin;
 use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, Shepherd};
 
-/// Runs of each way before it is the next one's turn.
+/// Runs of each way per turn.
 const TURN: usize = 50;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -93,7 +93,7 @@ enum Kind {
     Linger(Reuse),
 }
 
-/// What the runs of a lingering shepherd have in common.
+/// Common settings of the runs of a lingering shepherd.
 #[derive(Clone, Default)]
 struct Reuse {
     leaf: Option<LeafSpec>,
@@ -117,7 +117,7 @@ impl Kind {
                     let mut shepherd = launcher.launch(&launch(directory, options))?;
                     shepherd.wait()?;
                     if leaf.is_some() {
-                        // The next one uses the same name, so this one's leaf has to be gone.
+                        // The next run uses the same leaf name, so wait until the leaf is removed.
                         gone(&shepherd)?;
                     }
                 }
@@ -162,7 +162,7 @@ fn gone(shepherd: &Shepherd) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A directory for each run of a turn; making them is the agent's business and not timed.
+/// Creates a directory for each run of a turn. This is not timed, because the agent does it.
 fn directories(parent: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     let directories: Vec<_> = (0..TURN).map(|n| parent.join(n.to_string())).collect();
     directories.iter().try_for_each(std::fs::create_dir_all)?;

@@ -1,4 +1,4 @@
-//! The agent goes, the run stays; the shepherd goes, and the run with it.
+//! Tests of adoption: a run survives its agent, and ends with its shepherd.
 
 use std::collections::HashSet;
 use std::fs;
@@ -42,7 +42,7 @@ fn children_of(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_run_survives_its_agent_and_the_launcher() {
+fn run_survives_its_agent_and_the_launcher() {
     let dir = directory();
     let text = "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after; exit 8";
     let mut agent = start_agent(dir.path(), text, None);
@@ -65,7 +65,7 @@ fn a_run_survives_its_agent_and_the_launcher() {
 }
 
 #[test]
-fn the_launcher_goes_with_its_agent() {
+fn launcher_ends_with_its_agent() {
     let dir = directory();
     let mut agent = start_agent(dir.path(), "exec sleep 600", None);
     let launchers = children_of(agent.id());
@@ -78,7 +78,7 @@ fn the_launcher_goes_with_its_agent() {
 }
 
 #[test]
-fn the_time_limit_holds_without_an_agent() {
+fn time_limit_is_enforced_without_an_agent() {
     let dir = directory();
     let mut launch = script(dir.path(), "exec sleep 600");
     launch.options.time_limit = Some(Duration::from_millis(200));
@@ -90,7 +90,7 @@ fn the_time_limit_holds_without_an_agent() {
 }
 
 #[test]
-fn a_shepherd_ignores_everything_but_kill() {
+fn shepherd_ignores_all_signals_except_kill() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGPIPE, Signal::SIGTSTP] {
@@ -102,7 +102,7 @@ fn a_shepherd_ignores_everything_but_kill() {
 }
 
 #[test]
-fn a_job_does_not_outlive_a_killed_shepherd() {
+fn job_does_not_outlive_a_killed_shepherd() {
     let (dir, leaves) = (directory(), Leaves::new());
     let text = "(setsid sh -c 'echo $$ > daemon; exec sleep 600' &) ; echo $$ > me; exec sleep 600";
     let mut launch = script(dir.path(), text);
@@ -111,23 +111,23 @@ fn a_job_does_not_outlive_a_killed_shepherd() {
     let (me, daemon) = (pid_in(dir.path(), "me"), pid_in(dir.path(), "daemon"));
     send(shepherd.pid(), Signal::SIGKILL);
     assert!(ends(&shepherd));
-    eventually("the main process goes with it", || !is_alive(me));
+    eventually("the main process ends too", || !is_alive(me));
 
     let lost = lost(dir.path());
     assert_eq!(lost.reason, LostReason::ShepherdGone);
-    let record = lost.record.expect("written at the start");
+    let record = lost.record.expect("stored at the start");
     assert_eq!((record.child, record.leaf), (Some(me), Some(leaves.leaf("7.1").path)));
 
-    assert!(is_alive(daemon), "what the leaf is for");
+    assert!(is_alive(daemon), "only the leaf can end it");
     let live = HashSet::from(["7.1".to_owned()]);
     assert_eq!(leaves.tree.sweep("7.", &live).expect("lists").removed, Vec::<String>::new());
-    assert!(is_alive(daemon), "live leaves are left alone");
+    assert!(is_alive(daemon), "live leaves are not swept");
     assert_eq!(leaves.tree.sweep("7.", &HashSet::new()).expect("lists").removed, ["7.1"]);
     eventually("the daemon is gone", || !is_alive(daemon));
 }
 
 #[test]
-fn a_reused_pid_is_not_adopted() {
+fn reused_pid_is_not_adopted() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     let path = dir.path().join("journal");
@@ -141,13 +141,13 @@ fn a_reused_pid_is_not_adopted() {
     assert_eq!(lost(dir.path()).reason, LostReason::Rebooted);
 
     fs::write(&path, honest).expect("writes");
-    assert!(running(dir.path()).status().is_ok(), "and nothing was harmed");
+    assert!(running(dir.path()).status().is_ok(), "the shepherd still responds");
     shepherd.kill(Cause::Cancelled).expect("there");
     finish(&mut shepherd, dir.path());
 }
 
 #[test]
-fn a_socket_name_taken_by_another_process_is_not_trusted() {
+fn socket_name_of_another_process_is_refused() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     let address = SocketAddr::from_abstract_name(format!("hostler-test-{}", std::process::id())).expect("short");
@@ -163,22 +163,22 @@ fn a_socket_name_taken_by_another_process_is_not_trusted() {
 }
 
 #[test]
-fn another_user_is_not_listened_to() {
+fn requests_of_another_user_are_ignored() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     let record = taken(&fs::read_to_string(dir.path().join("journal")).expect("there"));
     let name = record["socket"].as_str().expect("a name");
     let address = SocketAddr::from_abstract_name(name).expect("short");
     let answer = std::thread::spawn(move || {
-        // SAFETY: plain integers. The bare system call changes the user of this thread only, which ends right after.
+        // SAFETY: the system call takes plain integers. It changes the user of this thread only, which ends right after.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
         assert_eq!(changed, 0, "becoming another user needs root");
         let mut stream = UnixStream::connect_addr(&address).expect("anybody may connect");
-        // A frame of kind 3 asks for the end of the run.
+        // A frame of kind 3 requests the end of the run.
         let body = [b"\x03".as_slice(), br#"{"cause":"cancelled","grace":{"secs":0,"nanos":0}}"#].concat();
         let sent = stream.write_all(&[&(body.len() as u32).to_le_bytes()[..], &body].concat());
         let mut answer = Vec::new();
-        // Closed without a word, perhaps with our frame unread.
+        // Closed without an answer, maybe before the frame was read.
         let received = stream.read_to_end(&mut answer);
         (sent.is_err() || received.is_err() || answer.is_empty(), answer)
     });
@@ -190,26 +190,26 @@ fn another_user_is_not_listened_to() {
 }
 
 #[test]
-fn a_run_that_was_given_up_can_never_start_late() {
+fn voided_run_cannot_start_late() {
     let dir = directory();
     assert_eq!(lost(dir.path()).reason, LostReason::NeverStarted);
-    assert_eq!(lost(dir.path()).reason, LostReason::NeverStarted, "the answer stays");
+    assert_eq!(lost(dir.path()).reason, LostReason::NeverStarted, "the result is final");
     let refused = launcher().launch(&command(dir.path(), ["touch", "ran"])).expect_err("void");
     assert!(matches!(refused, LaunchError::Refused(_)), "{refused}");
     assert!(!dir.path().join("ran").exists());
 }
 
 #[test]
-fn a_damaged_claim_is_a_lost_run() {
+fn damaged_journal_makes_the_run_lost() {
     let dir = directory();
     fs::write(dir.path().join("journal"), "{\"taken\":{\"sheph").expect("writes");
     assert_eq!(lost(dir.path()).reason, LostReason::Damaged);
-    let refused = launcher().launch(&command(dir.path(), ["true"])).expect_err("nobody knows whose it is");
+    let refused = launcher().launch(&command(dir.path(), ["true"])).expect_err("the owner is unknown");
     assert!(refused.to_string().contains("its journal is damaged"), "{refused}");
 }
 
 #[test]
-fn a_launch_does_not_take_the_directory_of_another_run() {
+fn launch_in_the_directory_of_another_run_is_refused() {
     let dir = directory();
     begin(dir.path(), "8.1", &"a note").expect("writes");
     let mut launch = command(dir.path(), ["touch", "ran"]);
@@ -224,20 +224,20 @@ fn a_launch_does_not_take_the_directory_of_another_run() {
     assert_eq!(Story::read(dir.path()).expect("readable").note::<String>().expect("text"), "a note");
 }
 
-/// What a journal says about who took the run.
+/// The `taken` entry of a journal.
 fn taken(journal: &str) -> serde_json::Value {
     let lines = journal.lines().filter(|line| !line.is_empty());
     let values = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON"));
     values.into_iter().find_map(|mut value| value.get_mut("taken").map(serde_json::Value::take)).expect("it is taken")
 }
 
-/// A journal that says only this.
+/// A journal with only this entry.
 fn journal_with(taken: &serde_json::Value) -> String {
     format!("{}\n", serde_json::json!({ "taken": taken }))
 }
 
 #[test]
-fn an_ended_run_is_adopted_as_its_record() {
+fn adopting_an_ended_run_returns_its_record() {
     let dir = directory();
     let record = run(&script(dir.path(), "exit 3"));
     let Adopted::Ended(found) = adopt(dir.path()).expect("readable") else { panic!("ended") };
@@ -245,7 +245,7 @@ fn an_ended_run_is_adopted_as_its_record() {
 }
 
 #[test]
-fn adopting_while_the_run_ends_finds_one_or_the_other() {
+fn adopting_an_ending_run_returns_a_shepherd_or_a_record() {
     for _ in 0..40 {
         let dir = directory();
         let _shepherd = start_run(&command(dir.path(), ["true"]));
@@ -261,7 +261,7 @@ fn adopting_while_the_run_ends_finds_one_or_the_other() {
 }
 
 #[test]
-fn a_removed_directory_does_not_keep_the_shepherd() {
+fn shepherd_ends_if_its_directory_is_removed() {
     let dir = directory();
     let shepherd = start_run(&script(dir.path(), "echo $$ > me; exec sleep 600"));
     pid_in(dir.path(), "me");

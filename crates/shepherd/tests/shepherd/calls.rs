@@ -1,4 +1,4 @@
-//! Calls: commands whose streams come with them and that end with whoever asked for them.
+//! Tests of calls: commands with streams of the caller, which end with their caller.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::common::{
     DEADLINE, Leaves, command, directory, drop_and_end, ends, eventually, finished, is_alive, launcher, pid_in,
 };
 
-/// A call of a command, with no directory of its own.
+/// A call of a command, without a directory.
 pub(crate) fn call<S: Into<std::ffi::OsString>>(argv: impl IntoIterator<Item = S>) -> Launch {
     let mut launch = command(std::path::Path::new("/does/not/exist"), argv);
     launch.cwd = "/".into();
@@ -35,13 +35,13 @@ fn null() -> OwnedFd {
     File::options().read(true).write(true).open("/dev/null").expect("there").into()
 }
 
-/// Starts a call with nothing to read whose output goes nowhere.
+/// Starts a call without input whose output is discarded.
 pub(crate) fn start_quietly(launch: &Launch) -> Shepherd {
     let null = null();
     launcher().call(launch, [null.as_fd(); 3]).expect("starts")
 }
 
-/// Runs a call to its end; what it wrote, to standard output and error.
+/// Runs a call to its end. Returns its standard output and standard error.
 fn run_call(launch: &Launch, input: &[u8]) -> (Status, String, String) {
     let (stdin, mut typed) = pipe();
     let ((mut output, stdout), (mut errors, stderr)) = (pipe(), pipe());
@@ -49,15 +49,15 @@ fn run_call(launch: &Launch, input: &[u8]) -> (Status, String, String) {
     drop((stdin, stdout, stderr));
     File::from(std::mem::replace(&mut typed, null())).write_all(input).expect("it fits into the pipe");
     let [mut printed, mut complained] = [const { String::new() }; 2];
-    output.read_to_string(&mut printed).expect("ends, for nobody else holds it");
-    errors.read_to_string(&mut complained).expect("ends, for nobody else holds it");
+    output.read_to_string(&mut printed).expect("ends, because all other copies are closed");
+    errors.read_to_string(&mut complained).expect("ends, because all other copies are closed");
     let record = finished(&mut shepherd);
     assert!(ends(&shepherd));
     (record.status, printed, complained)
 }
 
 #[test]
-fn its_streams_are_the_callers_and_end_as_they_should() {
+fn call_uses_the_callers_streams_until_their_end() {
     let text = "read line; echo got $line; cat; echo bad >&2; exit 3";
     let ended = run_call(&shell(text), b"one\ntwo\n");
     assert_eq!(ended, (Status::Exited { code: 3 }, "got one\ntwo\n".into(), "bad\n".into()));
@@ -69,7 +69,7 @@ fn its_streams_are_the_callers_and_end_as_they_should() {
 }
 
 #[test]
-fn much_goes_through() {
+fn large_data_passes_through_a_call() {
     const BYTES: usize = 64 << 20;
     let ((stdin, typed), (mut output, stdout)) = (pipe(), pipe());
     let null = null();
@@ -89,7 +89,7 @@ fn much_goes_through() {
 }
 
 #[test]
-fn a_call_without_its_streams_is_refused_and_a_run_has_no_use_for_any() {
+fn call_without_streams_is_refused_and_run_ignores_them() {
     let null = null();
     let refused = launcher().launch(&shell("true")).expect_err("no streams");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
@@ -105,7 +105,7 @@ fn a_call_without_its_streams_is_refused_and_a_run_has_no_use_for_any() {
 }
 
 #[test]
-fn when_the_caller_goes_so_does_the_call_and_all_it_has_started() {
+fn call_and_its_processes_end_when_the_caller_is_gone() {
     let dir = directory();
     let leaves = Leaves::new();
     let text =
@@ -122,14 +122,14 @@ fn when_the_caller_goes_so_does_the_call_and_all_it_has_started() {
         let began = Instant::now();
         drop(shepherd);
         eventually("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
-        assert!(began.elapsed() > Duration::from_secs(1), "they were asked first");
+        assert!(began.elapsed() > Duration::from_secs(1), "TERM was sent before KILL");
         assert!(leaf.is_none_or(|leaf| !leaf.path.exists()));
         ["main", "child"].iter().for_each(|name| fs::remove_file(dir.path().join(name)).expect("there"));
     }
 }
 
 #[test]
-fn one_that_heeds_a_term_goes_at_once_when_its_caller_has_gone() {
+fn call_that_handles_term_ends_immediately_after_its_caller() {
     let dir = directory();
     let mut launch = shell("trap 'echo 1 > asked; exit' TERM; echo $$ > main; while :; do sleep 0.05; done");
     launch.cwd = dir.path().to_owned();
@@ -140,7 +140,7 @@ fn one_that_heeds_a_term_goes_at_once_when_its_caller_has_gone() {
 }
 
 #[test]
-fn it_is_held_in_its_leaf() {
+fn limits_of_the_leaf_apply_to_calls() {
     let leaf = crate::limits::leaf();
     let mut launch = shell("head -c 300000000 /dev/zero | tail > /dev/null");
     launch.options.memory_limit_bytes = Some(32 << 20);
@@ -175,7 +175,7 @@ fn resource_limits_are_lowered_and_never_raised() {
 }
 
 #[test]
-fn a_thousand_calls_over_lingering_shepherds_leave_nothing_open_in_them() {
+fn lingering_shepherds_leak_no_descriptors_over_many_calls() {
     let leaves = Leaves::new();
     let task = |name: &str| {
         let mut launch = shell("cat; exit 7");
@@ -188,7 +188,7 @@ fn a_thousand_calls_over_lingering_shepherds_leave_nothing_open_in_them() {
         let ((stdin, typed), (mut output, stdout)) = (pipe(), pipe());
         File::from(typed).write_all(b"hello").expect("fits");
         let streams: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stdout.as_fd()];
-        // Whatever comes too late for the last one is not for this one, and takes nothing from it.
+        // A late request for the previous call must not affect this one.
         shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("it lingers");
         shepherd.call_next(&task(name), streams).expect("it lingers");
         drop((stdin, stdout));
@@ -207,7 +207,7 @@ fn a_thousand_calls_over_lingering_shepherds_leave_nothing_open_in_them() {
     shepherds.into_iter().for_each(|(shepherd, _)| drop_and_end(shepherd));
 }
 
-/// Waits for the next event, which must be that the call was stopped.
+/// Waits for the next event, which must report that the call was stopped.
 fn stopped(shepherd: &mut Shepherd) -> i32 {
     let mut found = None;
     eventually("it stops", || {
@@ -221,14 +221,14 @@ fn stopped(shepherd: &mut Shepherd) -> i32 {
     found.expect("set above")
 }
 
-/// The state of a process as the kernel has it: `S`, `T` and so on.
+/// Process state as reported by the kernel: `S`, `T` and so on.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).expect("a state")
 }
 
 #[test]
-fn a_signal_reaches_the_group_of_a_call_and_no_run() {
+fn signal_reaches_the_group_of_a_call_but_no_run() {
     let dir = directory();
     let mut launch = shell(
         "trap 'echo 1 > main; wait; exit 5' USR1
@@ -259,9 +259,9 @@ fn a_signal_reaches_the_group_of_a_call_and_no_run() {
 }
 
 #[test]
-fn a_call_without_terminal_stops_and_goes_on() {
+fn call_without_terminal_can_be_stopped_and_continued() {
     let dir = directory();
-    // A shell that is just starting something stops only when that has begun, which it cannot while it is stopped itself.
+    // A shell that is starting a program stops only afterwards, which is not possible while that program is stopped.
     let mut launch = shell("echo $$ > main; exec sleep 600");
     launch.cwd = dir.path().to_owned();
     let mut shepherd = start_quietly(&launch);
@@ -273,14 +273,14 @@ fn a_call_without_terminal_stops_and_goes_on() {
         shepherd.signal(libc::SIGCONT).expect("there");
         eventually("it goes on", || state(pid) != 'T');
     }
-    // One that is stopped when its time has come ends all the same.
+    // A stopped call is ended by its time limit too.
     shepherd.signal(libc::SIGTSTP).expect("there");
     stopped(&mut shepherd);
     shepherd.terminate(hostler_shepherd::Cause::Cancelled, DEADLINE).expect("there");
     assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGTERM, core_dumped: false });
 }
 
-/// Both ends of a pseudo terminal; reading the first gives up after the deadline of these tests.
+/// Both ends of a pseudo terminal. Reading the master ends with an error after the test deadline.
 struct Pty {
     master: File,
     seen: String,
@@ -303,7 +303,7 @@ impl Pty {
         self.master.write_all(text.as_bytes()).expect("there");
     }
 
-    /// Reads until `wanted` was printed, and forgets what came up to there.
+    /// Reads until `wanted` was printed, and discards the output up to there.
     fn expect(&mut self, wanted: &str) {
         eventually(&format!("{wanted:?} is printed"), || {
             let mut chunk = [0; 4096];
@@ -316,7 +316,7 @@ impl Pty {
     }
 }
 
-/// A call of a command under the seat, which this program is then.
+/// A call of a command under the seat, which this program implements.
 fn seated(text: &str) -> Launch {
     let mut launch = call([std::env::current_exe().expect("known")]);
     launch.env.push((crate::common::SEAT.into(), text.into()));
@@ -324,7 +324,7 @@ fn seated(text: &str) -> Launch {
 }
 
 #[test]
-fn a_call_on_a_terminal_has_it_for_its_own() {
+fn call_on_a_terminal_owns_it_as_controlling_terminal() {
     let mut launch =
         shell("test -t 0 && test -t 2 && stty size < /dev/tty; stat -Lc 'of %u' /dev/stdin; read line; echo got $line");
     launch.options.credentials =
@@ -334,7 +334,7 @@ fn a_call_on_a_terminal_has_it_for_its_own() {
     pty.type_in("this\n");
     pty.expect("got this\r\n");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
-    eventually("the terminal hangs up, for nobody holds it", || {
+    eventually("the terminal hangs up, because all copies are closed", || {
         pty.master.read(&mut [0; 16]).is_err_and(|error| error.raw_os_error() == Some(libc::EIO))
     });
 
@@ -347,7 +347,7 @@ fn a_call_on_a_terminal_has_it_for_its_own() {
 }
 
 #[test]
-fn what_leads_a_terminal_alone_can_be_stopped_by_nothing_but_stop() {
+fn session_leader_can_be_stopped_only_by_stop() {
     let (mut pty, mut shepherd) = Pty::start(&mut shell("kill -TSTP $$; echo still here; kill -STOP $$; echo again"));
     pty.expect("still here");
     assert_eq!(stopped(&mut shepherd), libc::SIGSTOP);
@@ -357,7 +357,7 @@ fn what_leads_a_terminal_alone_can_be_stopped_by_nothing_but_stop() {
 }
 
 #[test]
-fn a_seated_command_stops_itself_and_is_continued() {
+fn seated_command_can_stop_itself_and_be_continued() {
     let (mut pty, mut shepherd) =
         Pty::start(&mut seated("echo before; kill -TSTP $$; echo after; read line; echo got $line; exit 9"));
     pty.expect("before");
@@ -365,16 +365,16 @@ fn a_seated_command_stops_itself_and_is_continued() {
     shepherd.signal(libc::SIGCONT).expect("there");
     pty.expect("after");
     shepherd.signal(libc::SIGTSTP).expect("there");
-    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "which passes that on");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops again");
     shepherd.signal(libc::SIGCONT).expect("there");
-    // In the background it could not read.
+    // A background process could not read.
     pty.type_in("this\n");
     pty.expect("got this\r\n");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 9 });
 }
 
 #[test]
-fn a_real_z_and_a_real_c_act_on_a_seated_command() {
+fn ctrl_z_and_ctrl_c_act_on_a_seated_command() {
     let (mut pty, mut shepherd) = Pty::start(&mut seated("echo ready; exec sleep 600"));
     pty.expect("ready");
     for _ in 0..3 {
@@ -393,7 +393,7 @@ fn a_real_z_and_a_real_c_act_on_a_seated_command() {
 }
 
 #[test]
-fn a_seat_passes_signals_on_and_ends_as_its_command_does() {
+fn seat_forwards_signals_and_ends_like_its_command() {
     let text =
         "trap 'echo hup' HUP; trap 'echo usr' USR1; trap 'echo winch' WINCH; trap 'echo term; kill -SEGV $$' TERM
         echo ready; while :; do sleep 0.02; done";
@@ -423,7 +423,7 @@ fn a_seat_passes_signals_on_and_ends_as_its_command_does() {
 }
 
 #[test]
-fn when_the_caller_of_a_seated_command_goes_all_of_it_goes() {
+fn seated_command_and_seat_end_when_the_caller_is_gone() {
     let dir = directory();
     let mut launch = seated("trap '' HUP TERM; echo $$ > command; while :; do sleep 1; done");
     launch.cwd = dir.path().to_owned();
@@ -433,7 +433,7 @@ fn when_the_caller_of_a_seated_command_goes_all_of_it_goes() {
     eventually("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
 }
 
-/// A mount namespace in which a file system of its own, with one file, is at `/mnt`.
+/// A mount namespace with a separate file system at `/mnt`, which has one file.
 fn namespace() -> OwnedFd {
     use nix::mount::{MsFlags, mount};
     let make = || {
@@ -447,7 +447,7 @@ fn namespace() -> OwnedFd {
 }
 
 #[test]
-fn a_call_starts_in_the_namespace_that_it_brings() {
+fn call_starts_in_the_given_namespace() {
     let mut launch = shell("cat only-there; id -u; grep NoNewPrivs /proc/self/status");
     launch.cwd = "/mnt".into();
     launch.options.call = Some(CallOptions { namespace: true, ..CallOptions::default() });
@@ -467,7 +467,7 @@ fn a_call_starts_in_the_namespace_that_it_brings() {
     let mut printed = String::new();
     output.read_to_string(&mut printed).expect("ends");
     assert_eq!(printed, "seen\n2000\nNoNewPrivs:\t1\n".repeat(2));
-    assert!(!std::path::Path::new("/mnt/only-there").exists(), "nothing of it is here");
+    assert!(!std::path::Path::new("/mnt/only-there").exists(), "not visible in this namespace");
     let refused = launcher().call(&launch, stdio_of(&null)).expect_err("no namespace");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
     assert_eq!(reason, "a call with a namespace needs four descriptors, but got 3");

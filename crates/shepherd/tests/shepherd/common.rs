@@ -1,4 +1,4 @@
-//! The launcher that all tests share, and short ways to say what to run.
+//! The launcher that all tests share, and helpers that build launches.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,22 +16,22 @@ use hostler_shepherd::{Event, ExitRecord, Launch, Launcher, Options, Shepherd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tempfile::TempDir;
 
-/// Long enough for a loaded machine, short enough to notice a hang.
+/// Timeout: long enough for a loaded machine, short enough to notice a hang.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Names the directory of the run that this process, as somebody's agent, is to start.
+/// Directory of the run that this process should start in the role of an agent.
 const AGENT: &str = "HOSTLER_TEST_AGENT_DIRECTORY";
 const AGENT_SCRIPT: &str = "HOSTLER_TEST_AGENT_SCRIPT";
 const AGENT_LEAF: &str = "HOSTLER_TEST_AGENT_LEAF";
 
-/// The script, or else the program, that this process is to run as the seat of.
+/// Script or program that this process should run in the role of `hostler seat`.
 pub(crate) const SEAT: &str = "HOSTLER_TEST_SEAT";
 pub(crate) const SEAT_PROGRAM: &str = "HOSTLER_TEST_SEAT_PROGRAM";
 
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 
-/// The launcher must start while there is one thread, and the test harness makes threads before any test runs. The C
-/// runtime calls what is listed in this section before `main`.
+/// The launcher must start while there is one thread, but the test harness starts threads before any test runs. The C
+/// runtime calls the functions in this section before `main`.
 // SAFETY: an entry of `.init_array` is a pointer to a function of this type.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -46,13 +46,13 @@ extern "C" fn start() {
     LAUNCHER.set(launcher).expect("set once");
 }
 
-/// Acts as `hostler seat` does, if asked to.
+/// Acts like `hostler seat`, if requested.
 fn take_a_seat() {
     let script = |text| vec!["/bin/sh".into(), "-c".into(), text];
     let argv = std::env::var_os(SEAT).map(script).or_else(|| std::env::var_os(SEAT_PROGRAM).map(|name| vec![name]));
     let Some(argv) = argv else { return };
     let code = hostler_shepherd::seat::run(&argv).unwrap_or_else(|error| {
-        write!(std::io::stderr(), "{error}").expect("somebody reads it");
+        write!(std::io::stderr(), "{error}").expect("stderr is open");
         125
     });
     std::process::exit(code);
@@ -62,7 +62,7 @@ pub(crate) fn launcher() -> &'static Launcher {
     LAUNCHER.get().expect("set before main")
 }
 
-/// Starts the run and waits to be killed.
+/// Starts the run and waits until it is killed.
 fn act_as_agent(launcher: &Launcher, directory: &Path) -> ! {
     let text = |name| std::env::var(name).expect("set by the test");
     let mut launch = script(directory, &text(AGENT_SCRIPT));
@@ -76,7 +76,7 @@ fn act_as_agent(launcher: &Launcher, directory: &Path) -> ! {
     }
 }
 
-/// This program again, as an agent with one run. Returns when the run has started.
+/// Starts this program as an agent with one run. Returns when the run has started.
 pub(crate) fn start_agent(directory: &Path, script: &str, leaf: Option<&LeafSpec>) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("known"));
     command.env(AGENT, directory).env(AGENT_SCRIPT, script);
@@ -92,7 +92,7 @@ pub(crate) fn directory() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// A run of `/bin/sh -c script` in its own directory.
+/// A launch of `/bin/sh -c script` in its own directory.
 pub(crate) fn script(directory: &Path, script: &str) -> Launch {
     command(directory, ["/bin/sh", "-c", script])
 }
@@ -104,7 +104,7 @@ pub(crate) fn command<S: Into<OsString>>(directory: &Path, argv: impl IntoIterat
         options: Options {
             grace: Duration::from_millis(300),
             identity: "test".into(),
-            // What a failing test leaves running ends by itself.
+            // Ends runs that a failed test leaves behind.
             time_limit: Some(4 * DEADLINE),
             ..Options::default()
         },
@@ -116,28 +116,28 @@ pub(crate) fn start_run(launch: &Launch) -> Shepherd {
     launcher().launch(launch).expect("launches")
 }
 
-/// Runs to the end and checks what every run promises.
+/// Executes a run to its end and checks invariants of every run.
 pub(crate) fn run(launch: &Launch) -> ExitRecord {
     finish(&mut start_run(launch), &launch.directory)
 }
 
-/// Waits for the end of a run, and for its shepherd to go.
+/// Waits for the end of a run and of its shepherd.
 pub(crate) fn finish(shepherd: &mut Shepherd, directory: &Path) -> ExitRecord {
     let record = finished(shepherd);
     let on_disk = ExitRecord::read(directory).expect("readable").expect("written before it is announced");
     assert_eq!(record, on_disk);
-    assert!(ends(shepherd), "the shepherd goes after its record");
+    assert!(ends(shepherd), "the shepherd exits after its record");
     record
 }
 
-/// Lets go of a lingering shepherd.
+/// Drops the handle of a lingering shepherd and waits for its end.
 pub(crate) fn drop_and_end(shepherd: Shepherd) {
     let pid = shepherd.pid();
     drop(shepherd);
-    eventually("an idle shepherd goes with its agent", || !is_alive(pid));
+    eventually("an idle shepherd ends with its agent", || !is_alive(pid));
 }
 
-/// The next end of a run; what comes before it is skipped.
+/// Waits for the next end of a run and skips other events.
 pub(crate) fn finished(shepherd: &mut Shepherd) -> ExitRecord {
     let deadline = Instant::now() + DEADLINE;
     while Instant::now() < deadline {
@@ -168,7 +168,7 @@ pub(crate) fn stdout(directory: &Path) -> String {
     fs::read_to_string(directory.join("stdout")).expect("text")
 }
 
-/// Waits for a job to write its pid into `name`.
+/// Waits until a job has written its pid to the file `name`.
 pub(crate) fn pid_in(directory: &Path, name: &str) -> u32 {
     let mut pid = 0;
     eventually(&format!("a pid in {name}"), || {
@@ -179,13 +179,13 @@ pub(crate) fn pid_in(directory: &Path, name: &str) -> u32 {
     pid
 }
 
-/// Whether `pid` is alive, and not merely waiting to be reaped.
+/// Whether `pid` is alive and not a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// A cgroup of this test's own, with a place for leaves in it; gone at the end.
+/// A separate cgroup for one test, with a tree for leaves. Removed at the end.
 pub(crate) struct Leaves {
     group: PathBuf,
     pub(crate) tree: Tree,
@@ -210,11 +210,11 @@ impl Leaves {
 
 impl Drop for Leaves {
     fn drop(&mut self) {
-        // What a failed test left in a leaf would outlive it.
+        // Kill leftovers of a failed test.
         let _ = self.tree.sweep("", &Default::default());
         let _ = fs::remove_dir(self.tree.path());
         let _ = fs::remove_dir(&self.group);
-        // Made by looking for the tree; stays when others use it.
+        // Created by the search for the tree; not removed while others use it.
         let _ = fs::remove_dir(self.group.with_file_name("hostler"));
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that were there before, put into leaves of their own.
+//! Tests of enclosures around existing processes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ use hostler_shepherd::{Enforcement, Options, pidfd_open};
 use crate::common::{Leaves, directory, eventually, is_alive, pid_in};
 use crate::limits::{groups, leaf};
 
-/// A process of ours that waits for a line before it does what `text` says.
+/// A shell that waits for end of input before it executes `text`.
 fn waiting(directory: &Path, text: &str) -> Child {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &format!("read line; {text}")]).current_dir(directory).stdin(Stdio::piped());
@@ -32,20 +32,20 @@ fn options() -> Options {
     Options { memory_limit_bytes: Some(48 << 20), process_limit: Some(6), cpus: Some(vec![0]), ..Options::default() }
 }
 
-/// An enclosure around the process that has this pid.
+/// Creates an enclosure around the process with this pid.
 fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
     let pidfd = pidfd_open(pid)?;
     Enclosure::around(pid, pidfd.as_fd(), spec, options)
 }
 
-/// Waits for what is in it to go, and removes it.
+/// Waits until the enclosure is empty and removes it.
 fn dispose(enclosure: Enclosure, leaf: &LeafSpec) {
     eventually("it is empty", || enclosure.is_empty());
     let mut enclosure = Some(enclosure);
     eventually("it can be removed", || match enclosure.take().expect("there").remove() {
         Ok(()) => true,
         Err(_) => {
-            enclosure = Some(Enclosure::again(leaf).expect("it is still there"));
+            enclosure = Some(Enclosure::again(leaf).expect("the leaf still exists"));
             false
         }
     });
@@ -53,11 +53,11 @@ fn dispose(enclosure: Enclosure, leaf: &LeafSpec) {
 }
 
 #[test]
-fn a_process_and_what_it_starts_from_then_on_are_held_and_killed() {
+fn enclosed_process_and_its_later_children_are_limited_and_killed() {
     let dir = directory();
     let leaf = leaf();
     let own = groups_of(std::process::id());
-    // A shell that cannot fork gives up.
+    // A shell that cannot fork exits.
     let text = "nproc > cpus; setsid sh -c 'trap \"\" TERM; echo $$ > child; exec sleep 600' &
         head -c 300000000 /dev/zero | tail > /dev/null; echo $? > hog
         (for n in 1 2 3 4 5 6 7 8; do sleep 600 & done) 2> /dev/null; echo 1 > full; wait";
@@ -69,19 +69,19 @@ fn a_process_and_what_it_starts_from_then_on_are_held_and_killed() {
         (&limits.cpus, &limits.memory, &limits.processes, &limits.devices),
         (&enforced, &enforced, &enforced, &None)
     );
-    assert_eq!(groups_of(std::process::id()), own, "whoever encloses enters nothing");
+    assert_eq!(groups_of(std::process::id()), own, "the calling process stays in its groups");
     let_go(&mut child);
     let inner = pid_in(dir.path(), "child");
     assert_eq!(groups_of(inner), groups_of(child.id()));
-    assert_eq!(pid_in(dir.path(), "hog"), 137, "killed for lack of memory");
+    assert_eq!(pid_in(dir.path(), "hog"), 137, "killed by the OOM killer");
     assert_eq!(fs::read_to_string(dir.path().join("cpus")).expect("written"), "1\n");
     pid_in(dir.path(), "full");
     let members = fs::read_to_string(leaf.path.join("cgroup.procs")).expect("there");
-    assert_eq!(members.lines().count(), 5, "six with the shell that gave up: {members}");
+    assert_eq!(members.lines().count(), 5, "six including the shell that exited: {members}");
     assert!(!enclosure.is_empty());
     enclosure.signal_all(libc::SIGTERM);
     child.wait().expect("ours");
-    eventually("all but one heed it", || {
+    eventually("all except one end by TERM", || {
         fs::read_to_string(leaf.path.join("cgroup.procs")).is_ok_and(|members| members == format!("{inner}\n"))
     });
     enclosure.kill().expect("can");
@@ -90,7 +90,7 @@ fn a_process_and_what_it_starts_from_then_on_are_held_and_killed() {
 }
 
 #[test]
-fn one_that_another_agent_has_made_is_found_again_and_left_alone() {
+fn enclosure_of_an_earlier_agent_is_found_and_kept() {
     let dir = directory();
     let leaves = Leaves::new();
     let leaf = leaves.leaf("login-1");
@@ -113,7 +113,7 @@ fn one_that_another_agent_has_made_is_found_again_and_left_alone() {
 }
 
 #[test]
-fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
+fn failed_enclosure_restores_the_process_and_removes_the_leaf() {
     let dir = directory();
     let tree = Tree::find().expect("these tests need a writable cgroup2 hierarchy: run them as root");
     let mut child = waiting(dir.path(), "true");
@@ -124,7 +124,7 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
         assert!(groups(leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
         error.to_string()
     };
-    // Limits come first, so the process has been moved by then.
+    // Other limits are applied before, so the process has already been moved.
     let mut without_rule = leaf();
     without_rule.controllers.insert(Controller::Devices, Place::V1("/proc/no/such/group".into()));
     let denied = Options { denied_devices: Some(vec![Device { major: 1, minor: 5 }]), ..options() };
@@ -133,7 +133,7 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
     let nowhere = LeafSpec { path: PathBuf::from("/proc/no/such/leaf"), ..leaf() };
     refused(&nowhere, &options());
 
-    // A leaf in use is somebody's.
+    // A leaf in use is refused.
     let leaf = leaf();
     let mut other = waiting(dir.path(), "true");
     let enclosure = around(other.id(), &leaf, &Options::default()).expect("encloses");
@@ -151,7 +151,7 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
 }
 
 #[test]
-fn an_enclosed_process_is_denied_devices() {
+fn enclosed_process_cannot_open_denied_devices() {
     let dir = directory();
     let leaf = leaf();
     let mut child = waiting(dir.path(), "(: < /dev/zero) && echo 1 > opened; (: < /dev/null) && echo 1 > over");

@@ -1,4 +1,4 @@
-//! How runs are ended, and that nothing of them remains.
+//! Tests of how runs are ended, and that no processes remain.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use hostler_shepherd::{Cause, Containment, Phase, Status};
 
 use crate::common::{Leaves, directory, eventually, finish, is_alive, pid_in, run, script, start_run, stdout};
 
-/// Leaves a process behind that has its own session and whose parent is gone, `$1` being what it does first.
+/// A script that leaves a daemon behind, with its own session and without a parent. The daemon first executes `first`.
 fn with_daemon(first: &str, rest: &str) -> String {
     format!("(setsid sh -c '{first}; echo $$ > daemon; exec sleep 600' &)\n{rest}")
 }
@@ -17,7 +17,7 @@ fn with_daemon(first: &str, rest: &str) -> String {
 const DAEMON_IS_UP: &str = "while ! grep -q . daemon 2>/dev/null; do sleep 0.01; done";
 
 #[test]
-fn the_time_limit_kills_what_ignores_term() {
+fn time_limit_kills_processes_that_ignore_term() {
     let dir = directory();
     let mut launch = script(dir.path(), "trap 'echo term' TERM; while :; do sleep 0.05; done");
     launch.options.time_limit = Some(Duration::from_millis(300));
@@ -28,11 +28,11 @@ fn the_time_limit_kills_what_ignores_term() {
     assert_eq!(record.cause, Some(Cause::TimeLimit));
     assert!(record.wall_time >= Duration::from_millis(700), "{:?}", record.wall_time);
     assert!(began.elapsed() < Duration::from_secs(20));
-    assert_eq!(stdout(dir.path()), "term\n", "TERM came first, once");
+    assert_eq!(stdout(dir.path()), "term\n", "TERM was sent first, once");
 }
 
 #[test]
-fn a_job_that_obeys_term_keeps_its_own_exit_code() {
+fn job_that_handles_term_keeps_its_exit_code() {
     let dir = directory();
     let mut launch = script(dir.path(), "trap 'echo saved; exit 5' TERM; while :; do sleep 0.05; done");
     launch.options.time_limit = Some(Duration::from_millis(300));
@@ -43,9 +43,9 @@ fn a_job_that_obeys_term_keeps_its_own_exit_code() {
 }
 
 #[test]
-fn cancelling_states_its_cause_and_reaches_every_process() {
+fn cancelling_records_its_cause_and_ends_every_process() {
     let dir = directory();
-    // The shell would wait for its child before it looks at TERM; the child gets one too.
+    // The shell handles TERM only after its child has ended; the child gets TERM too.
     let mut shepherd = start_run(&script(dir.path(), "sh -c 'echo $$ > inner; exec sleep 600'; exit 9"));
     let inner = pid_in(dir.path(), "inner");
     shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
@@ -56,7 +56,7 @@ fn cancelling_states_its_cause_and_reaches_every_process() {
 }
 
 #[test]
-fn a_stopped_job_can_be_cancelled() {
+fn stopped_job_can_be_cancelled() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "echo $$ > me; kill -STOP $$; sleep 600"));
     let me = pid_in(dir.path(), "me");
@@ -67,7 +67,7 @@ fn a_stopped_job_can_be_cancelled() {
 }
 
 #[test]
-fn the_first_cause_stays_and_a_shorter_grace_wins() {
+fn first_cause_is_kept_and_a_shorter_grace_applies() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "trap '' TERM; echo $$ > me; while :; do sleep 0.05; done"));
     pid_in(dir.path(), "me");
@@ -81,7 +81,7 @@ fn the_first_cause_stays_and_a_shorter_grace_wins() {
 }
 
 #[test]
-fn output_beyond_its_limit_takes_no_room_and_the_run_goes_on() {
+fn output_above_the_limit_uses_no_disk_space_and_the_run_continues() {
     use std::os::unix::fs::MetadataExt;
     const LIMIT: u64 = 2_000_000;
     let dir = directory();
@@ -103,17 +103,17 @@ fn output_beyond_its_limit_takes_no_room_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_daemon_left_behind_is_ended_without_a_leaf() {
+fn leftover_daemon_is_killed_without_a_leaf() {
     let dir = directory();
     let record = run(&script(dir.path(), &with_daemon(":", &format!("{DAEMON_IS_UP}; exit 4"))));
     assert_eq!(record.status, Status::Exited { code: 4 }, "the daemon does not change how the run ended");
     assert_eq!((record.leftovers, record.unkillable.len(), record.cause), (1, 0, None));
     assert!(!is_alive(pid_in(dir.path(), "daemon")));
-    assert!(record.wall_time < Duration::from_secs(2), "ending the daemon is no time of the run");
+    assert!(record.wall_time < Duration::from_secs(2), "killing the daemon does not count as run time");
 }
 
 #[test]
-fn a_daemon_left_behind_is_ended_with_its_leaf() {
+fn leftover_daemon_is_killed_with_its_leaf() {
     let (dir, leaves) = (directory(), Leaves::new());
     let mut launch = script(dir.path(), &with_daemon("trap \"\" TERM", &format!("{DAEMON_IS_UP}; exit 4")));
     launch.options.leaf = Some(leaves.leaf("daemon"));
@@ -124,11 +124,11 @@ fn a_daemon_left_behind_is_ended_with_its_leaf() {
     assert_eq!(record.containment, Containment::Leaf { path: path.clone() });
     assert_eq!((record.status, record.leftovers), (Status::Exited { code: 4 }, 1));
     assert!(!is_alive(daemon));
-    assert!(!path.exists(), "the leaf is gone too");
+    assert!(!path.exists(), "the leaf is removed too");
 }
 
 #[test]
-fn the_shepherd_stays_outside_the_leaf() {
+fn shepherd_stays_outside_the_leaf() {
     let (dir, leaves) = (directory(), Leaves::new());
     let mut launch = script(dir.path(), "echo $$ > me; sleep 600");
     launch.options.leaf = Some(leaves.leaf("outside"));
@@ -136,7 +136,7 @@ fn the_shepherd_stays_outside_the_leaf() {
     let me = pid_in(dir.path(), "me");
     let procs = leaves.leaf("outside").path.join("cgroup.procs");
     let members = || fs::read_to_string(&procs).expect("the leaf is there");
-    eventually("the sleep is there too", || members().lines().count() == 2);
+    eventually("sleep is in the leaf too", || members().lines().count() == 2);
     assert!(members().lines().any(|pid| pid == me.to_string()));
     assert!(members().lines().all(|pid| pid != shepherd.pid().to_string()));
     shepherd.kill(Cause::Cancelled).expect("there");
@@ -145,7 +145,7 @@ fn the_shepherd_stays_outside_the_leaf() {
 }
 
 #[test]
-fn groups_a_job_makes_in_its_leaf_go_with_it() {
+fn groups_created_by_a_job_are_removed_with_its_leaf() {
     let (dir, leaves) = (directory(), Leaves::new());
     let path = leaves.leaf("nested").path;
     let text = format!(
@@ -159,7 +159,7 @@ fn groups_a_job_makes_in_its_leaf_go_with_it() {
 }
 
 #[test]
-fn a_tree_of_stubborn_processes_is_killed_without_a_leaf() {
+fn process_tree_that_ignores_term_is_killed_without_a_leaf() {
     let dir = directory();
     let text = "trap '' TERM HUP; tree() { if [ $1 -gt 0 ]; then (tree $(($1-1))) & (tree $(($1-1))) & fi; \
                 echo x >> count; while :; do sleep 1; done; }; tree 4";
@@ -173,7 +173,7 @@ fn a_tree_of_stubborn_processes_is_killed_without_a_leaf() {
     let record = finish(&mut shepherd, dir.path());
     assert!(record.unkillable.is_empty());
     let cwd = fs::canonicalize(dir.path()).expect("there");
-    assert_eq!(processes_in(&cwd), Vec::<String>::new(), "none of it is left");
+    assert_eq!(processes_in(&cwd), Vec::<String>::new(), "no process is left");
 }
 
 fn processes_in(directory: &Path) -> Vec<String> {
@@ -183,8 +183,8 @@ fn processes_in(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn other_processes_are_left_alone() {
-    // Same session as the test, same program, same user: only descent tells them apart.
+fn other_processes_are_not_affected() {
+    // Same session, program and user as the test: only descent distinguishes them.
     let mut bystander = Command::new("sleep").arg("600").spawn().expect("sleep exists");
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "trap '' TERM; sleep 600 & sleep 600"));
@@ -197,10 +197,10 @@ fn other_processes_are_left_alone() {
 }
 
 #[test]
-fn a_job_that_fills_the_disk_has_its_record_all_the_same() {
+fn job_that_fills_the_disk_still_gets_its_record() {
     let dir = directory();
     let disk = SmallDisk::mount(dir.path());
-    // The job fills the disk with its own output and is none the wiser.
+    // The job fills the disk with its own output.
     let mut shepherd = start_run(&script(dir.path(), "head -c 1000000 /dev/zero; exit 6"));
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.status, Status::Exited { code: 6 });
@@ -208,22 +208,22 @@ fn a_job_that_fills_the_disk_has_its_record_all_the_same() {
 }
 
 #[test]
-fn a_record_without_room_waits_for_it() {
+fn record_waits_for_disk_space() {
     let dir = directory();
     let disk = SmallDisk::mount(dir.path());
-    // Somebody removes what was set aside.
+    // The job removes the reserved space.
     let journal = dir.path().join("journal").display().to_string();
     let text =
         format!("until grep -q started '{journal}'; do :; done; : > '{journal}'; head -c 1000000 /dev/zero; exit 6");
     let mut shepherd = start_run(&script(dir.path(), &text));
-    eventually("the shepherd waits for room", || shepherd.status().expect("there").phase == Phase::Recording);
+    eventually("the shepherd waits for disk space", || shepherd.status().expect("there").phase == Phase::Recording);
     fs::write(dir.path().join("stdout"), "").expect("truncates");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.status, Status::Exited { code: 6 });
     drop(disk);
 }
 
-/// A file system of 64 KiB, mounted for the length of a test.
+/// A file system of 64 KiB, mounted during a test.
 struct SmallDisk<'a>(&'a Path);
 
 impl SmallDisk<'_> {

@@ -1,5 +1,5 @@
-//! Whatever is done to a shepherd's socket by those whom it listens to: its agent is answered meanwhile, its memory and descriptors
-//! stay bounded, and the run ends as it would have.
+//! Tests with malicious clients of a shepherd's socket: the agent gets its answers, memory and descriptors stay
+//! bounded, and the run ends normally.
 
 use std::fs;
 use std::io::{IoSlice, Read, Write};
@@ -17,10 +17,10 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use crate::common::{DEADLINE, directory, eventually, finish, script, start_run};
 
-/// What a flood may cost a shepherd while it lasts.
+/// Limit for the memory growth of a shepherd during a flood.
 const ROOM_BYTES: u64 = 40 << 20;
 
-/// The agent is answered within this time.
+/// Timeout for answers to the agent.
 const PROMPT: Duration = Duration::from_secs(2);
 
 const STATUS: &[u8] = &[1, 0, 0, 0, 2];
@@ -34,14 +34,14 @@ fn connect(directory: &Path) -> UnixStream {
     stream
 }
 
-/// As much of it as the other side takes before it closes or stops reading.
+/// Writes as many bytes as the other side accepts before it closes or stops reading.
 fn pour(stream: &mut UnixStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
 
-/// Whether the other side has closed it, after whatever it had to say.
+/// Whether the other side has closed the connection, after all of its data.
 fn is_closed(stream: &mut UnixStream) -> bool {
-    // What it has not read makes the end a reset.
+    // Unread data turns the close into a reset.
     let read = stream.read_to_end(&mut Vec::new());
     read.is_ok() || read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
 }
@@ -56,7 +56,7 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives, and is ours").count()
 }
 
-/// A run that waits to be killed, and how much memory its shepherd had before anything was done to it.
+/// A run that waits to be killed, and the initial memory use of its shepherd.
 struct Watched {
     shepherd: Shepherd,
     before: u64,
@@ -69,7 +69,7 @@ impl Watched {
         Self { shepherd, before }
     }
 
-    fn all_is_well(&mut self, what: &str) {
+    fn assert_responsive_and_small(&mut self, what: &str) {
         let asked = Instant::now();
         self.shepherd.status().unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(asked.elapsed() < PROMPT, "{what}: the agent waits {:?}", asked.elapsed());
@@ -92,7 +92,7 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_and_frames_that_are_too_long_close_their_connection_only() {
+fn invalid_frames_close_only_their_connection() {
     let dir = directory();
     let mut watched = Watched::start(dir.path());
     let deep = [b"[".repeat(1 << 20), b"]".repeat(1 << 20)].concat();
@@ -113,9 +113,9 @@ fn garbage_and_frames_that_are_too_long_close_their_connection_only() {
         let mut stream = connect(dir.path());
         pour(&mut stream, &bytes);
         assert!(is_closed(&mut stream), "{what} closes the connection");
-        watched.all_is_well(what);
+        watched.assert_responsive_and_small(what);
     }
-    // Well formed, but not now, and not like this.
+    // Valid frames, but not allowed at this time or without a terminal.
     for (what, bytes) in [("a second launch", frame(1, &[0xff; 64])), ("keys without a terminal", frame(7, b"ls\n"))] {
         let mut stream = connect(dir.path());
         pour(&mut stream, &bytes);
@@ -123,13 +123,13 @@ fn garbage_and_frames_that_are_too_long_close_their_connection_only() {
         let mut heard = Vec::new();
         stream.read_to_end(&mut heard).expect("it closes");
         assert_eq!(heard.get(4), Some(&67), "{what} is refused: {heard:?}");
-        watched.all_is_well(what);
+        watched.assert_responsive_and_small(what);
     }
     watched.end(dir.path());
 }
 
 #[test]
-fn truncated_slow_and_half_closed_connections_hold_up_nobody() {
+fn truncated_slow_and_half_closed_connections_do_not_block_others() {
     let dir = directory();
     let mut watched = Watched::start(dir.path());
     // Closed in the middle of a frame.
@@ -137,59 +137,59 @@ fn truncated_slow_and_half_closed_connections_hold_up_nobody() {
     for cut in 0..whole.len() {
         pour(&mut connect(dir.path()), &whole[..cut]);
     }
-    watched.all_is_well("truncated frames");
-    // A question, and then nothing more will be said: the answer still comes.
+    watched.assert_responsive_and_small("truncated frames");
+    // A query on a half-closed connection is still answered.
     let mut half = connect(dir.path());
     pour(&mut half, STATUS);
     half.shutdown(Shutdown::Write).expect("a socket");
     let mut answer = Vec::new();
     half.read_to_end(&mut answer).expect("an answer and the end");
     assert_eq!(answer.get(4), Some(&66), "a report: {answer:?}");
-    // A byte now and then, of a frame that would be long.
+    // Single bytes of a frame that would be long.
     let mut drippers: Vec<UnixStream> = (0..32).map(|_| connect(dir.path())).collect();
     for byte in [&(8_u32 << 20).to_le_bytes()[..], &[7; 60]].concat() {
         for stream in &mut drippers {
             pour(stream, &[byte]);
         }
-        watched.all_is_well("a byte at a time");
+        watched.assert_responsive_and_small("a byte at a time");
     }
-    // Many launches of the largest kind, all but their last byte.
+    // Many launches of maximum size, each without the last byte.
     let launch = [(8_u32 << 20).to_le_bytes().as_slice(), &[1], &vec![1; (8 << 20) - 2]].concat();
     for stream in &mut drippers {
         *stream = connect(dir.path());
         pour(stream, &launch);
     }
-    watched.all_is_well("launches that never end");
-    // Questions whose answers nobody reads.
+    watched.assert_responsive_and_small("launches that never end");
+    // Queries whose answers are not read.
     let mut deaf = connect(dir.path());
     pour(&mut deaf, &STATUS.repeat(200_000));
-    watched.all_is_well("answers that nobody reads");
+    watched.assert_responsive_and_small("answers that nobody reads");
     drop(drippers);
     watched.end(dir.path());
 }
 
 #[test]
-fn a_crowd_of_connections_does_not_keep_the_next_agent_out() {
+fn many_connections_do_not_lock_out_the_next_agent() {
     let dir = directory();
     let mut watched = Watched::start(dir.path());
     let crowd: Vec<UnixStream> = (0..300).map(|_| connect(dir.path())).collect();
-    watched.all_is_well("three hundred silent connections");
-    assert!(descriptors(watched.shepherd.pid()) < 100, "only so many are kept");
-    // An agent that has just been started finds its run again.
+    watched.assert_responsive_and_small("three hundred silent connections");
+    assert!(descriptors(watched.shepherd.pid()) < 100, "the number of connections is limited");
+    // A newly started agent adopts the run.
     let Adopted::Running(mut again) = adopt(dir.path()).expect("readable") else { panic!("it runs") };
     assert_eq!(again.status().expect("it is heard").identity, "test");
     drop(again);
-    // Come and gone, as fast as that goes.
+    // Connect and disconnect as fast as possible.
     for _ in 0..2000 {
         drop(connect(dir.path()));
     }
-    watched.all_is_well("connections that come and go");
+    watched.assert_responsive_and_small("connections that come and go");
     drop(crowd);
     watched.end(dir.path());
 }
 
 #[test]
-fn descriptors_that_somebody_sends_along_are_not_kept() {
+fn descriptors_sent_by_clients_are_closed() {
     let dir = directory();
     let mut watched = Watched::start(dir.path());
     let before = descriptors(watched.shepherd.pid());
@@ -199,13 +199,13 @@ fn descriptors_that_somebody_sends_along_are_not_kept() {
         let along = [ControlMessage::ScmRights(&many)];
         sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(STATUS)], &along, MsgFlags::empty(), None).expect("sent");
     }
-    watched.all_is_well("descriptors sent along");
-    eventually("nothing of it is left", || descriptors(watched.shepherd.pid()) <= before);
+    watched.assert_responsive_and_small("descriptors sent along");
+    eventually("all descriptors are closed", || descriptors(watched.shepherd.pid()) <= before);
     watched.end(dir.path());
 }
 
 #[test]
-fn a_terminal_that_takes_nothing_costs_no_memory() {
+fn terminal_that_accepts_no_input_uses_no_memory() {
     let dir = directory();
     let mut launch = script(dir.path(), "stty raw; echo ready; exec sleep 600");
     let size = WindowSize { rows: 24, columns: 80 };
@@ -221,22 +221,22 @@ fn a_terminal_that_takes_nothing_costs_no_memory() {
             let _ = attachment.stream().write_all(&keys);
         }
     }
-    watched.all_is_well("keys that the job does not read");
-    // Somebody who has not attached has no say in it.
+    watched.assert_responsive_and_small("keys that the job does not read");
+    // Clients that are not attached cannot send input.
     for _ in 0..20 {
         let mut stream = connect(dir.path());
         pour(&mut stream, &terminal_input_frame(&vec![b'y'; 4 << 20]));
     }
-    watched.all_is_well("keys of somebody who has not attached");
-    // Attached clients that break the rules are dropped; the others stay.
+    watched.assert_responsive_and_small("keys of somebody who has not attached");
+    // Attached clients that violate the protocol are dropped; others stay.
     for (number, bad) in [frame(99, b"x"), frame(6, b"[]"), vec![0; 4]].into_iter().enumerate() {
         let mut stream = connect(dir.path());
         pour(&mut stream, &frame(5, br#"{"rows":24,"columns":80}"#));
         pour(&mut stream, &bad);
         drop(stream);
-        watched.all_is_well(&format!("rule {number} broken"));
+        watched.assert_responsive_and_small(&format!("rule {number} broken"));
     }
     drop(attached);
-    eventually("they are seen to go", || watched.shepherd.status().expect("there").attached == 0);
+    eventually("the shepherd notices that they are gone", || watched.shepherd.status().expect("there").attached == 0);
     watched.end(dir.path());
 }

@@ -1,4 +1,4 @@
-//! What a shepherd costs while its job runs.
+//! Memory use of a shepherd while its job runs.
 
 #![expect(clippy::print_stdout, reason = "the figure is the point of the test")]
 
@@ -9,7 +9,7 @@ use hostler_shepherd::Cause;
 use crate::common::{directory, finish, pid_in, script, start_run};
 
 #[test]
-fn a_shepherd_has_little_memory_of_its_own() {
+fn shepherd_uses_little_private_memory() {
     let dir = directory();
     let mut launch = script(dir.path(), "echo $$ > me; exec sleep 600");
     launch.env.extend((0..8).map(|n| (format!("BIG{n}").into(), "x".repeat(100_000).into())));

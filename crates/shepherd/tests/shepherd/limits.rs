@@ -1,6 +1,6 @@
-//! What the kernel holds a job to, and that its neighbours do not notice.
+//! Tests of limits that the kernel enforces, and of their isolation from other jobs.
 //!
-//! On a machine of version 2 only, the controllers must be delegated to the group of these tests.
+//! On machines with cgroups of version 2 only, the controllers must be delegated to the group of these tests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::common::{command, directory, drop_and_end, eventually, finish, finish
 
 const MEBIBYTE: u64 = 1 << 20;
 
-/// A leaf of the real tree with a name of its own.
+/// A leaf of the real tree with a unique name.
 pub(crate) fn leaf() -> LeafSpec {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let tree = Tree::find().expect("these tests need a writable cgroup2 hierarchy: run them as root");
@@ -32,11 +32,11 @@ pub(crate) fn groups(leaf: &LeafSpec) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_memory_hog_is_killed_alone_and_the_verdict_has_its_figure() {
+fn job_above_its_memory_limit_is_killed_without_affecting_others() {
     let (dir, other) = (directory(), directory());
     let leaf = leaf();
     let mut neighbour = start_run(&script(other.path(), "sleep 1; echo unharmed"));
-    // `tail` keeps its last line in memory, and this input has only one.
+    // `tail` keeps its last line in memory, and this input has only one line.
     let mut launch = script(dir.path(), "head -c 300000000 /dev/zero | tail > /dev/null");
     launch.options.memory_limit_bytes = Some(32 * MEBIBYTE);
     launch.options.leaf = Some(leaf.clone());
@@ -51,7 +51,7 @@ fn a_memory_hog_is_killed_alone_and_the_verdict_has_its_figure() {
 }
 
 #[test]
-fn a_job_that_fills_a_file_in_memory_is_killed_and_its_shepherd_is_not() {
+fn oom_killer_prefers_the_job_to_its_shepherd() {
     let dir = directory();
     let file = PathBuf::from(format!("/dev/shm/hostler-test-{}", std::process::id()));
     let text = format!("dd if=/dev/zero of='{}' bs=1M count=64 2> /dev/null", file.display());
@@ -64,7 +64,7 @@ fn a_job_that_fills_a_file_in_memory_is_killed_and_its_shepherd_is_not() {
 }
 
 #[test]
-fn a_reused_leaf_takes_higher_and_lower_limits_and_one_that_was_killed_is_made_anew() {
+fn reused_leaf_changes_its_limits_and_killed_leaf_is_replaced() {
     let leaf = leaf();
     let dirs: Vec<_> = (0..4).map(|_| directory()).collect();
     let launch = |index: usize, memory: u64, text: &str| {
@@ -90,14 +90,15 @@ fn a_reused_leaf_takes_higher_and_lower_limits_and_one_that_was_killed_is_made_a
 }
 
 #[test]
-fn a_fork_bomb_is_contained_and_ended() {
+fn fork_bomb_is_limited_and_killed() {
     let dir = directory();
-    // Each leaves a sleeper behind: shells that can fork no more give up, and the bomb would be over before anybody looks.
+    // Each process leaves a sleeper behind: shells that cannot fork exit, and the bomb would otherwise end before the
+    // check.
     let mut launch = script(dir.path(), "f() { sleep 60 & f | f & }; f; exec sleep 60");
     launch.options.process_limit = Some(40);
     launch.options.leaf = Some(leaf());
     let mut shepherd = start_run(&launch);
-    eventually("it has reached its limit", || shepherd.status().expect("the shepherd is well").processes > 20);
+    eventually("it has reached its limit", || shepherd.status().expect("the shepherd responds").processes > 20);
     assert!(shepherd.status().expect("there").processes <= 40);
     shepherd.kill(Cause::Cancelled).expect("there");
     let record = finish(&mut shepherd, dir.path());
@@ -106,7 +107,7 @@ fn a_fork_bomb_is_contained_and_ended() {
 }
 
 #[test]
-fn a_job_cannot_leave_its_cpus() {
+fn job_cannot_use_other_cpus() {
     let dir = directory();
     let mut launch = script(dir.path(), "nproc; taskset -p -c 0,1 $$ > /dev/null 2>&1; nproc");
     launch.options.cpus = Some(vec![1]);
@@ -125,7 +126,7 @@ fn a_job_cannot_leave_its_cpus() {
 }
 
 #[test]
-fn tasks_in_one_leaf_have_a_peak_each() {
+fn tasks_in_one_leaf_have_separate_memory_peaks() {
     let dirs = [directory(), directory()];
     let leaf = leaf();
     let launch = |index: usize, text: &str| {
@@ -139,16 +140,16 @@ fn tasks_in_one_leaf_have_a_peak_each() {
     let first = finished(&mut shepherd).memory_peak_bytes.expect("counted");
     shepherd.launch_next(&launch(1, "true")).expect("it lingers");
     assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
-    let second = finished(&mut shepherd).memory_peak_bytes.expect("counted anew");
+    let second = finished(&mut shepherd).memory_peak_bytes.expect("counted again from zero");
     assert!(first > 50 * MEBIBYTE && second < 30 * MEBIBYTE, "{first} {second}");
     let in_v1 = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| !text.is_empty());
-    assert!(groups(&leaf).iter().any(in_v1) || leaf.path.exists(), "it waits in its leaf");
+    assert!(groups(&leaf).iter().any(in_v1) || leaf.path.exists(), "the idle shepherd keeps its leaf");
     drop_and_end(shepherd);
-    assert!(groups(&leaf).iter().all(|group| !group.exists()), "and takes it along");
+    assert!(groups(&leaf).iter().all(|group| !group.exists()), "the leaf is removed with the shepherd");
 }
 
-/// A leaf that is denied devices by a program, as on machines of version 2, and one that is by the controller of version 1 where this
-/// machine has it.
+/// Leaves that can deny devices: by a BPF program as with version 2, and by the version 1 controller if this machine
+/// has it.
 fn leaves_that_deny() -> Vec<LeafSpec> {
     let by_program = |mut leaf: LeafSpec| {
         leaf.controllers.insert(Controller::Devices, Place::Unified);
@@ -161,11 +162,12 @@ fn leaves_that_deny() -> Vec<LeafSpec> {
     }
 }
 
-/// `/dev/zero` and `/dev/full`, which nobody misses.
+/// `/dev/zero` and `/dev/full`, which tests can do without.
 const ZERO: Device = Device { major: 1, minor: 5 };
 const FULL: Device = Device { major: 1, minor: 7 };
 
-/// Opens both devices under another name, the first one also from a child in the background, and tries to make a name.
+/// Creates device nodes for both devices, and a script that opens the devices under several names, also from a
+/// background child, and tries to create a node.
 fn tries_devices(directory: &std::path::Path) {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     for (name, device) in [("mine", FULL), ("theirs", ZERO)] {
@@ -179,7 +181,7 @@ fn tries_devices(directory: &std::path::Path) {
 }
 
 #[test]
-fn a_device_that_is_denied_cannot_be_opened_under_any_name() {
+fn denied_device_cannot_be_opened_under_any_name() {
     for leaf in leaves_that_deny() {
         let dir = directory();
         tries_devices(dir.path());
@@ -196,7 +198,7 @@ fn a_device_that_is_denied_cannot_be_opened_under_any_name() {
 }
 
 #[test]
-fn the_next_run_in_a_leaf_is_denied_its_own_devices() {
+fn each_run_in_a_reused_leaf_has_its_own_denied_devices() {
     for leaf in leaves_that_deny() {
         let dirs: Vec<_> = (0..3).map(|_| directory()).collect();
         let launch = |index: usize, denied: Option<Vec<Device>>| {
@@ -225,7 +227,7 @@ fn the_next_run_in_a_leaf_is_denied_its_own_devices() {
 }
 
 #[test]
-fn a_program_that_could_not_be_kept_from_devices_does_not_start() {
+fn program_does_not_start_if_denying_devices_fails() {
     let dir = directory();
     let mut launch = script(dir.path(), "echo started");
     let mut leaf = leaf();
@@ -236,7 +238,7 @@ fn a_program_that_could_not_be_kept_from_devices_does_not_start() {
     let Status::StartFailed { message, code: 126 } = &record.status else { panic!("it started: {record:?}") };
     assert!(message.contains("cannot deny devices that the job does not hold: the devices controller"), "{message}");
 
-    // Where it is known beforehand that nothing can be denied, that is advice, and said.
+    // If it is known in advance that devices cannot be denied, the limit is reported as advisory.
     let dir = directory();
     let mut launch = script(dir.path(), "echo started");
     launch.options.denied_devices = Some(vec![ZERO]);

@@ -1,4 +1,4 @@
-//! A shepherd that takes one run after another.
+//! Tests of shepherds that take several runs in sequence.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn lingering(mut launch: Launch) -> Launch {
 }
 
 #[test]
-fn many_runs_share_a_shepherd_and_a_leaf() {
+fn runs_can_share_a_shepherd_and_a_leaf() {
     let leaves = Leaves::new();
     let task = |dir: &std::path::Path, n: i32| {
         let mut launch = lingering(script(dir, &format!("echo {n}; exit {n}")));
@@ -40,9 +40,9 @@ fn many_runs_share_a_shepherd_and_a_leaf() {
     assert!(!leaves.leaf("array").path.exists());
 }
 
-/// The agent goes; so does an idle shepherd.
+/// Also covers that an idle shepherd ends with its agent.
 #[test]
-fn nothing_of_one_run_reaches_the_next() {
+fn runs_of_a_shared_shepherd_do_not_affect_each_other() {
     let (first, second) = (directory(), directory());
     let text = "sleep 600 & echo $! > left; exit 0";
     let mut shepherd = start_run(&lingering(script(first.path(), text)));
@@ -56,7 +56,7 @@ fn nothing_of_one_run_reaches_the_next() {
 }
 
 #[test]
-fn a_later_run_can_be_cancelled_and_has_its_own_cause() {
+fn later_run_can_be_cancelled_and_has_its_own_cause() {
     let (first, second, third) = (directory(), directory(), directory());
     let mut shepherd = start_run(&lingering(script(first.path(), "exit 0")));
     finished(&mut shepherd);
@@ -71,7 +71,7 @@ fn a_later_run_can_be_cancelled_and_has_its_own_cause() {
 }
 
 #[test]
-fn a_busy_shepherd_refuses_another_run() {
+fn busy_shepherd_refuses_another_run() {
     let (first, second) = (directory(), directory());
     let mut shepherd = start_run(&lingering(script(first.path(), "exec sleep 600")));
     shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("there");
@@ -83,7 +83,7 @@ fn a_busy_shepherd_refuses_another_run() {
 }
 
 #[test]
-fn a_shepherd_does_not_linger_for_ever() {
+fn lingering_shepherd_exits_after_its_timeout() {
     let dir = directory();
     let mut launch = script(dir.path(), "exit 0");
     launch.options.linger = Some(Duration::from_millis(50));

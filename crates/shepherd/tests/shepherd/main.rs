@@ -1,6 +1,7 @@
-//! Shepherds with real processes, files, terminals and cgroup leaves.
+//! Tests of shepherds with real processes, files, terminals and cgroup leaves.
 //!
-//! The leaf tests need a writable cgroup2 hierarchy, and a few need root; they fail, and say so, where that is missing.
+//! The leaf tests need a writable cgroup2 hierarchy, and a few tests need root. They fail with a hint if that is
+//! missing.
 
 mod adoption;
 mod calls;

@@ -1,4 +1,4 @@
-//! What a job gets, and what is kept of it.
+//! Tests of a run's surroundings, outputs and records.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ fn signals_are_reported() {
 }
 
 #[test]
-fn a_program_that_cannot_run_is_explained_as_shells_do() {
+fn errors_for_programs_that_cannot_run_are_like_a_shells() {
     let dir = directory();
     let plain = dir.path().join("plain");
     fs::write(&plain, "not executable").expect("writes");
@@ -52,7 +52,7 @@ fn a_program_that_cannot_run_is_explained_as_shells_do() {
 }
 
 #[test]
-fn a_missing_working_directory_is_explained() {
+fn missing_working_directory_is_reported() {
     let dir = directory();
     let mut launch = command(dir.path(), ["true"]);
     launch.cwd = "/no/such/place".into();
@@ -61,7 +61,7 @@ fn a_missing_working_directory_is_explained() {
 }
 
 #[test]
-fn a_script_without_interpreter_runs_in_the_shell() {
+fn script_without_interpreter_runs_in_the_shell() {
     let dir = directory();
     let path = dir.path().join("bare");
     fs::write(&path, "echo \"$1-$2\"; exit 3\n").expect("writes");
@@ -72,7 +72,7 @@ fn a_script_without_interpreter_runs_in_the_shell() {
 }
 
 #[test]
-fn output_is_kept_byte_for_byte() {
+fn output_is_stored_unchanged() {
     let dir = directory();
     let script_text = r"printf '\000\377\r\nno newline at the end'; printf 'to stderr' >&2";
     let record = run(&script(dir.path(), script_text));
@@ -100,7 +100,7 @@ fn merged_output_keeps_its_order() {
 }
 
 #[test]
-fn a_large_environment_arrives_whole_and_nothing_is_inherited() {
+fn large_environment_is_passed_completely_without_inheritance() {
     let dir = directory();
     let mut launch = command(dir.path(), ["/usr/bin/env", "-0"]);
     launch.env = (0..10).map(|n| (format!("V{n}").into(), format!("{n}").repeat(100_000).into())).collect();
@@ -110,7 +110,7 @@ fn a_large_environment_arrives_whole_and_nothing_is_inherited() {
 }
 
 #[test]
-fn more_than_the_kernel_takes_is_a_start_failure() {
+fn oversized_environment_is_a_start_failure() {
     let dir = directory();
     let mut launch = command(dir.path(), ["true"]);
     launch.env.push(("BIG".into(), "x".repeat(3 << 20).into()));
@@ -119,7 +119,7 @@ fn more_than_the_kernel_takes_is_a_start_failure() {
 }
 
 #[test]
-fn a_job_starts_with_a_clean_slate() {
+fn job_starts_with_default_process_settings() {
     let dir = directory();
     let mut launch = command(dir.path(), ["grep", "-E", "^Sig(Blk|Ign)|^Umask", "/proc/self/status"]);
     launch.options.umask = 0o027;
@@ -129,19 +129,19 @@ fn a_job_starts_with_a_clean_slate() {
 
     let dir = directory();
     run(&command(dir.path(), ["ls", "/proc/self/fd"]));
-    assert_eq!(stdout(dir.path()), "0\n1\n2\n3\n", "only its own three, and the one ls reads the directory with");
+    assert_eq!(stdout(dir.path()), "0\n1\n2\n3\n", "the standard descriptors, and the one that ls opens");
 
     let dir = directory();
     run(&script(dir.path(), "read line; echo $?; ps -o pid= -o pgid= -o sid= -p $$; echo $$; pwd"));
     let text = stdout(dir.path());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "1", "standard input is empty");
-    assert!(lines[1].split_ascii_whitespace().all(|id| id == lines[2]), "its own session and group: {text}");
+    assert!(lines[1].split_ascii_whitespace().all(|id| id == lines[2]), "a separate session and group: {text}");
     assert_eq!(fs::canonicalize(lines[3]).expect("exists"), fs::canonicalize(dir.path()).expect("exists"));
 }
 
 #[test]
-fn cpus_are_bound_and_said_to_be_advisory() {
+fn cpu_affinity_without_a_leaf_is_reported_as_advisory() {
     let dir = directory();
     let mut launch = command(dir.path(), ["nproc"]);
     launch.options.cpus = Some(vec![0]);
@@ -158,7 +158,7 @@ fn cpus_are_bound_and_said_to_be_advisory() {
 }
 
 #[test]
-fn resources_are_measured() {
+fn resource_usage_is_measured() {
     let dir = directory();
     let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.2";
     let record = run(&script(dir.path(), busy));
@@ -170,10 +170,10 @@ fn resources_are_measured() {
 }
 
 #[test]
-fn what_goes_to_a_disk_is_counted() {
+fn disk_writes_are_counted() {
     let dir = directory();
     let mut launch = script(dir.path(), "dd if=/dev/zero of=$0 bs=1M count=4 conv=fsync 2> /dev/null; rm $0");
-    // A temporary directory may be in memory, where nothing goes to a disk.
+    // Temporary directories may be in memory, and writes to them do not count.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable");
     launch.argv.push(file.path().into());
     let io = run(&launch).io.expect("the kernel counts");
@@ -181,7 +181,7 @@ fn what_goes_to_a_disk_is_counted() {
 }
 
 #[test]
-fn a_directory_takes_one_run_only() {
+fn directory_accepts_only_one_run() {
     let dir = directory();
     run(&command(dir.path(), ["true"]));
     let before = fs::read(dir.path().join("journal")).expect("written");
@@ -192,7 +192,7 @@ fn a_directory_takes_one_run_only() {
 }
 
 #[test]
-fn a_missing_directory_is_refused() {
+fn launch_in_a_missing_directory_is_refused() {
     let refused = launcher().launch(&command("/no/such/run".as_ref(), ["true"])).expect_err("missing");
     assert_eq!(
         refused.to_string(),
@@ -201,7 +201,7 @@ fn a_missing_directory_is_refused() {
 }
 
 #[test]
-fn a_run_in_a_very_deep_directory_can_be_adopted() {
+fn run_in_a_directory_with_a_long_path_can_be_adopted() {
     let dir = directory();
     let long = dir.path().join("d".repeat(200)).join("e".repeat(200));
     fs::create_dir_all(&long).expect("allowed");
@@ -227,7 +227,7 @@ fn files_of_a_run_are_private() {
 }
 
 #[test]
-fn a_leaf_that_cannot_be_made_is_reported() {
+fn failure_to_create_the_leaf_is_reported() {
     let dir = directory();
     let mut launch = command(dir.path(), ["true"]);
     launch.options.leaf = Some(LeafSpec { path: "/no/such/tree/leaf".into(), ..LeafSpec::default() });
@@ -237,7 +237,7 @@ fn a_leaf_that_cannot_be_made_is_reported() {
 }
 
 #[test]
-fn many_threads_may_launch_at_once() {
+fn threads_can_launch_concurrently() {
     let dirs: Vec<_> = (0..24).map(|_| directory()).collect();
     std::thread::scope(|scope| {
         for (code, dir) in dirs.iter().enumerate() {
@@ -251,6 +251,6 @@ fn many_threads_may_launch_at_once() {
 }
 
 #[test]
-fn a_second_thread_is_too_late_to_start_a_launcher() {
+fn launcher_refuses_to_start_with_several_threads() {
     assert!(matches!(Launcher::start(), Err(StartError::Threads(count)) if count > 1));
 }

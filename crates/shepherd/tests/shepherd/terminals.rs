@@ -1,4 +1,4 @@
-//! Runs on a terminal, and clients that come and go.
+//! Tests of runs on a terminal, with clients that attach and detach.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn size(rows: u16, columns: u16) -> WindowSize {
     WindowSize { rows, columns }
 }
 
-/// Reads until `wanted` has been seen; returns everything seen.
+/// Reads until `wanted` was received; returns all data.
 fn read_until(attachment: &Attachment, wanted: &str) -> String {
     let mut seen = Vec::new();
     let deadline = Instant::now() + DEADLINE;
@@ -44,7 +44,7 @@ fn read_to_end(attachment: Attachment) -> Vec<u8> {
 }
 
 #[test]
-fn a_job_on_a_terminal_has_one_and_its_output_is_kept() {
+fn job_on_a_terminal_gets_a_tty_and_its_output_is_stored() {
     let dir = directory();
     let record = run(&on_terminal(dir.path(), "test -t 0 && test -t 1 && test -t 2 && stty size && tty; exit 2"));
     assert_eq!(record.status, Status::Exited { code: 2 });
@@ -64,7 +64,7 @@ fn output_just_before_the_end_is_not_lost() {
 }
 
 #[test]
-fn clients_attach_detach_and_come_back_with_another_window() {
+fn clients_can_attach_detach_and_reattach_with_another_window_size() {
     let dir = directory();
     let text = "echo ready; while read line; do echo \"got $line\"; stty size; done; echo bye";
     let mut shepherd = start_run(&on_terminal(dir.path(), text));
@@ -77,18 +77,18 @@ fn clients_attach_detach_and_come_back_with_another_window() {
     first.type_in(b"two\n").expect("running");
     read_until(&first, "got two\r\n31 101\r\n");
     drop(first);
-    eventually("the shepherd sees it go", || shepherd.status().expect("there").attached == 0);
+    eventually("the shepherd notices the detach", || shepherd.status().expect("there").attached == 0);
 
     let second = Attachment::open(dir.path(), size(50, 132)).expect("running");
     let replay = read_until(&second, "31 101\r\n");
-    assert!(replay.starts_with("ready\r\n"), "a replay from the beginning: {replay:?}");
+    assert!(replay.starts_with("ready\r\n"), "the replay starts at the beginning: {replay:?}");
     let third = Attachment::open(dir.path(), size(51, 133)).expect("running");
-    eventually("both are there", || shepherd.status().expect("there").attached == 2);
+    eventually("both are attached", || shepherd.status().expect("there").attached == 2);
     second.type_in(b"three\n").expect("running");
     read_until(&second, "got three\r\n51 133\r\n");
     read_until(&third, "got three\r\n51 133\r\n");
 
-    // End of file on the terminal ends the loop.
+    // An end of file on the terminal ends the loop.
     third.type_in(b"\x04").expect("running");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.status, Status::Exited { code: 0 });
@@ -98,7 +98,7 @@ fn clients_attach_detach_and_come_back_with_another_window() {
 }
 
 #[test]
-fn an_interrupt_is_typed_like_on_any_terminal() {
+fn interrupt_character_interrupts_the_job() {
     let dir = directory();
     let mut shepherd =
         start_run(&on_terminal(dir.path(), "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done"));
@@ -110,7 +110,7 @@ fn an_interrupt_is_typed_like_on_any_terminal() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_nothing() {
+fn slow_client_does_not_delay_the_job() {
     let dir = directory();
     let mut shepherd = start_run(&on_terminal(dir.path(), "read go; seq 1 400000; echo the end; read done"));
     let idle = Attachment::open(dir.path(), size(24, 80)).expect("running");
@@ -118,7 +118,7 @@ fn a_client_that_does_not_read_holds_up_nothing() {
     let log = dir.path().join("stdout");
     eventually("all is printed", || std::fs::read(&log).is_ok_and(|text| text.ends_with(b"the end\r\n")));
     assert!(std::fs::metadata(&log).expect("there").len() > 3_000_000);
-    // It lost what it did not read, is told so, and is up to date again.
+    // The client missed output, gets a notice, and is then up to date.
     let seen = read_until(&idle, "the end\r\n");
     assert!(seen.contains("[output skipped]"), "{} bytes", seen.len());
     idle.type_in(b"\n").expect("running");
@@ -126,13 +126,13 @@ fn a_client_that_does_not_read_holds_up_nothing() {
 }
 
 #[test]
-fn a_job_that_does_not_read_what_is_typed_stays_in_control() {
+fn shepherd_responds_while_the_job_does_not_read_input() {
     let dir = directory();
     let mut shepherd = start_run(&on_terminal(dir.path(), "stty raw; echo ready; exec sleep 600"));
     let client = Attachment::open(dir.path(), size(24, 80)).expect("running");
     read_until(&client, "ready");
     client.stream().set_nonblocking(true).expect("a socket");
-    // More than any buffer on the way holds.
+    // More than all buffers on the way can hold.
     let line = vec![b'x'; 32 << 10];
     for _ in 0..200 {
         let _ = client.type_in(&line);
@@ -143,7 +143,7 @@ fn a_job_that_does_not_read_what_is_typed_stays_in_control() {
 }
 
 #[test]
-fn a_job_may_close_its_terminal_and_go_on() {
+fn job_can_close_and_reopen_its_terminal() {
     let dir = directory();
     let text = "echo first; exec </dev/null >/dev/null 2>&1; sleep 0.3; echo again >/dev/tty; exit 4";
     let record = run(&on_terminal(dir.path(), text));
@@ -152,7 +152,7 @@ fn a_job_may_close_its_terminal_and_go_on() {
 }
 
 #[test]
-fn a_run_without_terminal_cannot_be_attached_to() {
+fn attaching_to_a_run_without_terminal_is_refused() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     let refused = Attachment::open(dir.path(), size(24, 80)).expect_err("no terminal");

@@ -1,4 +1,4 @@
-//! Runs as another user: what they are, and what they cannot reach. These tests need root.
+//! Tests of runs as another user, and of what that user cannot access. They need root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,7 +22,7 @@ fn as_somebody(directory: &Path, text: &str) -> Launch {
 }
 
 #[test]
-fn a_run_as_another_user_has_nothing_of_root() {
+fn run_as_another_user_has_no_rights_of_root() {
     let dir = directory();
     let launch =
         as_somebody(dir.path(), "grep -E '^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status");
@@ -36,7 +36,7 @@ fn a_run_as_another_user_has_nothing_of_root() {
 }
 
 #[test]
-fn a_set_user_id_program_gains_nothing() {
+fn set_user_id_program_gains_no_rights() {
     let dir = directory();
     let copy = dir.path().join("id");
     fs::copy("/usr/bin/id", &copy).expect("readable");
@@ -46,16 +46,16 @@ fn a_set_user_id_program_gains_nothing() {
 }
 
 #[test]
-fn it_inherits_its_outputs_a_keyring_of_its_own_and_no_core_files() {
+fn run_gets_only_its_outputs_a_new_keyring_and_no_core_files() {
     let dir = directory();
     let text = "ls /proc/self/fd | tr '\\n' ' '; ulimit -Sc; grep -q ' 65534 .* _ses' /proc/keys && echo own; grep ' 0 .* _ses' /proc/keys; true";
     run(&as_somebody(dir.path(), text));
-    // 3 is the directory that `ls` reads.
+    // Descriptor 3 is the directory that `ls` reads.
     assert_eq!(stdout(dir.path()), "0 1 2 3 0\nown\n");
 }
 
 #[test]
-fn its_outputs_are_its_own_files() {
+fn outputs_belong_to_the_user() {
     let dir = directory();
     run(&as_somebody(dir.path(), "echo one > /dev/stdout; echo two >> /dev/stderr"));
     assert_eq!(stdout(dir.path()), "one\n");
@@ -63,11 +63,11 @@ fn its_outputs_are_its_own_files() {
         let metadata = fs::metadata(dir.path().join(name)).expect("there");
         assert_eq!((metadata.uid(), metadata.mode() & 0o777), (65534, 0o600), "{name}");
     }
-    assert_eq!(hostler_shepherd::wipe(dir.path()).expect("looks"), Some(65534), "for runs of this user only");
+    assert_eq!(hostler_shepherd::wipe(dir.path()).expect("looks"), Some(65534), "only runs of this user may reuse it");
 }
 
 #[test]
-fn its_shepherd_and_its_journal_are_out_of_reach() {
+fn user_cannot_access_the_shepherd_and_the_journal() {
     let dir = directory();
     let text =
         "for file in environ mem maps fd/0; do head -c1 /proc/$PPID/$file > /dev/null 2>&1 && echo reads $file; done
@@ -86,7 +86,7 @@ fn its_shepherd_and_its_journal_are_out_of_reach() {
 }
 
 #[test]
-fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
+fn error_for_an_inaccessible_directory_names_the_user() {
     let (dir, private) = (directory(), directory());
     let mut launch = as_somebody(dir.path(), "true");
     fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).expect("ours");
@@ -101,7 +101,7 @@ fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
 }
 
 #[test]
-fn a_lingering_shepherd_becomes_the_user_of_each_run() {
+fn lingering_shepherd_runs_each_launch_as_its_user() {
     let (first, second) = (directory(), directory());
     let mut launch = as_somebody(first.path(), "id -u");
     launch.options.linger = Some(std::time::Duration::from_secs(60));
