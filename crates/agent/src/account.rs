@@ -31,13 +31,13 @@ const MADE_BOUND: Duration = Duration::from_secs(60);
 /// An account on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its name.
+    /// Name of the account.
     pub name: String,
     /// Ids of the account.
     pub ids: Ids,
     /// Home directory, which may not exist.
     pub home: PathBuf,
-    /// Its login shell.
+    /// Login shell.
     pub shell: PathBuf,
 }
 

@@ -12,7 +12,6 @@
 //!               stdout, stderr                                    (the job)
 //!               end         end of the run, if not in the journal (this module)
 //! spare-7/                  a directory for reuse
-//! spare-7/                  a directory that waits to be used again
 //! ```
 //!
 //! The directory and the journal belong to the agent, so no other user can replace their contents. `work`, `steps` and

@@ -4,7 +4,7 @@
 //! ```text
 //! agent ── Launcher ──▶ launcher process ──fork──▶ shepherd ──clone+exec──▶ the job and its descendants
 //!   ▲  (one fd per launch)  (never execs)              │  own session, subreaper, outside the job's leaf
-//!   ▲  (one fd per launch)  (never execs)              │  own session, subreaper, outside the job's cgroup leaf
+//!   └────────────── control connection ────────────────┘  journal, stdout, stderr
 //! ```
 //!
 //! **Idea.** All state of a run is in one directory and in one independent process. The agent may stop, crash or be

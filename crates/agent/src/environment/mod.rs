@@ -19,6 +19,7 @@
 //! <root>/envs/<key>/<attempt>/venv    the environment, built in place because environments cannot be moved
 //! <root>/envs/<key>/<attempt>/python  the interpreter, if uv had to install one
 //! <root>/downloads/{uv,pip,python}    caches of the tools, on the same file system so that uv can hard-link
+//! ```
 //!
 //! On a node with several users, each user has a separate cache, see [`Environments`].
 //!
