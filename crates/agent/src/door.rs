@@ -254,7 +254,10 @@ impl Relay {
                 &ErrorBody {
                     code: "no_gossip".to_owned(),
                     message: "this node does not gossip about its load".to_owned(),
-                    hints: vec!["remove `--gossip none` or `gossip = \"none\"` in agent.toml; if neither is set, see the agent's log for the cause".to_owned()],
+                    hints: vec![
+                        "remove `--gossip none` or `gossip = \"none\"` in agent.toml; if neither is set, the agent's log has the cause"
+                            .to_owned(),
+                    ],
                 },
             ),
         }

@@ -21,7 +21,7 @@
 //!
 //! | file | written | meaning |
 //! | --- | --- | --- |
-//! | `journal` | one line per step, see [`journal`] | the shepherd of this run, and at the end the [`ExitRecord`]: once it is there, no process of the run remains, except those that it lists |
+//! | `journal` | one line per step, see [`journal`] | the run's shepherd, and finally the [`ExitRecord`], when no other process is left |
 //! | `stdout`, `stderr` | by the job itself | appended; a terminal's output goes to `stdout` |
 //!
 //! The control socket has an abstract name, stored in the journal. No socket file has to be created and removed for
