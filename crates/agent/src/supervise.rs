@@ -277,7 +277,7 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
             Some(order) = orders.recv() => match order {
                 // If the run has just ended, its report is on the way.
                 Order::End { grace } => drop(shepherd.shepherd.terminate(Cause::Cancelled, grace)),
-                // A repeated order.
+                // The run has already begun.
                 Order::Begin { .. } => {}
             },
         }

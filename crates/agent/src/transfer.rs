@@ -62,7 +62,7 @@ pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow
     Ok(manifest)
 }
 
-/// Runs work whose duration users control on a blocking thread.
+/// Runs `work` on a blocking thread, because its duration depends on the users' data.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {

@@ -292,7 +292,7 @@ pub struct DrainView {
 pub struct NodeRunView {
     /// Job id.
     pub job: JobId,
-    /// Index of the task; 0 if the job is no array.
+    /// Index of the task; 0 if the job is not an array.
     pub index: u32,
     /// Ids of the task's CPUs, as the node numbers them.
     pub cpu_ids: String,
@@ -622,7 +622,7 @@ pub struct ResultView {
     pub job: JobId,
     /// Name of the job.
     pub name: String,
-    /// Index of the task; absent if the job is no array.
+    /// Index of the task; absent if the job is not an array.
     pub index: Option<u32>,
     /// Rank of the node, for a job on several nodes. Rank 0 comes last: once it is present, so are the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -151,7 +151,7 @@ pub enum HeadMessage {
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
     },
-    /// Kill what is left of the run and remove it: the head has stored its end, or does not know the run.
+    /// Kill the run's remaining processes and remove it: the head has stored its end, or does not know the run.
     Forget {
         /// Id of the run.
         run: RunId,

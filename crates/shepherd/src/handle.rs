@@ -167,7 +167,7 @@ impl Shepherd {
     /// event is [`Event::Started`] or [`Event::Refused`].
     ///
     /// The shepherd may be exiting. After an error, or if the connection closes without an answer, nothing was started
-    /// unless the journal says that the run was taken. Adoption finds out.
+    /// unless the journal says that the run was taken; use [`crate::adopt`] to find out.
     ///
     /// # Errors
     /// If the launch is invalid or the shepherd is gone.

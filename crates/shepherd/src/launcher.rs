@@ -78,7 +78,7 @@ impl Launcher {
 
     /// Starts a run. Blocks for one fork and exec, usually well under a millisecond.
     ///
-    /// A program that cannot be executed is no error here: the shepherd reports it in the exit record as
+    /// A program that cannot be executed is not an error here: the shepherd reports it in the exit record as
     /// [`crate::Status::StartFailed`].
     ///
     /// # Errors

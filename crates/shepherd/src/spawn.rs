@@ -71,9 +71,9 @@ pub(crate) struct Program<'a> {
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: u32,
-    /// Why it is not in the requested leaf.
+    /// Why the child is not in the requested leaf; `None` if it is.
     pub(crate) outside_leaf: Option<io::Error>,
-    /// Why it is not bound to the requested CPUs.
+    /// Why the child is not bound to the requested CPUs; `None` if it is.
     pub(crate) unbound: Option<io::Error>,
 }
 

@@ -85,11 +85,11 @@ fn settle_descriptors(socket: OwnedFd) -> io::Result<OwnedFd> {
     }
     // These numbers are about to be replaced or closed.
     std::mem::forget((socket, null));
-    // SAFETY: whatever was descriptor 3 belonged to the agent's code, which never runs in this process again.
+    // SAFETY: the previous descriptor 3 belonged to the agent's code, which never runs in this process again.
     sys::check(unsafe { libc::dup3(high, SOCKET_FD, libc::O_CLOEXEC) }.into())?;
-    // SAFETY: closes what is left of the agent's descriptors; none is owned by any value that is still used here.
+    // SAFETY: closes the agent's remaining descriptors; no value that is still used here owns one of them.
     sys::check(unsafe { libc::syscall(libc::SYS_close_range, SOCKET_FD + 1, libc::c_uint::MAX, 0) })?;
-    // SAFETY: just made, and owned by nothing else.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(SOCKET_FD) })
 }
 

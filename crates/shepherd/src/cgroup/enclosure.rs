@@ -32,8 +32,8 @@ impl Enclosure {
     /// Creates a leaf with the limits from [`Options`] and moves a process into it. Other options are ignored. The
     /// calling process stays where it is.
     ///
-    /// The process is given by `pidfd` and its pid. The memory limit is set only after it is certain that the pid was
-    /// not reused and another process moved. If devices can be denied here but that fails, this is an error.
+    /// The process is given by `pidfd` and its pid. The memory limit is set last, when it is certain that the pid was
+    /// not reused for another process. If devices can be denied here but that fails, this is an error.
     /// [`Enclosure::limits`] reports the other limits.
     ///
     /// # Errors
