@@ -96,7 +96,10 @@ pub enum EnvError {
         searched: String,
     },
     /// No interpreter has a version that the project accepts.
-    #[error("the project needs Python {wanted}, and this node has {}", if found.is_empty() { "none".to_owned() } else { found.join(", ") })]
+    #[error(
+        "the project requires Python {wanted}, and this node has {}",
+        if found.is_empty() { "none".to_owned() } else { found.join(", ") }
+    )]
     PythonVersion {
         /// Versions from `requires-python` and `.python-version`.
         wanted: String,
