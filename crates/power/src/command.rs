@@ -1,4 +1,4 @@
-//! Commands of the operator's: smart plugs, power strips, virtual machines, clouds.
+//! Commands written by the operator, e.g. for smart plugs, power strips, virtual machines and clouds.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::fault::quoted;
 use crate::program::{Finished, Program};
 use crate::{CommandConfig, Driver, Fault, Off, Supply};
 
-/// The exit code by which a command says that it may work later: `EX_TEMPFAIL` of sysexits.h.
+/// Exit code for a temporary failure: `EX_TEMPFAIL` in sysexits.h.
 const TRY_AGAIN: i32 = 75;
 
 /// Runs the operator's commands.
@@ -21,14 +21,15 @@ pub(crate) struct CommandDriver {
 
 impl CommandDriver {
     /// # Errors
-    /// When a command is empty.
+    /// A command is empty.
     pub(crate) fn new(node: &NodeName, config: &CommandConfig) -> Result<Self, Fault> {
         let optional = [("force_off", &config.force_off), ("watts", &config.watts)];
         let given = [("status", &config.status), ("on", &config.on), ("off", &config.off)].into_iter();
         let mut all = given.chain(optional.into_iter().filter_map(|(verb, argv)| Some((verb, argv.as_ref()?))));
         if let Some((verb, _)) = all.find(|(_, argv)| argv.is_empty()) {
-            return Err(Fault::unprepared(format!("the command for `{verb}` is empty"))
-                .hint(format!("write the program and its arguments: {verb} = [\"/usr/local/bin/plug\", \"{verb}\"]")));
+            return Err(Fault::unprepared(format!("the command for `{verb}` is empty")).hint(format!(
+                "write the program and its arguments, e.g. {verb} = [\"/usr/local/bin/plug\", \"{verb}\"]"
+            )));
         }
         Ok(Self { node: node.clone(), config: config.clone(), limit: config.limit() })
     }
@@ -44,7 +45,7 @@ impl CommandDriver {
         Err(if finished.status.code() == Some(TRY_AGAIN) {
             Fault::busy(why)
         } else {
-            Fault::confused(why).hint(format!("try it by hand with HOSTLER_NODE={} HOSTLER_VERB={verb}", self.node))
+            Fault::confused(why).hint(format!("run it manually with HOSTLER_NODE={} HOSTLER_VERB={verb}", self.node))
         })
     }
 }
@@ -66,8 +67,8 @@ impl Driver for CommandDriver {
             match (how, &self.config.force_off) {
                 (Off::Gracefully, _) => self.run("off", &self.config.off).await.map(drop),
                 (Off::ByForce, Some(argv)) => self.run("force_off", argv).await.map(drop),
-                (Off::ByForce, None) => Err(Fault::unsupported("there is no command that takes its power away")
-                    .hint("add `force_off = [...]` to its configuration, if there is a way")),
+                (Off::ByForce, None) => Err(Fault::unsupported("no command for cutting the power is configured")
+                    .hint("add `force_off = [...]` to the node's configuration")),
             }
         })
     }
@@ -78,12 +79,12 @@ impl Driver for CommandDriver {
             let finished = self.run("watts", argv).await?;
             watts(&finished.stdout)
                 .map(Some)
-                .ok_or_else(|| nonsense("watts", &finished.stdout, "a number of watts, such as 87.5"))
+                .ok_or_else(|| nonsense("watts", &finished.stdout, "a number of watts, e.g. 87.5"))
         })
     }
 }
 
-/// What a status command has printed: one word and nothing else.
+/// Parses the output of a status command, which must be a single word.
 pub(crate) fn supply(output: &[u8]) -> Option<Supply> {
     match word(output)?.to_ascii_lowercase().as_str() {
         "on" => Some(Supply::On),
@@ -92,7 +93,7 @@ pub(crate) fn supply(output: &[u8]) -> Option<Supply> {
     }
 }
 
-/// What a command for watts has printed.
+/// Parses the output of a watts command.
 pub(crate) fn watts(output: &[u8]) -> Option<f64> {
     let word = word(output)?;
     let is_plain = word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -108,8 +109,8 @@ fn nonsense(verb: &str, output: &[u8], expected: &str) -> Fault {
         shown if shown.is_empty() => "nothing".to_owned(),
         shown => format!("\"{shown}\""),
     };
-    Fault::confused(format!("the command for `{verb}` has printed {shown}"))
-        .hint(format!("it must print {expected} and nothing else; what is for people goes to standard error"))
+    Fault::confused(format!("the command for `{verb}` printed {shown}"))
+        .hint(format!("it must print only {expected}; other messages belong on standard error"))
 }
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_word_says_how_things_are() {
+    fn status_output_must_be_on_or_off() {
         for (output, expected) in [
             ("on\n", Some(Supply::On)),
             (" Off \r\n", Some(Supply::Off)),
@@ -145,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_the_two_words_are_taken(text in "(on|off|ON|Of)?[ \n]?\\PC{0,4}") {
+        fn only_on_and_off_are_accepted(text in "(on|off|ON|Of)?[ \n]?\\PC{0,4}") {
             let taken = supply(text.as_bytes());
             let word = text.trim().to_lowercase();
             prop_assert_eq!(taken.is_some(), word == "on" || word == "off");

@@ -1,4 +1,4 @@
-//! What an operator writes about a node's controller.
+//! Configuration of a node's controller.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,146 +10,147 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Address, Fingerprint, MacAddress, Pace};
 
-/// A node's controller. `kind` says which.
+/// A node's controller, selected by `kind`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ControllerConfig {
-    /// HTTP and JSON, by the standard of the same name: iLO 4 and later, iDRAC, XCC, OpenBMC.
+    /// Redfish, e.g. iLO 4 and later, iDRAC, XCC, OpenBMC.
     Redfish(RedfishConfig),
     /// IPMI over the network, through `ipmitool`.
     Ipmi(IpmiConfig),
-    /// A magic packet wakes it, its agent shuts it down.
+    /// Wake-on-LAN. The node's agent shuts the machine down.
     WakeOnLan(WakeOnLanConfig),
-    /// Commands of the operator's.
+    /// Commands written by the operator.
     Command(CommandConfig),
     /// A node borrowed from a Slurm cluster, where a job runs the agent.
     Slurm(SlurmConfig),
-    /// An agent on the head's own machine, which the head itself starts and stops.
+    /// An agent on the head's own machine, which the head starts and stops.
     Virtual(VirtualConfig),
 }
 
-/// A controller that speaks Redfish.
+/// A Redfish controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedfishConfig {
-    /// `10.0.9.11`, `ilo-r1:8443` or an address with `https://`.
+    /// E.g. `10.0.9.11`, `ilo-r1:8443`, or an address with `https://`.
     pub address: Address,
-    /// Who asks.
+    /// User and password.
     pub credentials: CredentialsConfig,
-    /// Which system, by its id, name, UUID or path; needed only where the controller has several.
+    /// The system's id, name, UUID or path; needed only if the controller has several systems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// SHA-256 of the controller's certificate.
+    /// SHA-256 fingerprint of the controller's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Fingerprint>,
-    /// Takes any certificate, and none at all with `http://`: whoever is in between learns the password.
+    /// Accepts any certificate, and with `http://` an unencrypted connection. An attacker in the network can then read
+    /// the password.
     #[serde(default, skip_serializing_if = "is_false")]
     pub insecure: bool,
-    /// How long one command may take.
+    /// Timeout of one request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
 }
 
-/// A controller that speaks IPMI 2.0.
+/// An IPMI 2.0 controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpmiConfig {
-    /// Name or address.
+    /// Host name or address.
     pub address: String,
-    /// UDP port; 623 unless said otherwise.
+    /// UDP port [default: 623].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Who asks.
+    /// User and password.
     pub credentials: CredentialsConfig,
-    /// Number of the cipher suite; `ipmitool` chooses unless said otherwise. Old controllers want 3.
+    /// Number of the cipher suite [default: chosen by `ipmitool`]. Old controllers need 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<u8>,
-    /// How long one command may take.
+    /// Timeout of one request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
 }
 
-/// A machine without a controller whose network card listens while it is off.
+/// A machine without a controller, whose network card supports Wake-on-LAN.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WakeOnLanConfig {
-    /// Of the card.
+    /// MAC address of the network card.
     pub mac: MacAddress,
-    /// Where to send the packet; the broadcast addresses of all interfaces unless said otherwise.
+    /// Destination of the packet [default: the broadcast addresses of all interfaces].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<IpAddr>,
-    /// UDP port; 9 unless said otherwise.
+    /// UDP port [default: 9].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The node that sends it: one on the machine's own segment, which is always on.
+    /// The node that sends the packet: an always-on node in the same network segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<NodeName>,
-    /// Address and TCP port by which a machine without an agent can be told from one that is off, such as `10.0.0.7:22`.
+    /// Address and TCP port for detecting a running machine without an agent, e.g. `10.0.0.7:22`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<String>,
 }
 
-/// Commands, each as a list of the program and its arguments; no shell is involved.
+/// Commands, each as a list of program and arguments. No shell is involved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandConfig {
     /// Prints `on` or `off`.
     pub status: Vec<String>,
-    /// Switches it on.
+    /// Switches the machine on.
     pub on: Vec<String>,
-    /// Shuts it down.
+    /// Shuts the machine down.
     pub off: Vec<String>,
-    /// Takes its power away.
+    /// Cuts the machine's power.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force_off: Option<Vec<String>>,
-    /// Prints what it draws, in watts.
+    /// Prints the power draw in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watts: Option<Vec<String>>,
-    /// Variables for all of them, besides the head's own.
+    /// Environment variables for all commands, in addition to the head's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// How long each may take; 30 s unless said otherwise.
+    /// Timeout of each command [default: 30 s].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
 }
 
-/// A node borrowed from Slurm. `sbatch`, `squeue` and `scancel` must be on the head's machine.
+/// A node borrowed from Slurm. The head's machine needs `sbatch`, `squeue` and `scancel`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlurmConfig {
-    /// The command that runs the agent, as a list.
+    /// The agent's command, as a list.
     pub agent: Vec<String>,
-    /// Where to submit; Slurm's default unless said otherwise.
+    /// Partition for the job [default: Slurm's default].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// Further options of `sbatch`, such as `--time=8:00:00`.
+    /// Further options of `sbatch`, e.g. `--time=8:00:00`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// Lines of shell before the agent, such as `module load python`.
+    /// Shell lines to run before the agent, e.g. `module load python`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prologue: Option<String>,
-    /// Variables for Slurm's commands, besides the head's own.
+    /// Environment variables for Slurm's commands, in addition to the head's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// How long each of Slurm's commands may take; 30 s unless said otherwise.
+    /// Timeout of each Slurm command [default: 30 s].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
 }
 
-/// Nothing is to be said about a virtual node's controller.
+/// A virtual node's controller has no settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VirtualConfig {}
 
-/// Where credentials come from.
+/// Source of credentials.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "credentials are a file, as in \"/etc/hostler/ilo.secret\", or what prints them, as in { command = [\"pass\", \"ilo\"] }"
+    expecting = "credentials are a file such as \"/etc/hostler/ilo.secret\", or a command such as { command = [\"pass\", \"ilo\"] }"
 )]
 pub enum CredentialsConfig {
-    /// A file with `user:password` that only its owner may read.
+    /// A file with `user:password` that only its owner can read.
     File(PathBuf),
     /// A command that prints `user:password`.
     Command {
@@ -158,7 +159,7 @@ pub enum CredentialsConfig {
     },
 }
 
-/// A span of time as people write it: `30s`, `2m`.
+/// A duration as text, e.g. `30s` or `2m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Span(pub Duration);
@@ -177,7 +178,7 @@ impl From<Span> for String {
     }
 }
 
-/// How long a program may take unless said otherwise.
+/// Default timeout of programs.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
 
 impl CommandConfig {
@@ -193,19 +194,19 @@ impl SlurmConfig {
 }
 
 impl ControllerConfig {
-    /// Whether what [`Off::Gracefully`](crate::Off) needs is the node's agent: then there is no other way to switch it off.
+    /// Whether a graceful shutdown needs the node's agent. There is then no other way to switch the machine off.
     #[must_use]
     pub const fn needs_the_agent(&self) -> bool {
         matches!(self, Self::WakeOnLan(_))
     }
 
-    /// Whether nobody confirms that a machine is off: it counts as off while nothing is heard of it.
+    /// Whether no one can confirm that a machine is off. It then counts as off while its agent is not connected.
     #[must_use]
     pub const fn guesses(&self) -> bool {
         matches!(self, Self::WakeOnLan(WakeOnLanConfig { probe: None, .. }))
     }
 
-    /// What several nodes' controllers have in common, so that they wait for each other.
+    /// Identifies the controller, so that nodes that share it take turns.
     pub(crate) fn shares(&self) -> Option<String> {
         match self {
             Self::Redfish(config) => Some(format!("redfish {}", config.address)),
@@ -218,7 +219,7 @@ impl ControllerConfig {
     pub(crate) fn pace(&self) -> Pace {
         let within =
             |pace: Pace, limit: Option<Span>| Pace { time_limit: limit.map_or(pace.time_limit, |span| span.0), ..pace };
-        // A verb is two programs: the one that says how things are comes first. Each has its own limit, which says more.
+        // A verb runs two programs, the status first. Each has its own, more specific timeout.
         let programs = |limit: Duration| Pace { time_limit: limit * 2 + Duration::from_secs(5), ..Pace::PROGRAM };
         match self {
             Self::Redfish(config) => within(Pace::CONTROLLER, config.time_limit),
@@ -256,7 +257,7 @@ mod tests {
     ];
 
     #[test]
-    fn examples_are_read_and_come_back_as_they_were() {
+    fn examples_round_trip() {
         for text in EXAMPLES {
             let config = read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let again = toml::to_string(&config).expect("it can be written");
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_mean_nothing_are_errors() {
+    fn unknown_fields_are_errors() {
         for text in EXAMPLES {
             let text = text.replacen('\n', "\ncolour = 'red'\n", 1);
             let text = if text.contains("colour") { text } else { format!("{text}\ncolour = 'red'") };
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn those_behind_one_address_wait_for_each_other() {
+    fn nodes_with_one_address_share_a_queue() {
         let [first, second] = ["1", "2"].map(|system| {
             let text = format!("kind = 'redfish'\naddress = 'chassis'\ncredentials = '/x'\nsystem = '{system}'");
             read(&text).expect("it can be read").shares()

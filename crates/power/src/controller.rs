@@ -1,4 +1,4 @@
-//! One node's controller, as the head uses it: every verb begins with the question how things are.
+//! One node's controller. Each verb first reads the power state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use crate::slurm::SlurmDriver;
 use crate::wake_on_lan::WakeOnLanDriver;
 use crate::{ControllerConfig, Driver, Fault, FaultKind, Off, Pace, Site};
 
-/// What came of it.
+/// Result of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The controller has confirmed that this is so. For any verb but the status: so it was already, and nothing was done.
+    /// The controller confirmed this state. For verbs other than the status, the machine was already in this state, and
+    /// nothing was sent.
     Confirmed(Supply),
-    /// The controller has accepted the verb. Whether and when it is done the status will say.
+    /// The controller accepted the verb. Later status requests tell whether and when it takes effect.
     Accepted,
 }
 
-/// How long it may take to give something back. Who leaves does not wait long: sessions end by themselves, only later.
+/// Timeout for releasing resources at a controller. Sessions also expire on their own.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// One per node.
+/// The controller of one node.
 pub struct Controller {
     node: NodeName,
     driver: Box<dyn Driver>,
@@ -37,10 +38,10 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// The controller of `node` as it is configured. Nothing is sent yet, and no file is read.
+    /// Creates the controller of `node` from its configuration. Sends nothing and reads no file.
     ///
     /// # Errors
-    /// When the configuration cannot be meant, with what to write instead.
+    /// The configuration is invalid. The hint contains the correction.
     pub fn new(node: &NodeName, config: &ControllerConfig, site: &Site) -> Result<Self, Fault> {
         let driver: Box<dyn Driver> = match config {
             ControllerConfig::Redfish(config) => Box::new(RedfishDriver::new(config, site)?),
@@ -49,28 +50,29 @@ impl Controller {
             ControllerConfig::Command(config) => Box::new(CommandDriver::new(node, config)?),
             ControllerConfig::Slurm(config) => Box::new(SlurmDriver::new(node, config)?),
             ControllerConfig::Virtual(_) => {
-                return Err(Fault::unprepared(format!("{node} is virtual, which has no controller"))
-                    .hint("only the head that starts virtual nodes can switch them"));
+                return Err(Fault::unprepared(format!("{node} is a virtual node, which has no controller"))
+                    .hint("only the head that starts a virtual node can switch it"));
             }
         };
         let lane = config.shares().map_or_else(Arc::default, |name| site.lane(&name));
         Ok(Self { node: node.clone(), driver, pace: config.pace(), lane, outage: Outage::default() })
     }
 
-    /// A controller with a driver of the caller's own.
+    /// Creates a controller with a custom driver.
     #[must_use]
     pub fn with(node: &NodeName, driver: Box<dyn Driver>, pace: Pace) -> Self {
         Self { node: node.clone(), driver, pace, lane: Arc::default(), outage: Outage::default() }
     }
 
-    /// Does this, unless the controller confirms that it is so already.
+    /// Executes a verb, unless the machine is already in the wanted state.
     ///
-    /// Dropping the call does not take back what has been sent.
+    /// Dropping the future does not undo requests that were sent.
     ///
     /// # Errors
-    /// When the present state is not confirmed, in which case no verb has been sent; when the verb was not accepted, or nobody knows
-    /// whether it was. After a fault that may go away by itself the controller is left alone for a while, and the same fault is
-    /// returned at once, with how long that will be.
+    /// The current state is unknown (then no verb was sent), the verb was not accepted, or its outcome is unknown.
+    ///
+    /// After a temporary fault the controller is not used for a while. Calls during this back-off return the same fault
+    /// immediately, with the remaining time.
     pub async fn act(&self, verb: Verb) -> Result<Answer, Fault> {
         let work = async {
             let supply = self.driver.status().await?;
@@ -87,37 +89,38 @@ impl Controller {
         self.attempt(work).await.map_err(|fault| fault.about(|| self.not_done(verb)))
     }
 
-    /// What the node draws now, in watts; nothing where that cannot be read.
+    /// The node's current power draw in watts. `None` if it cannot be measured.
     ///
     /// # Errors
-    /// As for the status.
+    /// Like the status.
     pub async fn watts(&self) -> Result<Option<f64>, Fault> {
         self.may_ask()?;
         let _turn = self.lane.turn(self.pace.gap).await;
         self.may_ask()?;
-        // Whether it can be switched does not depend on whether it can measure: nothing is remembered of a fault.
+        // A failed measurement does not affect switching, so it causes no back-off.
         let read = tokio::time::timeout(self.pace.time_limit, self.driver.watts()).await;
         read.unwrap_or_else(|_| Err(self.took_too_long()))
-            .map_err(|fault| fault.about(|| format!("what {} draws could not be read", self.node)))
+            .map_err(|fault| fault.about(|| format!("the power draw of {} could not be read", self.node)))
     }
 
-    /// Gives back what is held at the controller, such as a session: when the head ends, or the node has another controller from now on.
+    /// Releases resources at the controller, such as a session. Call it when the head stops, or when the node gets
+    /// another controller.
     pub async fn leave(&self) {
         let _turn = self.lane.turn(self.pace.gap).await;
         let _ = tokio::time::timeout(LEAVING, self.driver.leave()).await;
     }
 
-    /// Lets the controller be asked at once, whatever was wrong a moment ago: for a person who has mended it.
+    /// Ends the back-off, e.g. after a user has repaired the controller.
     pub fn forget_faults(&self) {
         self.lane.outage.forget();
         self.outage.forget();
     }
 
-    /// One command, in its turn and within its time.
+    /// Runs one request, after all earlier ones and with a timeout.
     async fn attempt<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         self.may_ask()?;
         let _turn = self.lane.turn(self.pace.gap).await;
-        // Those before may have found out.
+        // An earlier request may have failed in the meantime.
         self.may_ask()?;
         let result = match tokio::time::timeout(self.pace.time_limit, work).await {
             Ok(result) => result,
@@ -132,7 +135,7 @@ impl Controller {
         self.outage.check(now)
     }
 
-    /// One that does not answer, or has no time, has none for the other nodes behind it either. Everything else is this node's own.
+    /// An unreachable or busy controller causes a back-off for all its nodes. Other faults affect only this node.
     fn note<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
         let now = Instant::now();
         let is_shared =
@@ -145,16 +148,16 @@ impl Controller {
     }
 
     fn took_too_long(&self) -> Fault {
-        let why = format!("its controller had not finished after {} s", self.pace.time_limit.as_secs());
-        Fault::unreachable(why).hint("whether it took effect is not known: ask for the status")
+        let why = format!("the controller did not finish within {} s", self.pace.time_limit.as_secs());
+        Fault::unreachable(why).hint("the outcome is unknown; check the status")
     }
 
     fn not_done(&self, verb: Verb) -> String {
         let node = &self.node;
         match verb {
-            Verb::Status => format!("whether {node} is on is not known"),
+            Verb::Status => format!("the power state of {node} is unknown"),
             Verb::On => format!("{node} was not switched on"),
-            Verb::OffGracefully => format!("{node} was not asked to switch itself off"),
+            Verb::OffGracefully => format!("{node} was not shut down"),
             Verb::OffByForce => format!("{node} was not switched off"),
         }
     }
@@ -174,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Says what it is told to say, and writes down what it is asked.
+    /// A driver with a fixed status that records its calls.
     struct Script {
         status: Option<Supply>,
         asked: Arc<Mutex<Vec<&'static str>>>,
@@ -222,7 +225,7 @@ mod tests {
     const VERBS: [Verb; 4] = [Verb::Status, Verb::On, Verb::OffGracefully, Verb::OffByForce];
 
     #[tokio::test]
-    async fn a_verb_is_sent_only_where_it_changes_something() {
+    async fn verb_is_sent_only_if_it_changes_the_state() {
         for (status, sent) in [
             (Supply::On, [None, None, Some("gracefully"), Some("by force")]),
             (Supply::Off, [None, Some("on"), None, None]),
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_sent_when_the_state_is_not_known() {
+    async fn nothing_is_sent_if_the_state_is_unknown() {
         for verb in VERBS {
             let (controller, asked) = controller(None, true);
             let fault = controller.act(verb).await.expect_err("it does not say");
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_hangs_is_given_up_and_left_alone_until_a_person_says_otherwise() {
+    async fn hanging_controller_is_not_used_until_faults_are_cleared() {
         let (controller, asked) = controller(Some(Supply::Off), false);
         let fault = controller.act(Verb::On).await.expect_err("it hangs");
         assert_eq!((fault.kind(), fault.retry_after()), (FaultKind::Unreachable, Some(PACE.first_pause)));
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_virtual_node_has_no_controller_here() {
+    async fn virtual_node_has_no_controller() {
         let config = ControllerConfig::Virtual(crate::VirtualConfig {});
         let made = Controller::new(&"r1".parse().expect("a name"), &config, &Site::new(Arc::new(crate::NoNodes)));
         assert_eq!(made.map(drop).expect_err("there is none").kind(), FaultKind::Unprepared);

@@ -1,4 +1,4 @@
-//! Where a controller's user and password come from, and when they are not shown to it.
+//! Credentials of controllers, and back-off after a rejection.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,37 +13,36 @@ use zeroize::Zeroizing;
 use crate::program::Program;
 use crate::{CredentialsConfig, Fault, Secret};
 
-/// How long credentials that were refused are not shown again; twice as long after each time more. Controllers lock accounts.
+/// Back-off after a rejection of credentials, because controllers lock accounts. Each further rejection doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 
-/// So long at most.
+/// Maximum back-off.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// How long a command may take that prints credentials.
+/// Timeout of a command that prints credentials.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 
-/// The largest file that is looked at.
+/// Maximum size of a credentials file.
 const MAX_BYTES: u64 = 4096;
 
-/// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) user: String,
     pub(crate) password: Secret,
 }
 
-/// One controller's credentials: fetched when they are needed, so that a change counts at once.
+/// One controller's credentials. They are loaded for each use, so that changes take effect immediately.
 #[derive(Debug)]
 pub(crate) struct Keyring {
     source: CredentialsConfig,
-    /// To whom they are shown, for people.
+    /// Description of the controller, for messages.
     to: String,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What a command has printed: it is not asked again as long as it is good.
+    /// Output of the command, which is kept until the credentials are rejected.
     printed: Option<Credentials>,
     refused: Option<Refused>,
 }
@@ -60,10 +59,10 @@ impl Keyring {
         Self { source, to, state: Mutex::default() }
     }
 
-    /// The credentials as they are now.
+    /// Loads the current credentials.
     ///
     /// # Errors
-    /// When there are none, when others could read them, or when the controller has refused these a short while ago.
+    /// There are none, other users could read them, or the controller recently rejected them.
     pub(crate) async fn load(&self) -> Result<Credentials, Fault> {
         let credentials = match &self.source {
             CredentialsConfig::File(path) => from_file(path.clone()).await?,
@@ -83,9 +82,9 @@ impl Keyring {
         if let Some(refused) = state.refused.as_ref().filter(|refused| refused.credentials == credentials) {
             if now < refused.until {
                 let rest = refused.until - now;
-                let why = format!("{} has refused the user {} with this password", self.to, credentials.user);
+                let why = format!("{} rejected the user {} with this password", self.to, credentials.user);
                 return Err(Fault::refused(why).after(Some(rest)).hint(format!(
-                    "correct {}; they are not shown to it again for {} s, so that it does not lock the account",
+                    "correct {}; they are not used again for {} s, so that the controller does not lock the account",
                     self.place(),
                     rest.as_secs() + 1
                 )));
@@ -99,10 +98,12 @@ impl Keyring {
         Ok(credentials)
     }
 
-    /// Takes note that the controller does not accept these, and says so.
+    /// Records that the controller rejected the credentials. Returns the fault.
     pub(crate) fn refused(&self, credentials: &Credentials, why: &str) -> Fault {
         let pause = self.note_refusal(credentials, Instant::now());
-        Fault::refused(why).after(Some(pause)).hint(format!("correct {}; a change counts at once", self.place()))
+        Fault::refused(why)
+            .after(Some(pause))
+            .hint(format!("correct {}; a change takes effect immediately", self.place()))
     }
 
     fn note_refusal(&self, credentials: &Credentials, now: Instant) -> Duration {
@@ -113,17 +114,17 @@ impl Keyring {
         pause
     }
 
-    /// Takes note that the controller accepts what it was shown.
+    /// Records that the controller accepted the credentials.
     pub(crate) fn accepted(&self) {
         self.state().refused = None;
     }
 
-    /// Where they come from, for people.
+    /// Source of the credentials, for messages.
     fn place(&self) -> String {
         match &self.source {
             CredentialsConfig::File(path) => format!("the credentials in {}", path.display()),
             CredentialsConfig::Command { command } => {
-                format!("what `{}` prints", command.first().map_or("", String::as_str))
+                format!("the output of `{}`", command.first().map_or("", String::as_str))
             }
         }
     }
@@ -136,7 +137,7 @@ impl Keyring {
 async fn from_file(path: PathBuf) -> Result<Credentials, Fault> {
     let text = {
         let path = path.clone();
-        // It may lie on a network's disk.
+        // Blocking: the file may be on a network file system.
         tokio::task::spawn_blocking(move || read_private(&path)).await.expect("reading a file does not panic")?
     };
     parse(&text).map_err(|why| {
@@ -144,7 +145,7 @@ async fn from_file(path: PathBuf) -> Result<Credentials, Fault> {
     })
 }
 
-/// Reads a file that nobody but its owner can.
+/// Reads a file that only its owner can read.
 fn read_private(path: &Path) -> Result<Zeroizing<String>, Fault> {
     let shown = path.display();
     let cannot = |error: &io::Error| {
@@ -154,13 +155,15 @@ fn read_private(path: &Path) -> Result<Zeroizing<String>, Fault> {
         ))
     };
     let file = File::open(path).map_err(|error| cannot(&error))?;
-    // Of the file that is open, whatever its name leads to by now.
+    // Check the open file, because the path may change meanwhile.
     let facts = file.metadata().map_err(|error| cannot(&error))?;
     if !facts.is_file() {
-        return Err(Fault::unprepared(format!("{shown} is no file")).hint("name a file with one line, `user:password`"));
+        return Err(
+            Fault::unprepared(format!("{shown} is not a file")).hint("use a file with one line, `user:password`")
+        );
     }
     if facts.mode() & 0o077 != 0 {
-        let why = format!("the credentials in {shown} can be read by others than their owner");
+        let why = format!("other users can read the credentials in {shown}");
         return Err(Fault::unprepared(why).hint(format!("chmod 600 {shown}")));
     }
     let me = nix::unistd::geteuid().as_raw();
@@ -168,7 +171,7 @@ fn read_private(path: &Path) -> Result<Zeroizing<String>, Fault> {
         let why = format!("the credentials in {shown} belong to another user (uid {})", facts.uid());
         return Err(Fault::unprepared(why).hint(format!("chown {me} {shown}")));
     }
-    // Room for all of it, so that no copies are left behind as it grows.
+    // Full capacity from the start, so that growing leaves no copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
     Ok(text)
@@ -177,31 +180,31 @@ fn read_private(path: &Path) -> Result<Zeroizing<String>, Fault> {
 async fn from_command(argv: &[String]) -> Result<Credentials, Fault> {
     let finished = Program::new(argv, COMMAND_LIMIT).run().await?;
     let name = argv.first().map_or("", String::as_str);
-    let hint = "it must print one line, `user:password`, and end with 0";
+    let hint = "it must print one line, `user:password`, and exit with 0";
     if !finished.status.success() {
         let why = format!("`{name}`, which prints credentials, {}", finished.failure());
         return Err(Fault::unprepared(why).hint(hint));
     }
-    let text = std::str::from_utf8(&finished.stdout).map_err(|_| "is no text").and_then(parse);
-    text.map_err(|why| Fault::unprepared(format!("what `{name}` has printed {why}")).hint(hint))
+    let text = std::str::from_utf8(&finished.stdout).map_err(|_| "is not text").and_then(parse);
+    text.map_err(|why| Fault::unprepared(format!("the output of `{name}` {why}")).hint(hint))
 }
 
-/// Reads the one line that says `user:password`. Lines that are empty or begin with `#` do not count.
+/// Parses a line `user:password`. Ignores empty lines and lines that begin with `#`.
 ///
 /// # Errors
-/// Says what is wrong without showing any of it.
+/// The problem, without any part of the text.
 pub(crate) fn parse(text: &str) -> Result<Credentials, &'static str> {
     if text.len() as u64 > MAX_BYTES {
         return Err("is too long for credentials");
     }
     let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let line = lines.next().ok_or("holds no credentials")?;
+    let line = lines.next().ok_or("contains no credentials")?;
     if lines.next().is_some() {
-        return Err("holds more than one line of credentials");
+        return Err("contains more than one line of credentials");
     }
     let (user, password) = line.split_once(':').ok_or("has no colon between user and password")?;
     if user.is_empty() || line.chars().any(char::is_control) {
-        return Err("holds no name of a user, or characters that cannot be typed");
+        return Err("contains no user name, or contains control characters");
     }
     Ok(Credentials { user: user.to_owned(), password: Secret::new(password.to_owned()) })
 }
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_private_file_is_read_and_one_that_others_can_read_is_not() {
+    async fn only_files_without_access_for_others_are_read() {
         let (_directory, path) = file("# of r1\nadmin:a:b c\n", 0o600);
         let credentials = keyring(&path).load().await.expect("it is private");
         assert_eq!((credentials.user.as_str(), credentials.password.reveal()), ("admin", "a:b c"));
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_that_hold_no_credentials_say_so_and_show_nothing() {
+    async fn invalid_files_are_rejected_without_showing_content() {
         for content in
             ["", "# only this\n", "secretword", ":secretword", "a:secretword\nb:secretword", "a:secret\u{7}word"]
         {
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_is_asked_again_only_after_a_refusal() {
+    async fn command_runs_again_only_after_a_rejection() {
         let directory = tempfile::tempdir().expect("a directory");
         let counter = directory.path().join("n").display().to_string();
         let keyring = command(&format!("echo x >> {counter}; echo admin:$(wc -l < {counter})"));
@@ -272,12 +275,12 @@ mod tests {
         let first = keyring.load().await.expect("it prints");
         let fault = keyring.refused(&first, "it says no");
         assert!(fault.what_to_do().is_some_and(|hint| hint.contains("`sh`")), "{fault:?}");
-        assert_eq!(keyring.load().await.expect("others are shown at once").password.reveal(), "2");
+        assert_eq!(keyring.load().await.expect("new credentials are used immediately").password.reveal(), "2");
         assert_eq!(command("exit 3").load().await.expect_err("it fails").kind(), FaultKind::Unprepared);
     }
 
     #[test]
-    fn what_was_refused_is_shown_again_later_and_what_is_new_at_once() {
+    fn rejected_credentials_wait_and_new_ones_are_used_immediately() {
         let keyring = keyring(Path::new("/x"));
         let [old, new] = ["a:old", "a:new"].map(|text| parse(text).expect("it is right"));
         let begin = Instant::now();
@@ -288,7 +291,7 @@ mod tests {
         keyring.note_refusal(&old, begin);
         assert!(keyring.show(old.clone(), begin + FIRST_PAUSE).is_err(), "twice as long the second time");
         assert!(keyring.show(new, begin).is_ok());
-        assert!(keyring.show(old.clone(), begin).is_ok(), "what was before the change counts no more");
+        assert!(keyring.show(old.clone(), begin).is_ok(), "a change ends the back-off");
         keyring.note_refusal(&old, begin);
         keyring.accepted();
         assert!(keyring.show(old, begin).is_ok());
@@ -296,14 +299,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_user_and_password_are_they_come_back(user in "[^:#\\p{C}\\s][^:\\p{C}]{0,20}", password in "\\P{C}{0,40}") {
+        fn user_and_password_are_parsed(user in "[^:#\\p{C}\\s][^:\\p{C}]{0,20}", password in "\\P{C}{0,40}") {
             let credentials = parse(&format!("\n{user}:{password}\n")).expect("a line");
             prop_assert_eq!(credentials.user, user);
             prop_assert_eq!(credentials.password.reveal(), password);
         }
 
         #[test]
-        fn no_text_is_too_odd(text in "\\PC*|[a:#\r\n ]{0,12}") {
+        fn any_text_is_handled(text in "\\PC*|[a:#\r\n ]{0,12}") {
             let _ = parse(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! What every controller can be asked, whatever its language.
+//! The interface of all drivers for power controllers.
 
 use futures_util::future::BoxFuture;
 use hostler_model::Supply;
@@ -8,44 +8,45 @@ use crate::Fault;
 /// How to switch a machine off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Off {
-    /// Ask its operating system, which may take its time, or not do it.
+    /// Asks the operating system, which may take a while or ignore the request.
     Gracefully,
-    /// Take its power away.
+    /// Cuts the power.
     ByForce,
 }
 
-/// One controller's language. Each call is one try: limits, pauses and the question how things are before a verb are
-/// [`Controller`](crate::Controller)'s.
+/// A driver for one kind of controller. Each call is a single attempt: [`Controller`](crate::Controller) adds timeouts,
+/// pauses, and the check of the current state before a verb.
 ///
-/// A call may be dropped at any time; what had been sent by then stays sent.
+/// A call may be cancelled by dropping it. Requests that were sent stay in effect.
 pub trait Driver: Send + Sync {
-    /// How things are.
+    /// Reads the power state.
     ///
     /// # Errors
-    /// When the controller does not say, or says something else than on or off.
+    /// The controller does not report a state, or reports one other than on and off.
     fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>>;
 
-    /// Switches it on, which has just been found off. Returns when the controller has accepted that, not when it is done.
+    /// Switches the machine on. The caller has just read the state off. Returns when the controller has accepted the
+    /// request, not when the machine is on.
     ///
     /// # Errors
-    /// When the controller has not accepted it, or it is not known whether it has.
+    /// The controller did not accept the request, or it is unknown whether it did.
     fn on(&self) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// Switches it off, which has just been found on, in this way and no other.
+    /// Switches the machine off in the given way only. The caller has just read the state on.
     ///
     /// # Errors
-    /// As for [`Self::on`]; [`Unsupported`](crate::FaultKind::Unsupported) when it cannot be done in this way.
+    /// Like [`Self::on`]; [`Unsupported`](crate::FaultKind::Unsupported) if the controller does not support this way.
     fn off(&self, how: Off) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// What it draws now, in watts; nothing when that cannot be read.
+    /// The current power draw in watts. `None` if the controller cannot measure it.
     ///
     /// # Errors
-    /// When the controller does not answer.
+    /// The controller does not respond.
     fn watts(&self) -> BoxFuture<'_, Result<Option<f64>, Fault>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Gives back what is held at the controller, such as a session. It is not used afterwards, or begins anew.
+    /// Releases resources at the controller, such as a session. Later calls acquire them again.
     fn leave(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }

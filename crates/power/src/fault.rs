@@ -1,27 +1,27 @@
-//! What went wrong between us and a controller, told apart by what can be done about it.
+//! Failures of controllers, classified by the possible reaction.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of failure it was.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// Nothing answers, or not in time. Whether a verb that was under way took effect is not known.
+    /// No response, or not in time. It is unknown whether a pending verb took effect.
     Unreachable,
-    /// The controller does not accept the credentials, or they may not do this.
+    /// The controller rejects the credentials, or the user lacks a permission.
     Refused,
-    /// The controller says that it cannot just now.
+    /// The controller is temporarily unable to do this.
     Busy,
-    /// The controller cannot do this at all.
+    /// The controller does not support this.
     Unsupported,
-    /// Whoever answers has not shown the certificate that is expected.
+    /// The server does not have the expected certificate.
     Untrusted,
-    /// The controller answered something that makes no sense, so nothing is known.
+    /// The controller's response is invalid, so the state is unknown.
     Confused,
-    /// Something is missing or wrong on this side: a program, a file, a setting.
+    /// Something is missing or wrong on the head's side: a program, a file or a setting.
     Unprepared,
 }
 
@@ -36,7 +36,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A failure of this kind; `why` is a fragment that names the controller and what it did.
+    /// Creates a failure. `why` is a fragment that names the controller and its action.
     #[must_use]
     pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
         Self { kind, what: None, why: why.into(), hint: None, retry_after: None }
@@ -66,65 +66,65 @@ impl Fault {
         Self::new(FaultKind::Unprepared, why)
     }
 
-    /// The same with what to do about it.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same, for which asking again makes sense only after this time.
+    /// Sets the time after which a retry makes sense.
     #[must_use]
     pub const fn after(mut self, pause: Option<Duration>) -> Self {
         self.retry_after = pause;
         self
     }
 
-    /// The same, with what was wanted and has not happened, unless that has been said.
+    /// Adds the operation that failed, unless it is already set.
     #[must_use]
     pub(crate) fn about(mut self, what: impl FnOnce() -> String) -> Self {
         self.what.get_or_insert_with(what);
         self
     }
 
-    /// What kind it is.
+    /// The kind of the failure.
     #[must_use]
     pub const fn kind(&self) -> FaultKind {
         self.kind
     }
 
-    /// What was wanted and did not happen; absent in what comes straight from a driver.
+    /// The operation that failed; absent in faults directly from a driver.
     #[must_use]
     pub fn what(&self) -> Option<&str> {
         self.what.as_deref()
     }
 
-    /// Why.
+    /// The reason.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// What a person can do about it.
+    /// The hint for the user.
     #[must_use]
     pub fn what_to_do(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// How long to wait before asking again.
+    /// Time to wait before a retry.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether it may go away by itself. The others wait for a person.
+    /// Whether the failure may be temporary. Other kinds need a user's action.
     #[must_use]
     pub const fn is_worth_retrying(&self) -> bool {
         matches!(self.kind, FaultKind::Unreachable | FaultKind::Busy | FaultKind::Confused)
     }
 }
 
-/// What happened and why, without what to do.
+/// The operation and the reason, without the hint.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
@@ -136,7 +136,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Somebody else's words, made fit for one line: no control characters, not too long, with a full stop that is not theirs to set.
+/// Makes foreign text fit for one line: replaces control characters, limits the length, and removes a final full stop.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN_CHARACTERS: usize = 200;
     let mut line: String = text
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_what_and_why_once() {
+    fn fault_contains_operation_and_reason_once() {
         let fault = Fault::busy("the controller at x is starting").about(|| "r1 was not switched on".into());
         assert_eq!(fault.to_string(), "r1 was not switched on: the controller at x is starting");
         assert_eq!(fault.about(|| "something else".into()).what(), Some("r1 was not switched on"));
     }
 
     #[test]
-    fn foreign_words_stay_on_their_line() {
+    fn foreign_text_stays_on_one_line() {
         assert_eq!(quoted(" bad\r\nthing\u{7}. "), "bad  thing");
         assert_eq!(quoted(&"ä".repeat(500)).chars().count(), 201);
     }

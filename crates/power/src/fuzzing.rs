@@ -1,14 +1,14 @@
-//! What the fuzz targets need of this crate's inside. Not in the product.
+//! Access to internals of this crate for fuzz targets. Not part of the product.
 
 use crate::redfish::bodies::{
     self, ActionInfo, Chassis, Collection, EnvironmentMetrics, Power, Refusal, Root, System, Wanted,
 };
 use crate::{Address, Off, command, credentials, ipmi, slurm};
 
-/// Reads bytes as the body of each answer of a controller, and decides what to do by them.
+/// Parses bytes as each kind of response of a controller, and takes the decisions that depend on it.
 ///
 /// # Panics
-/// When something stronger is chosen than was asked for, or a link is followed to somewhere else.
+/// A stronger action than requested is chosen, or a link to another server is followed.
 pub fn redfish(bytes: &[u8]) {
     let address: Address = "ilo-r1".parse().expect("an address");
     let follow = |link: &str| {
@@ -44,7 +44,7 @@ pub fn redfish(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as what programs print that speak to controllers for us.
+/// Parses bytes as the output of programs that talk to controllers.
 pub fn printed(bytes: &[u8]) {
     let _ = command::supply(bytes);
     let text = String::from_utf8_lossy(bytes);
@@ -60,7 +60,7 @@ pub fn printed(bytes: &[u8]) {
     }
 }
 
-/// Honest bytes of both kinds.
+/// Valid examples of both kinds.
 #[must_use]
 pub fn honest() -> Vec<Vec<u8>> {
     let texts = [

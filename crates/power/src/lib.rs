@@ -1,4 +1,4 @@
-//! Power controllers: switching one machine on and off, whatever it hangs on.
+//! Power controllers: drivers that switch one machine on or off.
 //!
 //! ```text
 //!  head ──act(verb)──▶ Controller ──▶ Driver ──▶ Redfish · ipmitool · magic packet · command · Slurm
@@ -6,20 +6,20 @@
 //!                      limits, pauses one language
 //! ```
 //!
-//! **The idea.** A [`Driver`] speaks one controller's language and says only what that controller has confirmed; a [`Controller`] around it
-//! is what the head uses. Every verb begins with the question how things are: a machine that is on already is not switched on, one that is
-//! off not switched off, and where the answer is not known nothing is done at all. There is no verb that cycles, and graceful never becomes
-//! forced.
+//! **Design.** A [`Driver`] implements one protocol and reports only what the controller has confirmed. The head uses a
+//! [`Controller`], which wraps a driver. Every verb first reads the power state. A machine that is on is not switched
+//! on again, one that is off is not switched off again, and if the state is unknown, nothing is sent. There is no power
+//! cycle verb, and a graceful shutdown never becomes a forced one.
 //!
-//! **Accepted is not done.** Controllers answer at once and act seconds later, or never. [`Answer::Accepted`] says no more than that; whoever
-//! wants to know asks for the status until it is so or too late.
+//! **Accepted does not mean done.** Controllers reply immediately and act seconds later, or never. [`Answer::Accepted`]
+//! means only that. The caller polls the status until it changes or a timeout expires.
 //!
-//! **Controllers are small machines.** They freeze when they are asked too often, have few sessions and lock accounts. So whoever shares
-//! one waits for the others ([`Site`]), commands have a pause between them, faults make it longer, and credentials that were refused are
-//! not shown again before they have changed or some minutes have passed.
+//! **Controllers are small machines.** They freeze under frequent requests, support few sessions, and lock accounts.
+//! Nodes that share a controller therefore take turns ([`Site`]). There is a pause between requests, which grows after
+//! faults. Rejected credentials are not used again until they have changed or some minutes have passed.
 //!
-//! Deliberately absent: what a machine is needed for, when to switch it, and whether a job runs there. Nothing here is
-//! remembered across a restart, apart from what controllers themselves remember.
+//! This crate contains no policy: it does not know why or when to switch a machine, or whether a job runs there. It
+//! keeps no state across a restart, apart from that of the controllers.
 
 mod command;
 mod config;

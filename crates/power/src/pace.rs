@@ -1,4 +1,4 @@
-//! How often a controller is asked, and for how long it is left alone after a fault.
+//! Rate limits for controllers, and back-off after faults.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tokio::time::Instant;
 
 use crate::{Fault, FaultKind};
 
-/// How a controller is treated.
+/// Rate limits and timeouts of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// From the end of one command to the beginning of the next.
+    /// Minimum time between the end of a request and the start of the next.
     pub gap: Duration,
-    /// So long may a command take in all.
+    /// Timeout of a request.
     pub time_limit: Duration,
-    /// How long it is left alone after a first fault; twice as long after each one more.
+    /// Back-off after a first fault. Each further fault doubles it.
     pub first_pause: Duration,
-    /// So long at most.
+    /// Maximum back-off.
     pub longest_pause: Duration,
 }
 
 impl Pace {
-    /// For management controllers, which freeze when they are asked too often.
+    /// For management controllers, which freeze under frequent requests.
     pub const CONTROLLER: Self = Self {
         gap: Duration::from_millis(500),
         time_limit: Duration::from_secs(60),
@@ -30,22 +30,22 @@ impl Pace {
         longest_pause: Duration::from_secs(120),
     };
 
-    /// For what is a program on this machine.
+    /// For programs on the head's machine.
     pub const PROGRAM: Self = Self { gap: Duration::ZERO, ..Self::CONTROLLER };
 }
 
-/// Where those who use one controller wait for each other, and learn that it does not answer.
+/// Queue for the nodes that share a controller, with their common back-off.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     last: tokio::sync::Mutex<Option<Instant>>,
     pub(crate) outage: Outage,
 }
 
-/// The right to use a controller, until it is dropped.
+/// The exclusive right to use a controller, until it is dropped.
 pub(crate) struct Turn<'a>(MutexGuard<'a, Option<Instant>>);
 
 impl Lane {
-    /// Waits for all who came before, and until the last of them is `gap` ago.
+    /// Waits for all earlier users, and then until `gap` has passed since the last one.
     pub(crate) async fn turn(&self, gap: Duration) -> Turn<'_> {
         let last = self.last.lock().await;
         if let Some(last) = *last {
@@ -61,7 +61,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The pause after faults.
+/// Back-off after faults.
 #[derive(Debug, Default)]
 pub(crate) struct Outage(Mutex<Option<Pause>>);
 
@@ -73,10 +73,10 @@ struct Pause {
 }
 
 impl Outage {
-    /// Whether the controller may be asked now.
+    /// Whether the controller may be used now.
     ///
     /// # Errors
-    /// The last fault, with the rest of its pause.
+    /// The last fault, with the remaining back-off.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Fault> {
         match &*self.lock() {
             Some(pause) if now < pause.until => Err(pause.fault.clone().after(Some(pause.until - now))),
@@ -84,7 +84,7 @@ impl Outage {
         }
     }
 
-    /// Takes note of how a command has ended; gives it back with the pause that follows.
+    /// Records the result of a request. Returns the result, with the resulting back-off in a fault.
     pub(crate) fn note<T>(&self, now: Instant, pace: &Pace, result: Result<T, Fault>) -> Result<T, Fault> {
         let mut pause = self.lock();
         match result {
@@ -95,7 +95,7 @@ impl Outage {
                 *pause = Some(Pause { until: now + length, length, fault: fault.clone() });
                 Err(fault)
             }
-            // It has answered, and sensibly.
+            // Any other result means that the controller responded.
             result => {
                 *pause = None;
                 result
@@ -103,7 +103,7 @@ impl Outage {
         }
     }
 
-    /// Lets the controller be asked at once.
+    /// Ends the back-off.
     pub(crate) fn forget(&self) {
         *self.lock() = None;
     }
@@ -113,7 +113,8 @@ impl Outage {
     }
 }
 
-/// Refused credentials have pauses of their own, and what is wrong on this side does not trouble the controller.
+/// Whether a fault causes a back-off. Rejected credentials have their own, and local problems do not involve the
+/// controller.
 const fn calls_for_a_pause(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Unreachable | FaultKind::Busy | FaultKind::Confused | FaultKind::Untrusted => true,
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_end_with_an_answer() {
+    fn back_off_doubles_up_to_a_limit_and_ends_with_a_success() {
         let outage = Outage::default();
         let mut now = Instant::now();
         let mut pauses = Vec::new();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_may_ask_for_a_longer_pause_but_not_for_any() {
+    fn controller_can_request_a_longer_back_off_up_to_the_limit() {
         let (outage, now) = (Outage::default(), Instant::now());
         let asks_for = |seconds| Fault::busy("x").after(Some(Duration::from_secs(seconds)));
         assert_eq!(fail(&outage, now, asks_for(30)), Some(Duration::from_secs(30)));
@@ -160,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_has_to_mend_does_not_make_the_controller_wait() {
+    fn permanent_faults_cause_no_back_off() {
         let (outage, now) = (Outage::default(), Instant::now());
         assert_eq!(fail(&outage, now, Fault::unsupported("x")), None);
         assert_eq!(outage.check(now), Ok(()));
     }
 
     #[tokio::test]
-    async fn turns_are_apart() {
+    async fn turns_keep_the_minimum_gap() {
         let (lane, gap) = (Lane::default(), Duration::from_millis(20));
         let begun = Instant::now();
         for _ in 0..3 {

@@ -1,7 +1,8 @@
-//! Programs that speak to controllers for us: never through a shell, within a time, and ended as a whole when that is over.
+//! Runs external programs that talk to controllers: without a shell, with a timeout, and killing all their processes at
+//! the timeout.
 //!
-//! A program that has ended by itself may leave others running: switching on may mean to start a daemon. They are not waited for, even
-//! where they hold its output open.
+//! A program may leave processes running after its end, because switching a machine on may start a daemon. These are
+//! not waited for, even if they keep the program's output open.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -15,23 +16,23 @@ use crate::Fault;
 use crate::fault::quoted;
 use crate::tree::{MARK, Tree};
 
-/// What is kept of each stream of a program; what comes beyond that is read and forgotten.
+/// Maximum size of a program's output per stream. The rest is read and discarded.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// How long output is waited for that was written before the end.
+/// Time to wait for remaining output after the program's end.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// A program that is to be run.
+/// A program to run.
 pub(crate) struct Program<'a> {
     argv: &'a [String],
     environment: Vec<(&'a str, &'a str)>,
     input: Option<&'a [u8]>,
     limit: Duration,
-    /// The package that it comes with.
+    /// The package that contains the program.
     package: Option<&'static str>,
 }
 
-/// One that has ended by itself.
+/// A program that has ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -44,28 +45,29 @@ impl<'a> Program<'a> {
         Self { argv, environment: Vec::new(), input: None, limit, package: None }
     }
 
-    /// With these variables besides the head's own.
+    /// Adds environment variables to those of the head.
     pub(crate) fn environment(mut self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         self.environment.extend(more);
         self
     }
 
-    /// Which comes with this package, as those are called who know Debian's names.
+    /// Sets the Debian package that contains the program.
     pub(crate) fn package(mut self, package: &'static str) -> Self {
         self.package = Some(package);
         self
     }
 
-    /// With this on its standard input, which is empty otherwise.
+    /// Sets the standard input [default: empty].
     pub(crate) fn input(mut self, input: &'a [u8]) -> Self {
         self.input = Some(input);
         self
     }
 
-    /// Runs it to its end. When the call is dropped, or the time is over, it and all that it has started are killed.
+    /// Runs the program. On a timeout or when the future is dropped, kills the program and all processes that it has
+    /// started.
     ///
     /// # Errors
-    /// When it cannot be started or does not end in time. An exit code is no error here.
+    /// The program cannot be started, or exceeds the timeout. A non-zero exit code is not an error here.
     pub(crate) async fn run(self) -> Result<Finished, Fault> {
         let name = self.argv.first().map_or("", String::as_str);
         let (mut child, tree) = self.start().map_err(|error| self.cannot_start(&error))?;
@@ -73,16 +75,16 @@ impl<'a> Program<'a> {
         match tokio::time::timeout(self.limit, follow(&mut child, input)).await {
             Ok(finished) => {
                 tree.release();
-                finished.map_err(|error| Fault::unprepared(format!("`{name}` cannot be waited for: {error}")))
+                finished.map_err(|error| Fault::unprepared(format!("cannot wait for `{name}`: {error}")))
             }
             Err(_) => {
                 let limit = self.limit.as_secs_f64();
-                // It looks through all processes, which takes a while.
+                // Blocking: this scans all processes.
                 let _ = tokio::task::spawn_blocking(move || drop(tree)).await;
-                // One that hangs in the kernel is reaped whenever it ends.
+                // A process that hangs in the kernel is reaped when it ends.
                 let _ = tokio::time::timeout(DRAIN, child.wait()).await;
-                Err(Fault::unreachable(format!("`{name}` had not ended after {limit} s and was killed"))
-                    .hint("find out what it waits for, or raise its `time_limit`"))
+                Err(Fault::unreachable(format!("`{name}` did not end within {limit} s and was killed"))
+                    .hint("find out what it is waiting for, or increase its `time_limit`"))
             }
         }
     }
@@ -92,13 +94,11 @@ impl<'a> Program<'a> {
         let fault = Fault::unprepared(format!("`{name}` cannot be started: {error}"));
         match (error.kind(), self.package) {
             (io::ErrorKind::NotFound, Some(package)) => {
-                fault.hint(format!("install it on the machine of the head: apt install {package}"))
+                fault.hint(format!("install it on the head's machine: apt install {package}"))
             }
-            (io::ErrorKind::NotFound, None) => {
-                fault.hint("install it on the machine of the head, or name it with its full path")
-            }
+            (io::ErrorKind::NotFound, None) => fault.hint("install it on the head's machine, or write its full path"),
             (io::ErrorKind::PermissionDenied, _) => fault.hint("make it executable for the user that runs the head"),
-            _ => fault.hint("try it by hand, as the user that runs the head"),
+            _ => fault.hint("run it manually as the user that runs the head"),
         }
     }
 
@@ -123,21 +123,21 @@ impl<'a> Program<'a> {
 }
 
 impl Finished {
-    /// How it has failed, as the end of a sentence.
+    /// Description of the failure, as the end of a sentence.
     pub(crate) fn failure(&self) -> String {
         let last = self.stderr.lines().rev().find(|line| !line.trim().is_empty()).map(quoted);
         let how = self
             .status
             .code()
-            .map_or_else(|| format!("was ended by {}", self.status), |code| format!("exited with {code}"));
+            .map_or_else(|| format!("was killed by {}", self.status), |code| format!("exited with {code}"));
         match last {
             Some(last) => format!("{how}: {last}"),
-            None => format!("{how} and said nothing"),
+            None => format!("{how} without an error message"),
         }
     }
 }
 
-/// Feeds it, reads what it says, and waits for its end.
+/// Writes the input, reads the output, and waits for the end.
 async fn follow(child: &mut Child, input: &[u8]) -> io::Result<Finished> {
     let mut stdout = Zeroizing::new(Vec::new());
     let mut stderr = Vec::new();
@@ -156,7 +156,7 @@ async fn follow(child: &mut Child, input: &[u8]) -> io::Result<Finished> {
     }
     let status = match ended {
         Some(status) => status,
-        // It has closed its streams and still runs.
+        // The program has closed its streams but still runs.
         None => child.wait().await?,
     };
     Ok(Finished { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
@@ -164,12 +164,12 @@ async fn follow(child: &mut Child, input: &[u8]) -> io::Result<Finished> {
 
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
-        // Whether it wants to read is its own affair.
+        // The program may ignore its input.
         let _ = stdin.write_all(input).await;
     }
 }
 
-/// Reads to the end and keeps the beginning.
+/// Reads a stream to its end, and keeps its beginning.
 async fn keep(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     let Some(mut stream) = stream else { return };
     let mut buffer = Zeroizing::new(vec![0; 8192]);

@@ -1,21 +1,21 @@
-//! Text that must not be shown.
+//! Secret text.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A password or a token. It is shown nowhere, and its memory is cleared when it is dropped.
+/// A password or token. `Debug` does not show it, and its memory is cleared on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// This text from now on.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The text, for whoever it is meant for.
+    /// The secret text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

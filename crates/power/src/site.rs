@@ -1,4 +1,4 @@
-//! What the controllers of one head have in common, and what they need of it.
+//! State that the controllers of one head share, and their access to nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,35 +11,35 @@ use crate::pace::Lane;
 use crate::redfish::{Identity, Service};
 use crate::{Fault, WakeUp};
 
-/// The head's way to its nodes, for machines that have no controller of their own.
+/// Access to nodes through their agents, for machines without a controller.
 pub trait Reach: Send + Sync {
-    /// Lets `relay`, a node that is up, send the packet to its own segment.
+    /// Makes `relay`, a node that is up, send the packet to its network segment.
     ///
     /// # Errors
-    /// When that node does not take it.
+    /// The node does not accept the request.
     fn relay<'a>(&'a self, relay: &'a NodeName, packet: &'a WakeUp) -> BoxFuture<'a, Result<(), Fault>>;
 
     /// Asks the agent of `node` to shut its machine down.
     ///
     /// # Errors
-    /// When the agent does not take that.
+    /// The agent does not accept the request.
     fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// Whether the agent of `node` is there just now.
+    /// Whether the agent of `node` is connected.
     fn is_alive(&self, node: &NodeName) -> bool;
 }
 
-/// A head without nodes, for trying controllers out.
+/// A head without nodes, for testing controllers.
 #[derive(Debug, Clone, Copy)]
 pub struct NoNodes;
 
 impl Reach for NoNodes {
     fn relay<'a>(&'a self, relay: &'a NodeName, _: &'a WakeUp) -> BoxFuture<'a, Result<(), Fault>> {
-        Box::pin(async move { Err(Fault::unreachable(format!("there is no node {relay} to send it from"))) })
+        Box::pin(async move { Err(Fault::unreachable(format!("no node {relay} exists that could send the packet"))) })
     }
 
     fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>> {
-        Box::pin(async move { Err(Fault::unreachable(format!("there is no agent of {node} to ask"))) })
+        Box::pin(async move { Err(Fault::unreachable(format!("the agent of {node} is not connected"))) })
     }
 
     fn is_alive(&self, _: &NodeName) -> bool {
@@ -47,7 +47,7 @@ impl Reach for NoNodes {
     }
 }
 
-/// What the controllers of one head share: the way to its nodes, turns at what several use, and sessions there.
+/// State that the controllers of one head share: access to nodes, queues of shared controllers, and their sessions.
 pub struct Site {
     pub(crate) reach: Arc<dyn Reach>,
     lanes: Mutex<BTreeMap<String, Weak<Lane>>>,
@@ -55,18 +55,18 @@ pub struct Site {
 }
 
 impl Site {
-    /// For a head that reaches its nodes in this way.
+    /// Creates the state of a head with this access to nodes.
     #[must_use]
     pub fn new(reach: Arc<dyn Reach>) -> Self {
         Self { reach, lanes: Mutex::default(), services: Mutex::default() }
     }
 
-    /// Where those who use the controller of this name take turns.
+    /// The queue of the controller with this name.
     pub(crate) fn lane(&self, name: &str) -> Arc<Lane> {
         shared(&self.lanes, name.to_owned(), Lane::default)
     }
 
-    /// The one that is used for this address with these credentials.
+    /// The Redfish service for this address and these credentials.
     pub(crate) fn service(&self, identity: Identity, make: impl FnOnce() -> Service) -> Arc<Service> {
         shared(&self.services, identity, make)
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for Site {
     }
 }
 
-/// What is there under this key, or a new one. What nobody holds any more is forgotten.
+/// Returns the entry for a key, or creates it. Removes entries that are no longer in use.
 fn shared<K: Ord, V>(all: &Mutex<BTreeMap<K, Weak<V>>>, key: K, make: impl FnOnce() -> V) -> Arc<V> {
     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, value| value.strong_count() > 0);
@@ -95,12 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_of_one_controller_share_a_lane_for_as_long_as_there_are_any() {
+    fn users_of_one_controller_share_a_lane_while_it_is_in_use() {
         let site = Site::new(Arc::new(NoNodes));
         let first = site.lane("a");
         assert!(Arc::ptr_eq(&first, &site.lane("a")));
         assert!(!Arc::ptr_eq(&first, &site.lane("b")));
-        assert_eq!(site.lanes.lock().expect("whole").len(), 2, "b is forgotten when the next one comes");
+        assert_eq!(site.lanes.lock().expect("whole").len(), 2, "b is removed with the next call");
         drop(first);
         site.lane("c");
         assert_eq!(site.lanes.lock().expect("whole").keys().collect::<Vec<_>>(), ["c"]);

@@ -1,7 +1,8 @@
-//! Nodes borrowed from a Slurm cluster: switching one on submits a job that runs an agent, switching it off cancels that job.
+//! Nodes borrowed from a Slurm cluster. Switching a node on submits a job that runs an agent; switching it off cancels
+//! the job.
 //!
-//! Nothing is remembered here. A node's job is known by its name, so that one that was submitted just before the head died is found again
-//! and no second one joins it. A job that waits counts as on: it has been asked for, and the agent says when it is there.
+//! The driver keeps no state. It finds a node's job by the job's name, so after a crash of the head no second job is
+//! submitted. A waiting job counts as on, and the agent connects when the job starts.
 
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use crate::fault::quoted;
 use crate::program::{Finished, Program};
 use crate::{Driver, Fault, Off, SlurmConfig, Supply};
 
-/// What the head's variables are worth to a job elsewhere.
+/// Option that limits the environment variables of the job. The head's other variables are useless there.
 const EXPORTED: &str = "--export=PATH,HOME,USER,LOGNAME,LANG";
 
-/// States in which a job holds nodes, or will. In all others it is over.
+/// States in which a job holds nodes or will hold them. In all other states it has ended.
 const LIVE: [&str; 16] = [
     "PENDING",
     "CONFIGURING",
@@ -60,15 +61,15 @@ pub(crate) struct SlurmDriver {
 
 impl SlurmDriver {
     /// # Errors
-    /// When there is no agent to run, or an option is none.
+    /// The agent's command is empty, or an option is invalid.
     pub(crate) fn new(node: &NodeName, config: &SlurmConfig) -> Result<Self, Fault> {
         if config.agent.is_empty() {
-            return Err(Fault::unprepared(format!("it is not said how the agent of {node} is run"))
-                .hint("write the command, such as agent = [\"hostler\", \"agent\", \"run\"]"));
+            return Err(Fault::unprepared(format!("the command for the agent of {node} is missing"))
+                .hint("write the command, e.g. agent = [\"hostler\", \"agent\", \"run\"]"));
         }
         if let Some(option) = config.options.iter().find(|option| !option.starts_with('-')) {
-            return Err(Fault::unprepared(format!("`{}` is no option of sbatch", quoted(option)))
-                .hint("write each option with its value as one word, such as \"--time=8:00:00\""));
+            return Err(Fault::unprepared(format!("`{}` is not an option of sbatch", quoted(option)))
+                .hint("write each option with its value as one word, e.g. \"--time=8:00:00\""));
         }
         Ok(Self {
             config: config.clone(),
@@ -78,7 +79,7 @@ impl SlurmDriver {
         })
     }
 
-    /// Runs one of Slurm's commands that must succeed; what it has printed.
+    /// Runs one of Slurm's commands. Returns its output, or a fault if it fails.
     async fn run(&self, argv: &[String], input: &[u8]) -> Result<String, Fault> {
         let more = self.config.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let finished =
@@ -89,12 +90,13 @@ impl SlurmDriver {
         Err(complaint(&argv[0], &finished))
     }
 
-    /// The node's jobs that are not over.
+    /// The node's jobs that have not ended.
     async fn jobs(&self) -> Result<Vec<String>, Fault> {
         let name = format!("--name={}", self.job_name);
         let argv = ["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T", &name].map(str::to_owned);
         let listed = self.run(&argv, b"").await?;
-        live_jobs(&listed).map_err(|line| Fault::confused(format!("`squeue` has printed \"{}\"", quoted(line))))
+        live_jobs(&listed)
+            .map_err(|line| Fault::confused(format!("unexpected output of `squeue`: \"{}\"", quoted(line))))
     }
 
     async fn cancel(&self, how: Off) -> Result<(), Fault> {
@@ -114,15 +116,13 @@ impl SlurmDriver {
         let ours = ["sbatch", "--parsable", "--no-requeue", "--chdir=/tmp", "--output=/dev/null", EXPORTED];
         let mut argv: Vec<String> = ours.map(str::to_owned).into();
         argv.extend(self.config.partition.iter().map(|partition| format!("--partition={partition}")));
-        // What the operator says comes later and counts; but by its name the job is found again.
+        // The operator's options come later and have precedence, except over the job's name, which identifies the job.
         argv.extend(self.config.options.iter().cloned());
         argv.push(format!("--job-name={}", self.job_name));
         let printed = self.run(&argv, self.script.as_bytes()).await?;
         match submitted(&printed) {
             Some(_) => Ok(()),
-            None => {
-                Err(Fault::confused(format!("`sbatch` has printed \"{}\" instead of a job's number", quoted(&printed))))
-            }
+            None => Err(Fault::confused(format!("`sbatch` printed \"{}\" instead of a job id", quoted(&printed)))),
         }
     }
 }
@@ -141,16 +141,17 @@ impl Driver for SlurmDriver {
     }
 }
 
-/// The job's script: whatever the operator wants first, and then the agent in the place of the shell, so that signals reach it.
+/// The job's script: the operator's prologue, then the agent. The agent replaces the shell, so that it receives
+/// signals.
 fn script(prologue: Option<&str>, agent: &[String]) -> String {
     let agent: Vec<String> = agent.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
     format!("#!/bin/bash\n{}\nexec {}\n", prologue.unwrap_or_default(), agent.join(" "))
 }
 
-/// The jobs in a list of numbers and states that are not over.
+/// The ids of jobs that have not ended, from a list of ids and states.
 ///
 /// # Errors
-/// The first line that is not understood.
+/// The first line with an unknown format.
 pub(crate) fn live_jobs(listed: &str) -> Result<Vec<String>, &str> {
     let mut live = Vec::new();
     for line in listed.lines().filter(|line| !line.trim().is_empty()) {
@@ -167,7 +168,7 @@ pub(crate) fn live_jobs(listed: &str) -> Result<Vec<String>, &str> {
     Ok(live)
 }
 
-/// The number of a job that was submitted; in a federation the name of a cluster follows.
+/// Parses the id of a submitted job. In a federation, the name of a cluster follows the id.
 pub(crate) fn submitted(printed: &str) -> Option<u64> {
     printed.trim().split(';').next()?.parse().ok()
 }
@@ -179,13 +180,13 @@ fn complaint(command: &str, finished: &Finished) -> Fault {
     let why = format!("`{command}` {}", finished.failure());
     if AWAY.iter().any(|words| said.contains(words)) {
         return Fault::unreachable(why)
-            .hint("Slurm's controller does not answer: ask its administrators, or `scontrol ping`");
+            .hint("Slurm's controller does not respond; check it with `scontrol ping`, or ask its administrators");
     }
     if said.contains("emporarily") {
         return Fault::busy(why);
     }
     Fault::unsupported(why)
-        .hint(format!("try `{command}` by hand as the user that runs the head, with the same options"))
+        .hint(format!("run `{command}` manually as the user that runs the head, with the same options"))
 }
 
 #[cfg(test)]
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_that_are_over_do_not_count_and_unknown_words_are_not_guessed_at() {
+    fn ended_jobs_are_ignored_and_unknown_states_are_errors() {
         assert_eq!(
             live_jobs("17|RUNNING\n18|PENDING\n16|CANCELLED\n\n15|COMPLETED\n"),
             Ok(vec!["17".into(), "18".into()])
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_jobs() {
+    fn job_ids_are_parsed() {
         assert_eq!(submitted("17\n"), Some(17));
         assert_eq!(submitted("17;west\n"), Some(17));
         for odd in ["", "Submitted batch job 17", "-1"] {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_gets_its_words_as_they_are() {
+    fn agent_arguments_are_quoted_exactly() {
         let words = ["printf", "%s\n", "it's", "$HOME `x` \"q\" \\", "two  spaces"];
         let script = script(Some("cd /"), &words.map(str::to_owned));
         let output = std::process::Command::new("bash").args(["-c", &script]).output().expect("there is a shell");
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_before_anything_is_submitted() {
+    fn invalid_configuration_is_rejected() {
         let node = "s1".parse().expect("a name");
         let config = |agent: &[&str], options: &[&str]| SlurmConfig {
             agent: agent.iter().map(|word| (*word).to_owned()).collect(),
@@ -241,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_is_too_odd(listed in "([0-9]{0,3}\\|(RUNNING|FAILED|\\PC{0,3})\n){0,4}|\\PC*") {
+        fn any_output_is_handled(listed in "([0-9]{0,3}\\|(RUNNING|FAILED|\\PC{0,3})\n){0,4}|\\PC*") {
             if let Ok(live) = live_jobs(&listed) {
                 prop_assert!(live.len() <= listed.lines().count());
             }

@@ -1,8 +1,10 @@
-//! All processes that a program has started, so that none of them outlives its time.
+//! Finds and kills all processes that a program has started, so that none of them outlives its timeout.
 //!
-//! A process belongs if it is in the program's group, descends from one that belongs, or carries the program's mark in its environment: so
-//! those are found as well that have a session of their own and whose parent has gone. A pid found in `/proc` is only a hint: the signal
-//! goes through a pidfd, opened before the process was looked at again.
+//! A process belongs to the program if it is in the program's process group, descends from such a process, or has the
+//! program's mark in its environment. The mark also finds processes with their own session whose parent has ended.
+//!
+//! A pid from `/proc` may be reused. The signal therefore goes through a pidfd that was opened before the process was
+//! checked again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,16 +13,17 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The variable that carries a program's mark.
+/// Environment variable with a program's mark.
 pub(crate) const MARK: &str = "HOSTLER_POWER_MARK";
 
-/// How often it is looked for processes that were being forked while others were killed.
+/// Maximum number of scans for processes that were forked while others were killed.
 const ROUNDS: usize = 100;
 
-/// How often the same ones are found before nobody waits for them any more: they hang in the kernel, and end when that lets them go.
+/// Scans with an unchanged result before giving up. The remaining processes hang in the kernel and die when it releases
+/// them.
 const PATIENCE: usize = 20;
 
-/// A program with all that it has started; killed when it is dropped.
+/// A program and all processes that it has started. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct Tree {
     leader: u32,
@@ -28,7 +31,7 @@ pub(crate) struct Tree {
     released: bool,
 }
 
-/// What `/proc` says of a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     is_zombie: bool,
@@ -38,19 +41,19 @@ struct Stat {
 }
 
 impl Tree {
-    /// A mark that no other program carries, on this boot or before.
+    /// Creates a unique mark.
     pub(crate) fn new_mark() -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         format!("{}-{}-{}", std::process::id(), now.as_nanos(), COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The tree of this process, which leads its group, carries the mark and has not been waited for.
+    /// The tree of a process that leads its group, carries the mark and was not waited for.
     pub(crate) const fn new(leader: u32, mark: String) -> Self {
         Self { leader, mark, released: false }
     }
 
-    /// Lets whatever is left of it live.
+    /// Lets remaining processes run.
     pub(crate) fn release(mut self) {
         self.released = true;
     }
@@ -64,7 +67,7 @@ impl Tree {
                 return;
             }
             for (pid, stat) in &members {
-                // One that has ended meanwhile needs nothing; one that became another user's cannot be helped.
+                // Ignore processes that have ended, or that now belong to another user.
                 let _ = kill_if_same(*pid, stat);
             }
             before = members;
@@ -72,7 +75,7 @@ impl Tree {
         }
     }
 
-    /// Those that live.
+    /// The living processes of the tree.
     fn members(&self) -> Vec<(u32, Stat)> {
         let mut others: BTreeMap<u32, Stat> = pids().filter_map(|pid| Some((pid, stat(pid)?))).collect();
         others.retain(|_, stat| !stat.is_zombie);
@@ -117,7 +120,7 @@ fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name in brackets may hold anything, brackets included.
+/// The name in brackets may contain any characters, including brackets.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
@@ -135,9 +138,9 @@ fn carries(pid: u32, marked: &str) -> bool {
 }
 
 fn kill_if_same(pid: u32, seen: &Stat) -> io::Result<()> {
-    // SAFETY: plain integers go in.
+    // SAFETY: the call takes plain integers.
     let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) })?;
-    // SAFETY: the kernel has just made this descriptor for us; it is close-on-exec.
+    // SAFETY: the kernel has just created this descriptor; it is close-on-exec.
     let pidfd = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
     if stat(pid).is_none_or(|now| now.started != seen.started) {
         return Ok(());
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_pose_as_something_else() {
+    fn process_name_cannot_forge_fields() {
         let text = "12 (a) R 1 (b) Z) S 7 8 8 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 0 0";
         assert_eq!(parse_stat(text), Some(Stat { is_zombie: false, parent: 7, group: 8, started: 4711 }));
         for cut in 0..text.len() - 8 {

@@ -1,8 +1,8 @@
-//! Wake-on-LAN: a packet wakes the machine, its agent shuts it down.
+//! Wake-on-LAN: a packet wakes the machine, and its agent shuts it down.
 //!
-//! Nobody confirms anything here. A machine counts as on when its agent is there or something answers at its probe, and as off when neither
-//! does; that is a guess where there is no probe and the agent has died. A packet for a machine that is on does no harm, so a wrong guess
-//! costs no more than a wait.
+//! No component confirms the state. A machine counts as on if its agent is connected or its probe address responds, and
+//! otherwise as off. Without a probe, this is wrong if the agent has died. A packet to a running machine is harmless,
+//! so a wrong guess costs only waiting time.
 
 use std::fmt;
 use std::io;
@@ -21,35 +21,35 @@ use tokio::net::TcpStream;
 
 use crate::{Driver, Fault, Off, Reach, Site, Supply, WakeOnLanConfig};
 
-/// How often a packet is sent that nobody acknowledges, and how long between.
+/// Number of packets, because they are not acknowledged, and the time between them.
 const PACKETS: u32 = 3;
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// The port that nothing listens on, by custom.
+/// The discard port, by convention.
 const PORT: u16 = 9;
 
-/// How often a probe is made before silence counts, and how long each waits.
+/// Number of probes before a machine counts as silent, and the timeout of each.
 const PROBES: u32 = 3;
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A network card's address, as `52:54:00:12:34:56`.
+/// A MAC address, e.g. `52:54:00:12:34:56`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddress(pub [u8; 6]);
 
-/// What wakes a machine, and where to send it.
+/// A wake-up packet and its destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
-    /// Whose card.
+    /// MAC address of the machine's network card.
     pub mac: MacAddress,
-    /// Where to; all segments of whoever sends it when absent.
+    /// Destination; the broadcast addresses of all local segments if absent.
     pub broadcast: Option<IpAddr>,
     /// UDP port.
     pub port: u16,
 }
 
 impl WakeUp {
-    /// The packet: six bytes of ones, and the card's address sixteen times.
+    /// The magic packet: six bytes 0xff, then the MAC address sixteen times.
     #[must_use]
     pub fn packet(&self) -> [u8; 102] {
         let mut packet = [0xff; 102];
@@ -59,10 +59,10 @@ impl WakeUp {
         packet
     }
 
-    /// Sends it from this machine, several times. Blocks for a fifth of a second.
+    /// Sends the packet several times from this machine. Blocks for 0.2 seconds.
     ///
     /// # Errors
-    /// When it cannot be sent to any segment.
+    /// The packet cannot be sent to any segment.
     pub fn send(&self) -> io::Result<()> {
         let targets = match self.broadcast {
             Some(target) => vec![target],
@@ -74,7 +74,7 @@ impl WakeUp {
                 std::thread::sleep(BETWEEN);
             }
             for target in &targets {
-                // One segment that is down must not keep it from the others.
+                // A failure in one segment must not affect the others.
                 let sent = self.send_to(*target);
                 if result.is_err() {
                     result = sent;
@@ -98,8 +98,8 @@ impl WakeUp {
     }
 }
 
-/// The broadcast addresses of all interfaces that are up: each leads to its own segment, wherever the default route goes. They are worked
-/// out, since an interface need not have been given one.
+/// Broadcast addresses of all active interfaces. Each reaches its own segment, independent of the default route. They
+/// are computed, because an interface may have no configured broadcast address.
 fn segments() -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     for interface in getifaddrs()? {
@@ -113,7 +113,7 @@ fn segments() -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// The address for everybody; a link between two has none.
+/// The broadcast address. Point-to-point links have none.
 fn broadcast(address: u32, mask: u32) -> Option<IpAddr> {
     (mask.count_zeros() > 1).then(|| Ipv4Addr::from_bits(address | !mask).into())
 }
@@ -122,7 +122,7 @@ impl FromStr for MacAddress {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || ParseError::new(text, "the address of a network card, such as `52:54:00:12:34:56`");
+        let error = || ParseError::new(text, "a MAC address, e.g. `52:54:00:12:34:56`");
         let parts: Vec<&str> = text.split([':', '-']).collect();
         let mut bytes = [0; 6];
         if parts.len() != bytes.len() {
@@ -159,7 +159,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// Wakes by a packet, and lets the agent do the rest.
+/// Wakes the machine with a packet, and shuts it down through its agent.
 pub(crate) struct WakeOnLanDriver {
     node: NodeName,
     packet: WakeUp,
@@ -201,8 +201,9 @@ impl Driver for WakeOnLanDriver {
             let packet = self.packet.clone();
             let sent = tokio::task::spawn_blocking(move || packet.send()).await.expect("sending does not panic");
             sent.map_err(|error| {
-                Fault::unreachable(format!("the packet that wakes it could not be sent: {error}"))
-                    .hint("name a node of its segment as `relay`, or the segment's `broadcast` address")
+                Fault::unreachable(format!("the wake-up packet could not be sent: {error}")).hint(
+                    "set `relay` to a node in the machine's segment, or `broadcast` to the segment's broadcast address",
+                )
             })
         })
     }
@@ -211,17 +212,17 @@ impl Driver for WakeOnLanDriver {
         Box::pin(async move {
             match how {
                 Off::Gracefully => self.reach.shut_down(&self.node).await,
-                Off::ByForce => Err(Fault::unsupported("Wake-on-LAN can wake a machine but not take its power away")
-                    .hint("press its button, or switch its socket with `kind = \"command\"`")),
+                Off::ByForce => Err(Fault::unsupported("Wake-on-LAN cannot cut a machine's power")
+                    .hint("press the machine's power button, or switch its socket with `kind = \"command\"`")),
             }
         })
     }
 }
 
-/// Whether a machine answers, be it only to say that nothing listens there.
+/// Whether a machine responds at its probe address. A refused connection is a response too.
 ///
 /// # Errors
-/// When the question cannot be asked, so that silence would mean nothing.
+/// The probe cannot be sent, so silence would mean nothing.
 async fn answers(probe: &str) -> Result<bool, Fault> {
     for _ in 0..PROBES {
         match tokio::time::timeout(PROBE_LIMIT, TcpStream::connect(probe)).await {
@@ -229,8 +230,8 @@ async fn answers(probe: &str) -> Result<bool, Fault> {
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(true),
             Ok(Err(error)) if is_silence(error.kind()) => {}
             Ok(Err(error)) => {
-                return Err(Fault::confused(format!("its probe, {probe}, cannot be asked: {error}"))
-                    .hint("write it as address and TCP port, such as `10.0.0.7:22`"));
+                return Err(Fault::confused(format!("the probe {probe} failed: {error}"))
+                    .hint("write the probe as address and TCP port, e.g. `10.0.0.7:22`"));
             }
             Err(_) => {}
         }
@@ -238,7 +239,7 @@ async fn answers(probe: &str) -> Result<bool, Fault> {
     Ok(false)
 }
 
-/// No machine there has taken the packet. That the network on this side is down says nothing about it.
+/// Whether an error means that no machine responded. Errors of the local network do not.
 fn is_silence(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut)
 }
@@ -254,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn the_packet_is_the_one_that_cards_wait_for() {
+    fn packet_has_the_standard_format() {
         let packet = wake_up([1, 2, 3, 4, 5, 6]).packet();
         assert_eq!(packet[..6], [0xff; 6]);
         assert_eq!(packet[6..], [1, 2, 3, 4, 5, 6].repeat(16));
     }
 
     #[test]
-    fn a_segment_has_one_address_for_all() {
+    fn segments_have_a_broadcast_address() {
         let all = |address: &str, bits: u32| {
             let address = address.parse::<Ipv4Addr>().expect("an address").to_bits();
             broadcast(address, u32::MAX.checked_shl(32 - bits).unwrap_or(0)).map(|all| all.to_string())
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_answers_whether_something_listens_or_not() {
+    async fn running_machine_responds_on_open_and_closed_ports() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let probe = listener.local_addr().expect("it is bound").to_string();
         assert_eq!(answers(&probe).await, Ok(true));
@@ -284,14 +285,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn addresses_come_back(bytes: [u8; 6]) {
+        fn addresses_round_trip(bytes: [u8; 6]) {
             let mac = MacAddress(bytes);
             prop_assert_eq!(mac.to_string().parse(), Ok(mac));
             prop_assert_eq!(mac.to_string().to_uppercase().replace(':', "-").parse(), Ok(mac));
         }
 
         #[test]
-        fn nothing_else_is_an_address(text in "\\PC{0,18}|([0-9a-fA-Fx+]{1,3}[:-]?){5,7}") {
+        fn only_valid_addresses_are_parsed(text in "\\PC{0,18}|([0-9a-fA-Fx+]{1,3}[:-]?){5,7}") {
             if let Ok(mac) = text.parse::<MacAddress>() {
                 prop_assert_eq!(mac.to_string(), text.to_lowercase().replace('-', ":"));
             }

@@ -56,7 +56,7 @@ pub enum GatewayError {
     #[error("a change waits for confirmation, for another {0} s")]
     Pending(u64),
     /// No change waits for confirmation.
-    #[error("no change waits for confirmation{}", .0.as_ref().map(|why| format!("; the last one was rolled back: {why}")).unwrap_or_default())]
+    #[error("no change waits for confirmation{}", .0.as_ref().map(|why| format!("; the last was rolled back: {why}")).unwrap_or_default())]
     NothingToConfirm(Option<String>),
     /// The change failed and was rolled back.
     #[error("the change failed and was rolled back")]

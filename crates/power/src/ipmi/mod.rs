@@ -1,4 +1,5 @@
-//! IPMI over the network, through `ipmitool`. The password goes in its environment, which only its own user can read.
+//! IPMI over the network, through `ipmitool`. The password is passed in an environment variable, which only the
+//! program's user can read.
 
 mod output;
 
@@ -14,27 +15,27 @@ use crate::{Driver, Fault, IpmiConfig, Off, Supply};
 #[cfg(feature = "fuzzing")]
 pub(crate) use output::{power_state, watts};
 
-/// How long one call of the tool may take; it has its own time-outs, which say more.
+/// Timeout of one `ipmitool` call. The tool's own timeouts are shorter and give better messages.
 const LIMIT: Duration = Duration::from_secs(28);
 
-/// The tool's own: so many seconds for a packet, and how often it is sent.
+/// The tool's timeouts: seconds per packet, and number of retries.
 const PACKET_SECONDS: &str = "2";
 const PACKETS: &str = "3";
 
-/// What switching needs, and no more.
+/// The least privilege that allows switching.
 const PRIVILEGE: &str = "OPERATOR";
 
-/// The longest password of IPMI 2.0.
+/// Maximum password length of IPMI 2.0.
 const MAX_PASSWORD_BYTES: usize = 20;
 
-/// Lets `ipmitool` speak.
+/// Driver that uses `ipmitool`.
 pub(crate) struct IpmiDriver {
     config: IpmiConfig,
     keyring: Keyring,
     meter: Mutex<Meter>,
 }
 
-/// Whether the controller says what the machine draws.
+/// Whether the controller can measure the power draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meter {
     NotAsked,
@@ -48,12 +49,12 @@ impl IpmiDriver {
         Self { config: config.clone(), keyring, meter: Mutex::new(Meter::NotAsked) }
     }
 
-    /// Runs one command of the tool; an exit code other than 0 is the caller's to judge.
+    /// Runs an `ipmitool` command. The caller checks the exit code.
     async fn ask(&self, command: &[&str]) -> Result<(Finished, Credentials), Fault> {
         let credentials = self.keyring.load().await?;
         if credentials.password.reveal().len() > MAX_PASSWORD_BYTES {
-            return Err(Fault::unprepared(format!("the password of {} is longer than IPMI allows", credentials.user))
-                .hint(format!("give the controller one of at most {MAX_PASSWORD_BYTES} bytes")));
+            return Err(Fault::unprepared(format!("the password of {} is too long for IPMI", credentials.user))
+                .hint(format!("set a password of at most {MAX_PASSWORD_BYTES} bytes on the controller")));
         }
         let argv = self.argv(&credentials.user, command);
         let program =
@@ -65,7 +66,7 @@ impl IpmiDriver {
         let port = self.config.port.unwrap_or(623).to_string();
         let cipher = self.config.cipher.map(|cipher| cipher.to_string());
         let mut argv = vec!["ipmitool", "-I", "lanplus", "-H", &self.config.address, "-p", &port, "-U", user, "-E"];
-        // Only a talkative tool says that a password is wrong.
+        // Without `-v`, the tool does not report wrong passwords.
         argv.extend(["-N", PACKET_SECONDS, "-R", PACKETS, "-L", PRIVILEGE, "-v"]);
         if let Some(cipher) = &cipher {
             argv.extend(["-C", cipher]);
@@ -73,7 +74,7 @@ impl IpmiDriver {
         argv.iter().chain(command).map(|&argument| argument.to_owned()).collect()
     }
 
-    /// Runs one command of the tool that must succeed; what it has printed.
+    /// Runs an `ipmitool` command. Returns its output, or a fault if it fails.
     async fn said(&self, command: &[&str]) -> Result<String, Fault> {
         let (finished, credentials) = self.ask(command).await?;
         if finished.status.success() {
@@ -83,20 +84,21 @@ impl IpmiDriver {
         Err(match output::complaint(&finished.stderr) {
             output::Complaint::Password => {
                 let why = format!(
-                    "the controller at {} does not accept the user {} with this password",
+                    "the controller at {} rejects the user {} with this password",
                     self.config.address, credentials.user
                 );
                 self.keyring.refused(&credentials, &why)
             }
             output::Complaint::Privilege => Fault::refused(self.why(&finished))
-                .hint("give the user the privilege level OPERATOR at least, on the channel of the network"),
+                .hint("give the user at least the privilege level OPERATOR on the LAN channel"),
             output::Complaint::Busy => Fault::busy(self.why(&finished)),
-            output::Complaint::Cipher => Fault::unprepared(self.why(&finished))
-                .hint("say `cipher = 17` or `cipher = 3` in its configuration; old controllers know only 3"),
+            output::Complaint::Cipher => Fault::unprepared(self.why(&finished)).hint(
+                "set `cipher = 17` or `cipher = 3` in the controller's configuration; old controllers support only 3",
+            ),
             output::Complaint::Unsupported => Fault::unsupported(self.why(&finished)),
             output::Complaint::Silence => Fault::unreachable(self.why(&finished)).hint(
-                "check address, user and password, and that IPMI over LAN is allowed in the controller's settings: \
-                 for all of these it says no more than that",
+                "check address, user and password, and that IPMI over LAN is enabled in the controller's settings; \
+                 `ipmitool` gives the same message for all of these",
             ),
             output::Complaint::Other => Fault::confused(self.why(&finished)),
         })
@@ -109,7 +111,7 @@ impl IpmiDriver {
     async fn power(&self, verb: &str, reached: Supply) -> Result<(), Fault> {
         match self.said(&["chassis", "power", verb]).await {
             Ok(_) => Ok(()),
-            // It is so already, which some call an error.
+            // Some controllers report an error if the machine is already in this state.
             Err(fault) if matches!(fault.kind(), crate::FaultKind::Confused | crate::FaultKind::Unsupported) => {
                 match self.status().await {
                     Ok(supply) if supply == reached => Ok(()),
@@ -127,8 +129,8 @@ impl Driver for IpmiDriver {
             let said = self.said(&["chassis", "power", "status"]).await?;
             output::power_state(&said).ok_or_else(|| {
                 let said = crate::fault::quoted(&said);
-                Fault::confused(format!("the controller at {} says \"{said}\" about its power", self.config.address))
-                    .hint("if that lasts, reset the controller: ipmitool … mc reset cold")
+                Fault::confused(format!("the controller at {} reports the power state \"{said}\"", self.config.address))
+                    .hint("if this persists, reset the controller: ipmitool … mc reset cold")
             })
         })
     }
@@ -158,7 +160,8 @@ impl Driver for IpmiDriver {
                     *meter = Meter::Present;
                     Ok(output::watts(&said))
                 }
-                // Controllers without a meter say so in many ways. One that has answered before has one.
+                // Controllers without a meter fail in many ways. A controller that has returned a reading before has a
+                // meter.
                 Err(fault) if *meter == Meter::NotAsked && !fault_of_the_way(&fault) => {
                     *meter = Meter::Absent;
                     Ok(None)
@@ -169,7 +172,7 @@ impl Driver for IpmiDriver {
     }
 }
 
-/// Whether a fault says nothing about what the controller can do.
+/// Whether a fault tells nothing about the controller's features.
 fn fault_of_the_way(fault: &Fault) -> bool {
     use crate::FaultKind::{Busy, Refused, Unprepared, Unreachable};
     matches!(fault.kind(), Unreachable | Busy | Refused | Unprepared)

@@ -1,24 +1,24 @@
-//! What `ipmitool` prints, taken at its word or not at all.
+//! Parsers for the output of `ipmitool`. Unclear output is never interpreted as a state.
 
 use crate::Supply;
 
-/// What the tool complains of.
+/// An error reported by the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Complaint {
-    /// User or password are wrong.
+    /// Wrong user or password.
     Password,
-    /// The user may not do this.
+    /// The user lacks a permission.
     Privilege,
     Busy,
-    /// It does not take the cipher suite.
+    /// The controller does not support the cipher suite.
     Cipher,
     Unsupported,
-    /// There was no session, for whatever reason.
+    /// No session could be established; the reason is unknown.
     Silence,
     Other,
 }
 
-/// What the status says: one line, of which nothing may be missing. Lines before it are warnings.
+/// Parses the power state: exactly one complete line. Other lines are warnings.
 pub(crate) fn power_state(said: &str) -> Option<Supply> {
     let mut states = said.lines().filter_map(|line| match line.trim_end() {
         "Chassis Power is on" => Some(Supply::On),
@@ -29,7 +29,7 @@ pub(crate) fn power_state(said: &str) -> Option<Supply> {
     states.next().is_none().then_some(state)
 }
 
-/// What a power reading says, in watts; nothing while the meter is not measuring.
+/// Parses a power reading in watts. `None` while the meter is not active.
 pub(crate) fn watts(said: &str) -> Option<f64> {
     let field =
         |name: &str| said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -40,8 +40,8 @@ pub(crate) fn watts(said: &str) -> Option<f64> {
     number.parse::<u32>().ok().map(f64::from)
 }
 
-/// What it complains of on standard error. Told to be talkative, as it must be to say that a password is wrong, it complains of much that
-/// does not matter; what matters is its last word, and what went wrong when the session was made.
+/// Classifies the error output. With `-v`, which is needed to detect wrong passwords, the tool prints many irrelevant
+/// errors. Only the last line and errors of the session setup count.
 pub(super) fn complaint(said: &str) -> Complaint {
     const OF_THE_SESSION: [(&str, Complaint); 9] = [
         ("RAKP 2 HMAC is invalid", Complaint::Password),
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_is_a_whole_line() {
+    fn state_must_be_a_complete_line() {
         for (said, expected) in [
             ("Chassis Power is on\n", Some(Supply::On)),
             ("Unable to Get Channel Cipher Suites\nChassis Power is off\n", Some(Supply::Off)),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_counts_only_while_it_is_measured() {
+    fn reading_counts_only_while_the_meter_is_active() {
         let reading = "\n    Instantaneous power reading:                   220 Watts\n    Minimum during sampling \
             period:                 18 Watts\n    Power reading state is:                   activated\n\n";
         assert_eq!(watts(reading), Some(220.0));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_told_apart() {
+    fn errors_are_classified() {
         const NOISE: &str = "Loading IANA PEN Registry...\nGet HPM.x Capabilities request failed, compcode = d4\nInvalid completion \
             code received: Insufficient privilege level\nInvalid completion code received: Invalid command\n";
         for (said, expected) in [
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_output_is_too_odd(said in "(Chassis Power is (on|off)\n?|\\PC|\n){0,6}") {
+        fn any_output_is_handled(said in "(Chassis Power is (on|off)\n?|\\PC|\n){0,6}") {
             let lines = |state: &str| said.lines().filter(|line| line.trim_end() == format!("Chassis Power is {state}")).count();
             let (on, off) = (lines("on"), lines("off"));
             let expected = match (on, off) {

@@ -1,4 +1,4 @@
-//! Where a controller listens.
+//! Addresses of controllers.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -9,42 +9,42 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 use serde::{Deserialize, Serialize};
 
-/// Host, port, and whether TLS is spoken there.
+/// Host, port, and whether to use TLS.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
-    /// A name or an address; an address of IPv6 without its brackets.
+    /// Host name or address; an IPv6 address without brackets.
     host: String,
     port: u16,
     tls: bool,
 }
 
 impl Address {
-    /// The name or address to connect to.
+    /// Host name or address.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The TCP port.
+    /// TCP port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether what is said there is encrypted.
+    /// Whether connections use TLS.
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         self.tls
     }
 
-    /// As it stands in the header of a request: without the port where that goes without saying.
+    /// Value of the `Host` header, without the default port.
     pub(crate) fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.tls) { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// The path of a link, if it leads to this controller.
+    /// The path of a link, if it points to this controller.
     pub(crate) fn path_of(&self, link: &str) -> Option<String> {
         let uri: Uri = link.parse().ok()?;
         let leads_here = match uri.authority() {
@@ -64,7 +64,7 @@ impl Address {
     }
 }
 
-/// A host without the brackets that numbers of IPv6 stand in.
+/// A host, without the brackets of an IPv6 address.
 fn name_or_number(host: &str) -> Option<String> {
     if let Some(number) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return number.parse::<Ipv6Addr>().ok().map(|number| number.to_string());
@@ -81,9 +81,8 @@ impl FromStr for Address {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || {
-            ParseError::new(text, "an address of a controller, such as `10.0.9.11`, `ilo-r1:8443` or `https://ilo-r1`")
-        };
+        let error =
+            || ParseError::new(text, "an address of a controller, e.g. `10.0.9.11`, `ilo-r1:8443` or `https://ilo-r1`");
         let (tls, rest) = match text.split_once("://") {
             None => (true, text),
             Some(("https", rest)) => (true, rest),
@@ -92,7 +91,7 @@ impl FromStr for Address {
         };
         let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().map_err(|_| error())?;
         let host = name_or_number(authority.host()).ok_or_else(error)?;
-        // Credentials have a place of their own; and a port that is none is not to be passed over.
+        // Credentials do not belong in the address, and an invalid port must not be ignored.
         let is_whole = authority.port().is_some() == (authority.as_str().len() > authority.host().len());
         if authority.as_str().contains('@') || !is_whole {
             return Err(error());
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_as_people_write_them() {
+    fn addresses_are_parsed() {
         for (text, shown) in [
             ("10.0.9.11", "https://10.0.9.11"),
             ("https://ilo-r1/", "https://ilo-r1"),
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_the_same_controller_or_nowhere() {
+    fn links_to_other_servers_are_rejected() {
         let address: Address = "ilo-r1".parse().expect("an address");
         let path = Some("/redfish/v1/Systems/1".to_owned());
         for link in

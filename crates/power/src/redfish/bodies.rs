@@ -1,4 +1,4 @@
-//! What of a controller's JSON is read. All of it may be absent, and whatever else there is does not matter.
+//! The JSON types of Redfish that the driver reads. All fields are optional, and other fields are ignored.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ pub(crate) struct Link {
     pub(crate) path: String,
 }
 
-/// Where everything begins.
+/// The service root.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Root {
@@ -63,7 +63,7 @@ pub(crate) struct Actions {
     pub(crate) reset: Option<Reset>,
 }
 
-/// How to switch it.
+/// The action that switches a machine.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Reset {
@@ -80,7 +80,7 @@ pub(crate) struct SystemLinks {
     pub(crate) chassis: Vec<Link>,
 }
 
-/// What may be said to an action, where the system itself does not tell.
+/// Allowed parameters of an action, if the system itself does not list them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct ActionInfo {
@@ -94,7 +94,7 @@ struct Parameter {
     allowable_values: Vec<String>,
 }
 
-/// What a machine sits in.
+/// The chassis of a machine.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Chassis {
@@ -109,7 +109,7 @@ pub(crate) struct ChassisLinks {
     pub(crate) computer_systems: Vec<Link>,
 }
 
-/// What a chassis draws, as it is said today.
+/// Power draw of a chassis, in the current format.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct EnvironmentMetrics {
@@ -122,7 +122,7 @@ struct Sensor {
     reading: Option<f64>,
 }
 
-/// What a chassis draws, as it was said before.
+/// Power draw of a chassis, in the older format.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Power {
@@ -135,7 +135,7 @@ struct PowerControl {
     power_consumed_watts: Option<f64>,
 }
 
-/// Why something was refused.
+/// The body of an error response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Refusal {
@@ -150,7 +150,7 @@ struct RefusalBody {
     info: OneOrMany,
 }
 
-/// The standard has a list here; some controllers leave it out around a single one.
+/// The standard requires a list, but some controllers return a single object.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OneOrMany {
@@ -173,20 +173,19 @@ struct Message {
     id: Option<String>,
 }
 
-/// Reads a body.
+/// Parses a body.
 ///
 /// # Errors
-/// Says what is wrong with it, as the end of a sentence.
+/// The problem, as the end of a sentence.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(body)
-        .map_err(|error| format!("is not what Redfish has there: {}", quoted(&error.to_string())))
+    serde_json::from_slice(body).map_err(|error| format!("is not valid Redfish data: {}", quoted(&error.to_string())))
 }
 
 impl System {
-    /// Whether there is power. While it comes or goes there is.
+    /// The power state. A machine that is powering on or off counts as on.
     ///
     /// # Errors
-    /// When it does not say; what it says instead.
+    /// The state is missing or unknown. The text describes it.
     pub(crate) fn supply(&self) -> Result<Supply, String> {
         match self.power_state.as_deref() {
             Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => Ok(Supply::On),
@@ -196,7 +195,7 @@ impl System {
         }
     }
 
-    /// Whether this is what the operator calls it.
+    /// Whether this is the operator's name for the system.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let names = [&self.id, &self.name, &self.uuid];
         names.into_iter().flatten().any(|known| known.eq_ignore_ascii_case(name))
@@ -204,7 +203,7 @@ impl System {
 }
 
 impl ActionInfo {
-    /// The values that the controller takes as the type of a reset.
+    /// The reset types that the controller accepts.
     pub(crate) fn reset_types(self) -> Option<Vec<String>> {
         let parameter = self.parameters.into_iter().find(|parameter| parameter.name == "ResetType");
         parameter.map(|parameter| parameter.allowable_values)
@@ -218,7 +217,7 @@ impl EnvironmentMetrics {
 }
 
 impl Power {
-    /// The first one is the chassis as a whole.
+    /// The first entry is the total of the chassis.
     pub(crate) fn watts(&self) -> Option<f64> {
         self.power_control.first()?.power_consumed_watts.filter(is_power)
     }
@@ -236,25 +235,26 @@ impl Refusal {
         }
     }
 
-    /// What the controller says, for people.
+    /// The controller's message for users.
     pub(crate) fn words(&self) -> Option<String> {
         let said = self.messages().iter().find_map(|message| message.message.as_deref().or(message.id.as_deref()));
         said.or(self.error.message.as_deref()).map(quoted).filter(|words| !words.is_empty())
     }
 
-    /// Whether one of its messages is of this kind.
+    /// Whether one of the messages is of this kind.
     pub(crate) fn is(&self, kind: &str) -> bool {
         self.messages().iter().any(|message| message.id.as_ref().is_some_and(|id| id.contains(kind)))
     }
 }
 
-/// What is meant by one type of reset, of those that the controller takes. Without a list the standard's own are tried.
+/// Chooses a reset type that the controller supports. Without a list of supported types, uses the standard type.
 ///
-/// Graceful is never forced: where the controller can only press the power button, that is what asks the operating system. A button that
-/// is pressed switches a machine off that is on, and on that is off, so it is the last choice and the state has just been confirmed.
+/// A graceful shutdown is never forced. If the controller can only press the power button, this asks the operating
+/// system. Pressing the button also switches on a machine that is off, so it is the last choice, and the state was read
+/// immediately before.
 ///
 /// # Errors
-/// The types that would do, none of which is there.
+/// The suitable types, none of which is supported.
 pub(crate) fn choose(wanted: Wanted, allowable: Option<&[String]>) -> Result<&'static str, &'static [&'static str]> {
     let candidates: &[&str] = match wanted {
         Wanted::On => &["On", "ForceOn", "PushPowerButton"],
@@ -269,7 +269,7 @@ pub(crate) fn choose(wanted: Wanted, allowable: Option<&[String]>) -> Result<&'s
     }
 }
 
-/// What a reset is to lead to.
+/// The intended result of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     On,
@@ -285,7 +285,7 @@ impl Wanted {
     }
 }
 
-/// Which member of a list is meant, without looking at them: the one whose path is this or ends with it.
+/// Finds a member by its path or by the last component of its path, without reading the members.
 pub(crate) fn by_path<'a>(members: &'a [Link], name: &str) -> Option<&'a Link> {
     let trimmed = name.trim_end_matches('/');
     members.iter().find(|member| {
@@ -294,14 +294,14 @@ pub(crate) fn by_path<'a>(members: &'a [Link], name: &str) -> Option<&'a Link> {
     })
 }
 
-/// Reads a link in a way that has no use for it but to say that there is none.
+/// Returns a link's path, or a fault if the link is missing.
 ///
 /// # Errors
-/// As a fault that names the resource.
+/// A fault that names the missing resource.
 pub(crate) fn required<'a>(link: Option<&'a Link>, what: &str, address: &super::Address) -> Result<&'a str, Fault> {
     link.map(|link| link.path.as_str()).filter(|path| !path.is_empty()).ok_or_else(|| {
         Fault::confused(format!("the controller at {address} has no {what}"))
-            .hint("check that it speaks Redfish; iLO 4 does from firmware 2.30 on")
+            .hint("check that the controller supports Redfish; iLO 4 does since firmware 2.30")
     })
 }
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_controller_says_counts_as_known() {
+    fn only_reported_states_count_as_known() {
         for (state, expected) in [
             (json!("On"), Some(Supply::On)),
             (json!("Off"), Some(Supply::Off)),
@@ -335,11 +335,11 @@ mod tests {
         assert!(read::<System>(br#"{"PowerState": 1}"#).is_err());
     }
 
-    /// iLO 4: no graceful shutdown, but a button.
+    /// Reset types of iLO 4: no graceful shutdown, but a power button.
     const ILO_4: [&str; 5] = ["On", "ForceOff", "ForceRestart", "Nmi", "PushPowerButton"];
 
     #[test]
-    fn what_the_controller_takes_is_chosen_from() {
+    fn reset_type_is_chosen_from_the_supported_ones() {
         let list = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
         let (gracefully, by_force) = (Wanted::Off(Off::Gracefully), Wanted::Off(Off::ByForce));
         let ilo = list(&ILO_4);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_read_in_the_forms_that_there_are() {
+    fn all_known_error_formats_are_parsed() {
         let many = json!({ "error": { "code": "x", "message": "See ExtendedInfo.",
             "@Message.ExtendedInfo": [{ "MessageId": "Base.1.0.SessionLimitExceeded", "Message": "Too many." }] } });
         let refusal: Refusal = read(many.to_string().as_bytes()).expect("the standard's form");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_are_found_by_their_path() {
+    fn systems_are_found_by_path() {
         let members =
             ["/redfish/v1/Systems/1/", "/redfish/v1/Systems/System.Embedded.1"].map(|path| Link { path: path.into() });
         assert_eq!(by_path(&members, "1"), members.first());
@@ -380,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_list_is_the_choice_is_in_it_and_as_strong_as_asked(
+        fn choice_is_supported_and_not_stronger_than_requested(
             allowable in proptest::collection::vec(
                 proptest::sample::select(vec!["On", "ForceOn", "ForceOff", "GracefulShutdown", "PushPowerButton", "Nmi",
                     "PowerCycle", "ForceRestart", "GracefulRestart"]), 0..9),
@@ -395,7 +395,7 @@ mod tests {
         }
 
         #[test]
-        fn no_body_is_too_odd(body in "\\PC*|[{}\\[\\]\",:a0 ]{0,40}") {
+        fn any_body_is_handled(body in "\\PC*|[{}\\[\\]\",:a0 ]{0,40}") {
             let _ = read::<System>(body.as_bytes()).map(|system| system.supply());
             let _ = read::<Refusal>(body.as_bytes()).map(|refusal| refusal.words());
             let _ = read::<ActionInfo>(body.as_bytes()).map(ActionInfo::reset_types);

@@ -1,4 +1,4 @@
-//! One node's system behind a controller.
+//! Redfish driver for one node's system behind a controller.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,19 +11,19 @@ use super::trust::Trust;
 use super::watts::Meter;
 use crate::{Driver, Fault, Off, RedfishConfig, Site, Supply};
 
-/// The most pages of a list, and members of it that are looked at one by one.
+/// Maximum number of pages of a list, and of list members to read individually.
 const MAX_PAGES: usize = 16;
 const MAX_LOOKS: usize = 64;
 
-/// Speaks Redfish about one system.
+/// Redfish driver for one system.
 pub(crate) struct RedfishDriver {
     service: Arc<Service>,
-    /// What the operator calls the system.
+    /// The operator's name of the system.
     name: Option<String>,
     known: Mutex<Known>,
 }
 
-/// What was found out, so that it need not be asked again.
+/// Cached data about the system.
 #[derive(Debug, Default)]
 struct Known {
     path: Option<String>,
@@ -33,14 +33,14 @@ struct Known {
 
 impl RedfishDriver {
     /// # Errors
-    /// When the password would go over the network for all to read, and nobody has said that it may.
+    /// The password would be sent unencrypted without the operator's permission.
     pub(crate) fn new(config: &RedfishConfig, site: &Site) -> Result<Self, Fault> {
         if !config.address.is_encrypted() && !config.insecure {
             return Err(Fault::unprepared(format!(
-                "{} is not encrypted, so everybody there could read the password",
+                "{} is not encrypted, so other machines in the network could read the password",
                 config.address
             ))
-            .hint("write `https://`, or `insecure = true` if the network is yours alone"));
+            .hint("write `https://`, or `insecure = true` if the network is private"));
         }
         let trust = match (config.fingerprint, config.insecure) {
             (Some(fingerprint), _) => Trust::Pinned(fingerprint),
@@ -52,7 +52,7 @@ impl RedfishDriver {
         Ok(Self { service, name: config.system.clone(), known: Mutex::default() })
     }
 
-    /// The system as it is now.
+    /// Reads the current state of the system.
     async fn system(&self) -> Result<System, Fault> {
         let known = self.known().path.clone();
         let path = match known {
@@ -64,7 +64,7 @@ impl RedfishDriver {
         let Some(system) = found else {
             *known = Known::default();
             return Err(Fault::confused(format!(
-                "the controller at {} has no system at {path} any more",
+                "the controller at {} no longer has a system at {path}",
                 self.service.address()
             )));
         };
@@ -73,7 +73,7 @@ impl RedfishDriver {
         Ok(system)
     }
 
-    /// The path of the system that is meant.
+    /// The path of the node's system.
     async fn find(&self) -> Result<String, Fault> {
         let address = self.service.address();
         if let Some(path) = self.name.as_ref().filter(|name| name.starts_with('/')) {
@@ -83,11 +83,11 @@ impl RedfishDriver {
         let members = self.members(bodies::required(root.systems.as_ref(), "list of systems", address)?).await?;
         match (&self.name, members.as_slice()) {
             (None, [only]) => self.path(&only.path),
-            (None, []) => Err(Fault::confused(format!("the controller at {address} lists no system"))
-                .hint("in a chassis without its board that is so; else reset the controller")),
+            (None, []) => Err(Fault::confused(format!("the controller at {address} lists no systems"))
+                .hint("this is normal for a chassis without a board; otherwise, reset the controller")),
             (None, several) => {
                 Err(Fault::unprepared(format!("the controller at {address} has {} systems", several.len()))
-                    .hint(format!("say which with `system = \"…\"`: {}", names(several))))
+                    .hint(format!("select one with `system = \"…\"`: {}", names(several))))
             }
             (Some(name), members) => match bodies::by_path(members, name) {
                 Some(member) => self.path(&member.path),
@@ -104,7 +104,7 @@ impl RedfishDriver {
             }
         }
         Err(Fault::unprepared(format!("the controller at {} has no system {name}", self.service.address()))
-            .hint(format!("it has {}", names(members))))
+            .hint(format!("available systems: {}", names(members))))
     }
 
     async fn members(&self, path: &str) -> Result<Vec<Link>, Fault> {
@@ -119,16 +119,19 @@ impl RedfishDriver {
         Ok(members)
     }
 
-    /// A link of the controller's, if it stays there.
+    /// The path of a controller's link, if the link stays on this controller.
     fn path(&self, link: &str) -> Result<String, Fault> {
         let address = self.service.address();
         address.path_of(link).ok_or_else(|| {
-            Fault::confused(format!("the controller at {address} points to \"{}\"", crate::fault::quoted(link)))
+            Fault::confused(format!(
+                "the controller at {address} has an invalid link: \"{}\"",
+                crate::fault::quoted(link)
+            ))
         })
     }
 
     async fn reset(&self, wanted: Wanted) -> Result<(), Fault> {
-        // It has just been asked how it is.
+        // The status was just read.
         let known = self.known().system.take();
         let system = match known {
             Some(system) => system,
@@ -137,23 +140,23 @@ impl RedfishDriver {
         let address = self.service.address();
         let reset = system.actions.reset.filter(|reset| !reset.target.is_empty());
         let reset = reset.ok_or_else(|| {
-            Fault::unsupported(format!("the controller at {address} offers no way to switch the machine"))
-                .hint("give the user the right to do so, or the controller the licence for it")
+            Fault::unsupported(format!("the controller at {address} offers no action for switching the machine"))
+                .hint("check the user's permissions and the controller's licence")
         })?;
         let allowable = self.allowable(&reset).await?;
         let chosen = bodies::choose(wanted, allowable.as_deref()).map_err(|would_do| {
             let offered = allowable.as_deref().unwrap_or_default().join(", ");
-            let why = format!("the controller at {address} offers none of {}, only {offered}", would_do.join(", "));
+            let why = format!("the controller at {address} supports none of {}, only {offered}", would_do.join(", "));
             Fault::unsupported(crate::fault::quoted(&why)).hint(match wanted {
-                Wanted::Off(Off::Gracefully) => "let its agent shut it down, or switch it off by force",
-                _ => "update its firmware, or switch the machine in another way",
+                Wanted::Off(Off::Gracefully) => "shut the machine down through its agent, or switch it off by force",
+                _ => "update the controller's firmware, or switch the machine in another way",
             })
         })?;
         let reply = self.service.post(&self.path(&reset.target)?, &json!({ "ResetType": chosen })).await?;
         if reply.status.is_success() {
             return Ok(());
         }
-        // A machine that is off already is an error to iLO 4, and to others one that is on.
+        // iLO 4 returns an error if the machine is already off, and other controllers do if it is already on.
         let refusal = self.service.refusal(&reply);
         if reply.status.is_client_error() && self.status().await.is_ok_and(|supply| supply == wanted.supply()) {
             return Ok(());
@@ -161,7 +164,7 @@ impl RedfishDriver {
         Err(refusal)
     }
 
-    /// The types of reset that it takes, if it says.
+    /// The supported reset types, if the controller lists them.
     async fn allowable(&self, reset: &Reset) -> Result<Option<Vec<String>>, Fault> {
         match (&reset.allowable, &reset.info) {
             (Some(allowable), _) => Ok(Some(allowable.clone())),
@@ -182,8 +185,8 @@ impl Driver for RedfishDriver {
         Box::pin(async {
             let system = self.system().await?;
             system.supply().map_err(|says| {
-                Fault::confused(format!("the controller at {} says {says} about its power", self.service.address()))
-                    .hint("while it starts that is so; if it lasts, reset the controller")
+                Fault::confused(format!("the controller at {} reports the power state {says}", self.service.address()))
+                    .hint("this is normal while the controller starts; if it persists, reset the controller")
             })
         })
     }
@@ -216,7 +219,7 @@ impl Driver for RedfishDriver {
     }
 }
 
-/// The last parts of their paths, which are their ids nearly everywhere.
+/// The last components of the members' paths, which are usually their ids.
 fn names(members: &[Link]) -> String {
     const SHOWN: usize = 12;
     let mut names: Vec<_> = members

@@ -1,4 +1,4 @@
-//! One connection to a controller and bounded exchanges on it.
+//! A connection to a controller, with limited requests and responses.
 
 use std::io;
 use std::pin::Pin;
@@ -21,24 +21,24 @@ use super::trust::{self, Trust, Verifier};
 use crate::fault::quoted;
 use crate::{Fault, FaultKind, Fingerprint};
 
-/// How long a connection may take to be made, TLS included. Old controllers count on their fingers.
+/// Timeout for opening a connection, including TLS. Old controllers are slow.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
-/// How long an answer may take.
+/// Timeout of a response.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
 
-/// The largest answer that is read. A system with all its disks is a tenth of that.
+/// Maximum size of a response. A system with all its disks takes a tenth of this.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// A connection on which requests can be made, one after another.
+/// A connection for consecutive requests.
 #[derive(Debug)]
 pub(crate) struct Line {
     sender: SendRequest<Full<Bytes>>,
-    /// How many answers have come on it.
+    /// Number of responses on this connection.
     answered: u64,
 }
 
-/// An answer that was read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -50,7 +50,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) fault: Fault,
-    /// The controller had closed the connection, which was an old one, so that the request may be made again.
+    /// The controller closed a reused connection before it could read the request, so the request may be repeated.
     pub(crate) was_stale: bool,
 }
 
@@ -59,27 +59,27 @@ trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
 impl Line {
-    /// Connects, and makes sure who is there.
+    /// Connects and verifies the controller.
     pub(crate) async fn open(address: &Address, trust: Trust) -> Result<Self, Fault> {
         let stream = match tokio::time::timeout(CONNECT_LIMIT, dial(address, trust)).await {
             Ok(stream) => stream?,
             Err(_) => return Err(silence(address, CONNECT_LIMIT)),
         };
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| failure(address, &error))?;
-        // Its errors reach us through the request that they concern.
+        // Errors reach the caller through the affected request.
         tokio::spawn(async move { connection.await.ok() });
         Ok(Self { sender, answered: 0 })
     }
 
-    /// Whether the controller has closed it.
+    /// Whether the controller has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Makes one request and reads its answer, whatever that is.
+    /// Sends one request and reads the response, whatever its status.
     pub(crate) async fn exchange(&mut self, address: &Address, request: Request<Full<Bytes>>) -> Result<Reply, Broken> {
         let was_used = self.answered > 0;
-        // What only asks may be asked twice; anything else only if it cannot have been read.
+        // A GET request may be repeated. Other requests may be repeated only if the controller cannot have read them.
         let only_asks = request.method() == Method::GET;
         let exchange = async {
             let broken = |error: hyper::Error| {
@@ -104,13 +104,13 @@ impl Line {
 }
 
 impl Reply {
-    /// How long the controller wants to be left alone.
+    /// The delay that the controller requests before a retry.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
         text.trim().parse().ok().map(Duration::from_secs)
     }
 
-    /// Where something is that was asked for or made.
+    /// Location of a redirect or of a created resource.
     pub(crate) fn location(&self) -> Option<&str> {
         self.headers.get(LOCATION)?.to_str().ok()
     }
@@ -120,15 +120,15 @@ async fn dial(address: &Address, trust: Trust) -> Result<Pin<Box<dyn Stream>>, F
     let connect = TcpStream::connect((address.host(), address.port())).await;
     let tcp = connect.map_err(|error| {
         Fault::unreachable(format!("the controller at {address} cannot be reached: {error}"))
-            .hint("check that it has power, that its address is right and that the network between is up")
+            .hint("check the controller's power supply, its address, and the network")
     })?;
-    // A packet that waits for another is all that could go wrong.
+    // Without this option, only the latency is higher.
     let _ = tcp.set_nodelay(true);
     if !address.is_encrypted() {
         return Ok(Box::pin(tcp));
     }
     let name = ServerName::try_from(address.host().to_owned()).map_err(|_| {
-        Fault::unprepared(format!("{} is no name of a machine", address.host())).hint("write its IP address instead")
+        Fault::unprepared(format!("{} is not a valid host name", address.host())).hint("use the IP address instead")
     })?;
     let (config, verifier) = trust::client(trust);
     match TlsConnector::from(Arc::clone(&config)).connect(name, tcp).await {
@@ -137,58 +137,58 @@ async fn dial(address: &Address, trust: Trust) -> Result<Pin<Box<dyn Stream>>, F
     }
 }
 
-/// Why there is no encrypted connection.
+/// Explains why the TLS connection failed.
 fn no_tls(address: &Address, trust: Trust, verifier: &Verifier, error: &io::Error) -> Fault {
     match (verifier.turned_away(), trust) {
         (Some(seen), Trust::Pinned(expected)) => {
-            let why = format!(
-                "what answers at {address} shows another certificate than it should: SHA-256 {seen} instead of {expected}"
-            );
+            let why =
+                format!("the server at {address} has an unexpected certificate: SHA-256 {seen} instead of {expected}");
             Fault::new(FaultKind::Untrusted, why).hint(format!(
-                "if its certificate was renewed, or it was reset, put `fingerprint = \"{seen}\"` into its configuration; \
-                 if not, something else answers in its place"
+                "if the controller's certificate was renewed, or the controller was reset, set `fingerprint = \"{seen}\"`; \
+                 otherwise, another server may be impersonating the controller"
             ))
         }
         (Some(seen), _) => unknown_certificate(address, seen),
         (None, _) => Fault::new(
             FaultKind::Untrusted,
-            format!("no encrypted connection to {address}: {}", quoted(&error.to_string())),
+            format!("cannot open an encrypted connection to {address}: {}", quoted(&error.to_string())),
         )
-        .hint("its firmware may be too old for TLS 1.2 with forward secrecy: update it, or use `kind = \"ipmi\"`"),
+        .hint("the firmware may be too old for TLS 1.2 with forward secrecy; update it, or use `kind = \"ipmi\"`"),
     }
 }
 
 fn unknown_certificate(address: &Address, seen: Fingerprint) -> Fault {
-    Fault::new(FaultKind::Untrusted, format!("the certificate of the controller at {address} is not known; its SHA-256 is {seen}"))
+    Fault::new(FaultKind::Untrusted, format!("the certificate of the controller at {address} is unknown; its SHA-256 fingerprint is {seen}"))
         .hint(format!(
-            "compare it with what the controller's own page shows, then put `fingerprint = \"{seen}\"` into its configuration"
+            "compare it with the fingerprint on the controller's web page, then add `fingerprint = \"{seen}\"` to the configuration"
         ))
 }
 
 fn silence(address: &Address, limit: Duration) -> Fault {
-    Fault::unreachable(format!("the controller at {address} has not answered within {} s", limit.as_secs()))
-        .hint("if that lasts, reset the controller; the machine behind it is not touched by that")
+    Fault::unreachable(format!("the controller at {address} did not respond within {} s", limit.as_secs()))
+        .hint("if this persists, reset the controller, which does not affect the machine")
 }
 
-/// What a failure of the HTTP layer means.
+/// Converts an error of the HTTP layer.
 fn failure(address: &Address, error: &hyper::Error) -> Fault {
     if error.is_parse() {
-        let why = format!("what answers at {address} does not speak HTTP: {}", quoted(&error.to_string()));
-        return Fault::confused(why)
-            .hint("check address and port; with `http://` where TLS is spoken it looks like this");
+        let why = format!("the server at {address} does not speak HTTP: {}", quoted(&error.to_string()));
+        return Fault::confused(why).hint("check address and port, and whether the server needs `https://`");
     }
     Fault::unreachable(format!(
-        "the connection to {address} broke before there was an answer: {}",
+        "the connection to {address} was closed before a response: {}",
         quoted(&error.to_string())
     ))
 }
 
-/// Why an answer could not be read to its end.
+/// Explains why a response could not be read completely.
 fn half(address: &Address, error: &(dyn std::error::Error + 'static)) -> Fault {
     if error.is::<LengthLimitError>() {
-        let why =
-            format!("the answer of {address} is larger than {} KiB, which no controller's is", MAX_ANSWER_BYTES >> 10);
-        return Fault::confused(why).hint("check that a management controller listens there");
+        let why = format!(
+            "the response of {address} is larger than {} KiB, too large for a controller",
+            MAX_ANSWER_BYTES >> 10
+        );
+        return Fault::confused(why).hint("check that this is the address of a management controller");
     }
-    Fault::confused(format!("the answer of {address} ended in its middle: {}", quoted(&error.to_string())))
+    Fault::confused(format!("the response of {address} is incomplete: {}", quoted(&error.to_string())))
 }

@@ -1,14 +1,14 @@
-//! Redfish: HTTP and JSON, of which four calls are enough. The names of things differ between vendors, so links are followed and nothing
-//! is put together by hand.
+//! Redfish: HTTP and JSON. Names of resources differ between vendors, so the driver follows links and does not
+//! construct paths.
 //!
-//! - [`Address`] and [`Fingerprint`]: where a controller is and which certificate is its own.
-//! - `line`: one connection and bounded exchanges on it.
-//! - [`Service`]: a controller with its session, shared by the nodes behind it.
-//! - [`RedfishDriver`]: one node's system there.
-//! - `bodies`: what of their JSON is read.
+//! - [`Address`] and [`Fingerprint`]: a controller's address and expected certificate.
+//! - `line`: one connection, and requests on it with size and time limits.
+//! - [`Service`]: a controller with its session, shared by its nodes.
+//! - [`RedfishDriver`]: one node's system on a controller.
+//! - `bodies`: the JSON types.
 //!
-//! Deliberately absent: events, tasks (a reset that becomes one is accepted; the status says the rest), and everything else that can be
-//! managed in this way.
+//! Not supported on purpose: events, tasks (a reset that starts a task counts as accepted, and the status shows its
+//! outcome), and all other management functions.
 
 mod address;
 pub(crate) mod bodies;

@@ -1,8 +1,8 @@
-//! A controller with its session, shared by the nodes behind it.
+//! A controller with its session, shared by its nodes.
 //!
-//! Controllers have room for few sessions and keep a forgotten one for half an hour. So there is one for all nodes behind a controller,
-//! it is used again, and given back when it has not been used for a minute. Where there are no sessions, or none is free, the
-//! password goes along with each request.
+//! Controllers support few sessions and keep an abandoned one for half an hour. All nodes behind a controller therefore
+//! share one session, which is closed after a minute without use. If the controller has no sessions or none is free,
+//! each request carries the password.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,22 +26,22 @@ use super::trust::Trust;
 use crate::credentials::{Credentials, Keyring};
 use crate::{CredentialsConfig, Fault};
 
-/// Where everything begins, by the standard.
+/// Path of the service root in the standard.
 const ROOT: &str = "/redfish/v1/";
 
-/// The header that carries a session's token.
+/// Header with a session's token.
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
-/// Without it iLO 4 speaks a dialect of its own.
+/// Without this header, iLO 4 uses a proprietary format.
 const VERSION: HeaderName = HeaderName::from_static("odata-version");
 
-/// A session that has not been used for so long is given back; where none was free, one is asked for again after that time.
+/// A session is closed after this time without use. If no session was free, the next attempt also waits this long.
 const IDLE: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(60) };
 
-/// How often we let ourselves be sent elsewhere for one answer.
+/// Maximum number of redirects per request.
 const MAX_REDIRECTS: usize = 4;
 
-/// What tells one controller, and our way of using it, from others.
+/// Identifies a controller and the way to use it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) address: Address,
@@ -63,7 +63,7 @@ struct State {
     root: Option<Arc<Root>>,
     session: Option<Session>,
     has_no_sessions: bool,
-    /// When none was free the last time.
+    /// When no session was free the last time.
     none_was_free: Option<Instant>,
     last_used: Option<Instant>,
 }
@@ -71,11 +71,11 @@ struct State {
 #[derive(Debug)]
 struct Session {
     token: HeaderValue,
-    /// Where it is given back.
+    /// Path for closing the session.
     path: Option<String>,
 }
 
-/// What shows who asks.
+/// Authentication of a request.
 enum Pass {
     Session(HeaderValue),
     Password(Credentials),
@@ -91,23 +91,20 @@ impl Service {
         &self.identity.address
     }
 
-    /// Where everything begins.
+    /// Reads the service root.
     pub(crate) async fn root(&self) -> Result<Arc<Root>, Fault> {
         self.root_of(&mut *self.state.lock().await).await
     }
 
-    /// Reads what is at a path.
+    /// Reads the resource at a path.
     pub(crate) async fn get<T: DeserializeOwned>(self: &Arc<Self>, path: &str) -> Result<T, Fault> {
         let found = self.find(path).await?;
         found.ok_or_else(|| {
-            Fault::confused(format!(
-                "the controller at {} has nothing at {path}, to where it has pointed",
-                self.address()
-            ))
+            Fault::confused(format!("the controller at {} links to {path}, which does not exist", self.address()))
         })
     }
 
-    /// Reads what is at a path, if there is something.
+    /// Reads the resource at a path. `None` if it does not exist.
     pub(crate) async fn find<T: DeserializeOwned>(self: &Arc<Self>, path: &str) -> Result<Option<T>, Fault> {
         let reply = self.call(&Method::GET, path, None).await?;
         match reply.status {
@@ -117,43 +114,43 @@ impl Service {
         }
     }
 
-    /// Posts something; an answer that says no is the caller's to judge.
+    /// Sends a POST request. The caller checks the status of the response.
     pub(crate) async fn post(self: &Arc<Self>, path: &str, body: &Value) -> Result<Reply, Fault> {
         self.call(&Method::POST, path, Some(Bytes::from(body.to_string()))).await
     }
 
-    /// Gives the session back.
+    /// Closes the session.
     pub(crate) async fn leave(&self) {
         let mut state = self.state.lock().await;
         if let Some(Session { token, path: Some(path) }) = state.session.take() {
-            // One that is not there any more is as good.
+            // An error is harmless: the session may have expired.
             let _ = self.send(&mut state, &Method::DELETE, &path, None, Some((TOKEN, token))).await;
         }
         state.line = None;
     }
 
-    /// What an answer that says no means.
+    /// Converts an error response to a fault.
     pub(crate) fn refusal(&self, reply: &Reply) -> Fault {
         let words = bodies::read::<Refusal>(&reply.body).ok().and_then(|refusal| refusal.words());
-        let words = words.map_or_else(String::new, |words| format!(", saying \"{words}\""));
-        let why = format!("the controller at {} has answered {}{words}", self.address(), reply.status);
+        let words = words.map_or_else(String::new, |words| format!(": \"{words}\""));
+        let why = format!("the controller at {} responded with {}{words}", self.address(), reply.status);
         match reply.status.as_u16() {
             401 => Fault::refused(why).hint("check the user and the password"),
-            403 => Fault::refused(why).hint("give the user the right to read and to switch the machine's power"),
+            403 => Fault::refused(why).hint("give the user the permission to read and switch the machine's power"),
             409 | 423 | 429 | 502..=504 => Fault::busy(why).after(reply.retry_after()),
             400 | 405 | 501 => Fault::unsupported(why),
             _ => Fault::confused(why),
         }
     }
 
-    /// A request that shows who asks.
+    /// Sends an authenticated request.
     async fn call(self: &Arc<Self>, method: &Method, path: &str, body: Option<Bytes>) -> Result<Reply, Fault> {
         let mut state = self.state.lock().await;
         state.last_used = Some(Instant::now());
         let mut pass = self.pass(&mut state).await?;
         let mut reply = self.send(&mut state, method, path, body.clone(), Some(header(&pass)?)).await?;
         if let (StatusCode::UNAUTHORIZED, Pass::Session(_)) = (reply.status, &pass) {
-            // It was forgotten there: after half an hour, or when the controller was started anew.
+            // The session has expired, e.g. after half an hour or a restart of the controller.
             state.session = None;
             pass = self.pass(&mut state).await?;
             reply = self.send(&mut state, method, path, body, Some(header(&pass)?)).await?;
@@ -162,9 +159,8 @@ impl Service {
             (StatusCode::UNAUTHORIZED, Pass::Password(credentials)) => Err(self.not_let_in(credentials)),
             (StatusCode::UNAUTHORIZED, Pass::Session(_)) => {
                 state.session = None;
-                let why =
-                    format!("the controller at {} does not know the session that it has just made", self.address());
-                Err(Fault::confused(why).hint("reset the controller; the machine behind it is not touched by that"))
+                let why = format!("the controller at {} rejects a session that it has just created", self.address());
+                Err(Fault::confused(why).hint("reset the controller, which does not affect the machine"))
             }
             _ => {
                 self.keyring.accepted();
@@ -173,12 +169,12 @@ impl Service {
         }
     }
 
-    /// The session, a new one, or the password itself.
+    /// Returns the current session, a new one, or the password.
     async fn pass(self: &Arc<Self>, state: &mut State) -> Result<Pass, Fault> {
         if let Some(session) = &state.session {
             return Ok(Pass::Session(session.token.clone()));
         }
-        // Nobody is told a password before it has looked like a controller.
+        // Send the password only to a server that looks like a Redfish controller.
         let root = self.root_of(state).await?;
         let credentials = self.keyring.load().await?;
         let is_full = state.none_was_free.is_some_and(|then| then.elapsed() < IDLE);
@@ -210,7 +206,7 @@ impl Service {
                 Ok(Pass::Password(credentials))
             }
             401 | 403 => Err(self.not_let_in(&credentials)),
-            // iLO 4 does not know the number for it.
+            // iLO 4 does not use the status 401 here.
             400 if refusal.is("Unauthorized") => Err(self.not_let_in(&credentials)),
             _ => Err(self.refusal(&reply)),
         }
@@ -220,13 +216,13 @@ impl Service {
         let mut token = token.clone();
         token.set_sensitive(true);
         let made = bodies::read::<bodies::Link>(&reply.body).unwrap_or_default();
-        // Many say it with a name of theirs by which we do not know them. It is asked of this one anyhow.
+        // Controllers often use their own host name in this link. Only the path is used.
         let link: Option<Uri> = reply.location().unwrap_or(&made.path).parse().ok();
         let path = link.map(|link| link.path().to_owned()).filter(|path| path.len() > 1);
         Session { token, path }
     }
 
-    /// Gives the session back when nobody has used it for a while.
+    /// Closes the session after a time without use.
     fn watch_over(self: &Arc<Self>) {
         let service: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -241,7 +237,7 @@ impl Service {
         });
     }
 
-    /// Nobody has to say who they are for this.
+    /// The service root needs no authentication.
     async fn root_of(&self, state: &mut State) -> Result<Arc<Root>, Fault> {
         if let Some(root) = &state.root {
             return Ok(Arc::clone(root));
@@ -253,13 +249,13 @@ impl Service {
                 _ => self.refusal(&reply),
             });
         }
-        let root: Root = bodies::read(&reply.body).map_err(|_| self.no_redfish("answers something else than JSON"))?;
+        let root: Root = bodies::read(&reply.body).map_err(|_| self.no_redfish("does not return JSON"))?;
         let root = Arc::new(root);
         state.root = Some(Arc::clone(&root));
         Ok(root)
     }
 
-    /// One request and its answer, wherever on this controller that is.
+    /// Sends one request, and follows redirects within this controller.
     async fn send(
         &self,
         state: &mut State,
@@ -280,12 +276,12 @@ impl Service {
             let location = reply.location().unwrap_or_default();
             path = self.address().path_of(location).filter(|_| follows).ok_or_else(|| self.sent_away(location))?;
         }
-        Err(Fault::confused(format!("the controller at {} sends us in circles", self.address())))
+        Err(Fault::confused(format!("the controller at {} redirects in circles", self.address())))
     }
 
     async fn exchange(&self, state: &mut State, request: Request<Full<Bytes>>) -> Result<Reply, Fault> {
         loop {
-            // Taken out: one on which an exchange was given up is of no use any more.
+            // Taken out, because a connection with a cancelled exchange is not usable.
             let kept = state.line.take().filter(|line| !line.is_closed());
             let mut line = match kept {
                 Some(line) => line,
@@ -296,7 +292,7 @@ impl Service {
                     state.line = Some(line);
                     return Ok(reply);
                 }
-                // A new one is never stale, so this does not go on.
+                // A new connection is never stale, so the loop ends.
                 Err(broken) if broken.was_stale => {}
                 Err(broken) => return Err(broken.fault),
             }
@@ -323,33 +319,31 @@ impl Service {
         if let Some((name, value)) = pass {
             builder = builder.header(name, value);
         }
-        builder.body(Full::new(body.unwrap_or_default())).map_err(|_| {
-            Fault::confused(format!("the controller at {} has pointed to what is no path", self.address()))
-        })
+        builder
+            .body(Full::new(body.unwrap_or_default()))
+            .map_err(|_| Fault::confused(format!("the controller at {} links to an invalid path", self.address())))
     }
 
     fn read<T: DeserializeOwned>(&self, path: &str, reply: &Reply) -> Result<T, Fault> {
-        bodies::read(&reply.body)
-            .map_err(|why| Fault::confused(format!("what the controller at {} has at {path} {why}", self.address())))
+        bodies::read(&reply.body).map_err(|why| {
+            Fault::confused(format!("the resource {path} of the controller at {} {why}", self.address()))
+        })
     }
 
     fn not_let_in(&self, credentials: &Credentials) -> Fault {
-        let why = format!(
-            "the controller at {} does not accept the user {} with this password",
-            self.address(),
-            credentials.user
-        );
+        let why =
+            format!("the controller at {} rejects the user {} with this password", self.address(), credentials.user);
         self.keyring.refused(credentials, &why)
     }
 
     fn no_redfish(&self, what: &str) -> Fault {
-        Fault::confused(format!("what listens at {} {what}, so it speaks no Redfish", self.address()))
-            .hint("check the address; iLO 4 speaks Redfish from firmware 2.30 on, and older controllers IPMI: `kind = \"ipmi\"`")
+        Fault::confused(format!("the server at {} {what}, so it is not a Redfish controller", self.address()))
+            .hint("check the address; iLO 4 supports Redfish since firmware 2.30; for older controllers, use `kind = \"ipmi\"`")
     }
 
     fn sent_away(&self, location: &str) -> Fault {
-        Fault::confused(format!("the controller at {} sends us to {}", self.address(), crate::fault::quoted(location)))
-            .hint("if that is right, write it as its `address`: credentials are not taken anywhere else")
+        Fault::confused(format!("the controller at {} redirects to {}", self.address(), crate::fault::quoted(location)))
+            .hint("if this is correct, set it as the controller's `address`; credentials are not sent to other servers")
     }
 }
 
@@ -377,7 +371,7 @@ mod tests {
     use super::*;
     use crate::redfish::bodies::System;
 
-    /// Answers as a controller does that calls itself by another name; passes on what it was asked.
+    /// Behaves like a controller that uses another host name for itself, and reports its requests.
     fn serve(stream: &TcpStream, asked: &SyncSender<String>) {
         let mut reader = BufReader::new(stream);
         while let Some(request) = read(&mut reader) {
@@ -392,7 +386,7 @@ mod tests {
         }
     }
 
-    /// The first line of a request, when all of it has come.
+    /// The first line of a complete request.
     fn read(reader: &mut BufReader<&TcpStream>) -> Option<String> {
         let mut lines = reader.by_ref().lines().map_while(Result::ok);
         let request = lines.next()?.trim_end_matches(" HTTP/1.1").to_owned();
@@ -405,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_nobody_uses_is_given_back() {
+    async fn unused_session_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = format!("http://{}", listener.local_addr().expect("it is bound"));
         let (sender, asked) = sync_channel(64);
@@ -437,7 +431,7 @@ mod tests {
             if let Ok(request) = asked.try_recv() {
                 break request;
             }
-            assert!(Instant::now() < deadline, "the session is still there");
+            assert!(Instant::now() < deadline, "the session is still open");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         assert_eq!(given_back, "DELETE /sessions/7");

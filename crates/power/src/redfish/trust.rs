@@ -1,7 +1,8 @@
-//! Which certificate is a controller's own.
+//! Verification of a controller's certificate.
 //!
-//! Controllers sign their certificates themselves, often with odd names and dates, and some in a form that is older than browsers accept.
-//! So nothing counts but the key: the certificate must be the one that the operator has seen, and whoever shows it must have its key.
+//! Controllers use self-signed certificates, often with odd names and dates, and some in formats that browsers reject.
+//! Only two things therefore count: the certificate must have the configured fingerprint, and the controller must have
+//! its private key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,13 +17,14 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// SHA-256 of a certificate's DER, written as `openssl x509 -fingerprint -sha256` does: `AB:CD:…`; colons may be left out.
+/// SHA-256 fingerprint of a certificate in DER form. The format is that of `openssl x509 -fingerprint -sha256`:
+/// `AB:CD:…`; colons are optional.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// That of a certificate.
+    /// The fingerprint of a certificate.
     #[must_use]
     pub fn of(certificate_der: &[u8]) -> Self {
         let digest = ::ring::digest::digest(&::ring::digest::SHA256, certificate_der);
@@ -34,8 +36,7 @@ impl FromStr for Fingerprint {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error =
-            || ParseError::new(text, "a SHA-256 fingerprint: 32 pairs of hexadecimal digits, such as `AB:CD:…`");
+        let error = || ParseError::new(text, "a SHA-256 fingerprint: 32 pairs of hexadecimal digits, e.g. `AB:CD:…`");
         let digits = text.trim().replace(':', "");
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(error());
@@ -80,18 +81,18 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Whose certificates are taken.
+/// Certificates to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
-    /// This one alone.
+    /// Only this one.
     Pinned(Fingerprint),
-    /// None: it is only looked at.
+    /// None; the connection only reads the fingerprint.
     Nobody,
-    /// Any: the operator has said so.
+    /// Any, as configured by the operator.
     Anybody,
 }
 
-/// For one connection; the verifier says afterwards which certificate was shown.
+/// TLS configuration for one connection. The verifier keeps the fingerprint of the server's certificate.
 pub(crate) fn client(trust: Trust) -> (Arc<ClientConfig>, Arc<Verifier>) {
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(Verifier::new(trust, &provider));
@@ -105,7 +106,7 @@ pub(crate) fn client(trust: Trust) -> (Arc<ClientConfig>, Arc<Verifier>) {
     (Arc::new(config), verifier)
 }
 
-/// Takes certificates by their fingerprint.
+/// Accepts certificates by their fingerprint.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     trust: Trust,
@@ -118,7 +119,7 @@ impl Verifier {
         Self { trust, seen: OnceLock::new(), algorithms: provider.signature_verification_algorithms }
     }
 
-    /// The certificate that was shown, if it was not taken.
+    /// The certificate's fingerprint, if it was rejected.
     pub(crate) fn turned_away(&self) -> Option<Fingerprint> {
         self.seen.get().copied().filter(|seen| !self.takes(*seen))
     }
@@ -131,7 +132,7 @@ impl Verifier {
         }
     }
 
-    /// That the other side has the key of its certificate. The certificate's form does not matter for that.
+    /// Verifies that the server has the certificate's private key. Ignores other fields of the certificate.
     fn verify_signature(
         &self,
         message: &[u8],
@@ -179,7 +180,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // What TLS 1.3 has banned, it has banned in certificates and handshakes alike.
+        // TLS 1.3 also forbids these schemes for certificates.
         if matches!(
             signed.scheme,
             SignatureScheme::RSA_PKCS1_SHA256 | SignatureScheme::RSA_PKCS1_SHA384 | SignatureScheme::RSA_PKCS1_SHA512
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fingerprints_are_those_of_openssl() {
+    fn fingerprints_match_openssl() {
         // printf '' | openssl dgst -sha256
         let shown = "E3:B0:C4:42:98:FC:1C:14:9A:FB:F4:C8:99:6F:B9:24:27:AE:41:E4:64:9B:93:4C:A4:95:99:1B:78:52:B8:55";
         let fingerprint = Fingerprint::of(b"");

@@ -1,4 +1,4 @@
-//! What a machine draws, where its chassis says so and holds no other machine.
+//! Power draw of a machine, if its chassis reports it and contains no other machine.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::bodies::{Chassis, EnvironmentMetrics, Power, System};
 use super::service::Service;
 use crate::Fault;
 
-/// Where it can be read.
+/// Where to read the power draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meter {
-    /// As of 2021.
+    /// `EnvironmentMetrics`, since 2021.
     Metrics(String),
-    /// Before, and in most machines that there are.
+    /// `Power`, the older and most common form.
     Power(String),
     Absent,
 }
 
 impl Meter {
-    /// Looks for the one of this system. None is found for now where there may be one that shows nothing just now.
+    /// Finds the meter of a system. `None` if there are candidates, but none has a reading at the moment.
     pub(super) async fn find(service: &Arc<Service>, system: &System) -> Result<Option<Self>, Fault> {
         let address = service.address();
-        // Several chassis are a machine in a rack; the first one is its own.
+        // Several chassis mean a machine in a rack. The first one is the machine's own.
         let Some(path) = system.links.chassis.first().and_then(|link| address.path_of(&link.path)) else {
             return Ok(Some(Self::Absent));
         };
@@ -39,7 +39,7 @@ impl Meter {
         Ok(None)
     }
 
-    /// What it shows now, in watts.
+    /// The current reading in watts.
     pub(super) async fn read(&self, service: &Arc<Service>) -> Result<Option<f64>, Fault> {
         match self {
             Self::Metrics(path) => {

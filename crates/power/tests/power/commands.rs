@@ -1,4 +1,4 @@
-//! Commands of the operator's, well-behaved and other.
+//! Commands of the operator, well-behaved and faulty.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::common::{controller, site};
 
-/// Scripts in a directory of their own, in which they run.
+/// Scripts that run in their own directory.
 struct Plug {
     directory: TempDir,
     controller: Controller,
@@ -45,7 +45,7 @@ impl Plug {
 }
 
 #[tokio::test]
-async fn commands_are_told_what_they_are_for() {
+async fn commands_get_node_and_verb_as_variables() {
     let on = "echo on > state; echo $HOSTLER_NODE $HOSTLER_VERB $PLUG > told";
     let plug = plug(
         "cat state 2>/dev/null || echo off",
@@ -63,15 +63,15 @@ async fn commands_are_told_what_they_are_for() {
 }
 
 #[tokio::test]
-async fn without_a_command_nothing_is_forced() {
+async fn forced_off_needs_a_command() {
     let plug = plug("echo on", "true", "");
     let fault = plug.controller.act(Verb::OffByForce).await.expect_err("there is no way");
     assert_eq!(fault.kind(), FaultKind::Unsupported);
-    assert!(!plug.has("state"), "nor is it shut down instead");
+    assert!(!plug.has("state"), "no graceful shutdown instead");
 }
 
 #[tokio::test]
-async fn rubbish_is_not_a_state() {
+async fn invalid_output_is_not_a_state() {
     for status in [
         "",
         "echo unknown",
@@ -88,7 +88,7 @@ async fn rubbish_is_not_a_state() {
 }
 
 #[tokio::test]
-async fn exit_codes_count_more_than_words() {
+async fn exit_code_has_precedence_over_output() {
     for (status, kind) in [
         ("echo on; echo the plug is gone >&2; exit 3", FaultKind::Confused),
         ("echo on; echo come back later >&2; exit 75", FaultKind::Busy),
@@ -105,7 +105,7 @@ async fn exit_codes_count_more_than_words() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_missing_is_named() {
+async fn missing_program_is_named() {
     let text = "kind = 'command'\nstatus = ['no-such-plug']\non = ['true']\noff = ['true']";
     let fault = controller(&site(), text).act(Verb::Status).await.expect_err("it is missing");
     assert!(fault.kind() == FaultKind::Unprepared && fault.why().contains("`no-such-plug`"), "{fault}");
@@ -113,7 +113,7 @@ async fn a_program_that_is_missing_is_named() {
     assert!(crate::common::try_controller(&site(), text).is_err());
 }
 
-/// The processes whose ids a script has written down are gone.
+/// Asserts that the processes in the script's pid file have ended.
 fn all_gone(plug: &Plug, count: usize) {
     let pids: Vec<u32> = plug.read("pids").lines().map(|pid| pid.parse().expect("a pid")).collect();
     assert_eq!(pids.len(), count, "{pids:?}");
@@ -121,8 +121,8 @@ fn all_gone(plug: &Plug, count: usize) {
 }
 
 #[tokio::test]
-async fn one_that_hangs_is_killed_with_all_that_it_has_started() {
-    // A child, one in a session of its own, and one there whose parent has gone and that ignores what can be ignored.
+async fn hanging_program_is_killed_with_all_its_processes() {
+    // A child, a process in its own session, and an orphan in its own session that ignores signals.
     let children = "echo $$ >> pids; sleep 100 & echo $! >> pids; \
         setsid sh -c \"echo \\$\\$ >> pids; exec sleep 101\" & \
         setsid sh -c \"trap \\\"\\\" TERM HUP INT; (sh -c \\\"echo \\\\\\$\\\\\\$ >> pids; exec sleep 102\\\" &) ; exit\"; \
@@ -137,7 +137,7 @@ async fn one_that_hangs_is_killed_with_all_that_it_has_started() {
 }
 
 #[tokio::test]
-async fn one_that_nobody_waits_for_any_more_is_killed_as_well() {
+async fn program_is_killed_when_its_future_is_dropped() {
     let plug = plug("echo $$ >> pids; sleep 100 & echo $! >> pids; touch ready; wait", "true", "");
     {
         let act = plug.controller.act(Verb::Status);
@@ -156,7 +156,7 @@ async fn one_that_nobody_waits_for_any_more_is_killed_as_well() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_running_on_purpose_is_left_alone_and_not_waited_for() {
+async fn daemon_of_a_command_keeps_running_and_is_not_waited_for() {
     let daemon = "setsid sh -c \"echo \\$\\$ >> pids; exec sleep 100\" & while ! [ -s pids ]; do sleep 0.02; done; echo on > state";
     let plug = plug("cat state 2>/dev/null || echo off", daemon, "");
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Shared helpers of the tests.
 
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
@@ -12,12 +12,12 @@ use hostler_testkit::wait_until;
 pub(crate) use hostler_testkit::{Running, free_port, program};
 use tempfile::TempDir;
 
-/// Waits until something listens there.
+/// Waits until a server listens on the port.
 pub(crate) fn wait_for_port(port: u16) {
     wait_until("an emulator to listen", 60, || TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
 }
 
-/// A directory with a file of credentials in it.
+/// A directory with a credentials file.
 pub(crate) struct Secrets(TempDir);
 
 impl Secrets {
@@ -45,7 +45,7 @@ pub(crate) fn site() -> Site {
     Site::new(Arc::new(NoNodes))
 }
 
-/// A controller as an operator writes it.
+/// Creates a controller from an operator's configuration.
 pub(crate) fn controller(site: &Site, text: &str) -> Controller {
     try_controller(site, text).unwrap_or_else(|fault| panic!("{fault:?}"))
 }
@@ -55,7 +55,7 @@ pub(crate) fn try_controller(site: &Site, text: &str) -> Result<Controller, Faul
     Controller::new(&"r1".parse().expect("a name"), &config, site)
 }
 
-/// Asks until the controller confirms this, as its caller would.
+/// Polls the status until the controller confirms the wanted state.
 pub(crate) async fn wait_for(controller: &Controller, wanted: Supply) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(40);
     while controller.act(Verb::Status).await.expect("it answers") != Answer::Confirmed(wanted) {

@@ -1,4 +1,4 @@
-//! A Redfish controller of our own, which can be told to misbehave.
+//! A simulated Redfish controller with configurable faults.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -8,11 +8,11 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// The one user.
+/// The only user.
 pub(crate) const USER: &str = "admin";
 pub(crate) const PASSWORD: &str = "right:password";
 
-/// What was asked of it.
+/// A request that the controller received.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) method: String,
@@ -21,35 +21,35 @@ pub(crate) struct Asked {
     pub(crate) body: String,
 }
 
-/// What it answers.
+/// A response of the controller.
 #[derive(Debug, Clone)]
 pub(crate) enum Said {
     Json(u16, Vec<(&'static str, String)>, Value),
-    /// These bytes, and then it hangs up.
+    /// Sends these bytes and closes the connection.
     Raw(Vec<u8>),
-    /// Nothing, for ever.
+    /// Never responds.
     Silence,
-    /// What it would have said, after which it hangs up.
+    /// Sends a response and closes the connection.
     Last(Box<Said>),
 }
 
-/// How it is.
+/// State of the simulated machine.
 pub(crate) struct Machine {
     pub(crate) power: Value,
     pub(crate) allowable: Option<Vec<&'static str>>,
     pub(crate) has_sessions: bool,
     pub(crate) sessions: Vec<String>,
     pub(crate) made: usize,
-    /// Whether a reset does what it should, at once.
+    /// Whether a reset changes the power state immediately.
     pub(crate) obeys: bool,
     pub(crate) asked: Vec<Asked>,
-    /// What it says instead, the next times that something with this method and path is asked.
+    /// Responses that replace the normal ones for a method and path, in order.
     pub(crate) instead: BTreeMap<(&'static str, &'static str), VecDeque<Said>>,
-    /// Other things that it has.
+    /// Additional resources, by path.
     pub(crate) extra: BTreeMap<&'static str, Value>,
 }
 
-/// One that listens.
+/// A running simulated controller.
 #[derive(Clone)]
 pub(crate) struct Bmc {
     pub(crate) port: u16,
@@ -63,12 +63,12 @@ pub(crate) const SESSIONS: &str = "/redfish/v1/Sessions";
 pub(crate) const RESET: &str = "/redfish/v1/Systems/Self/Actions/Reset";
 
 impl Bmc {
-    /// On a port of its own, without encryption.
+    /// Starts a controller on a free port, without TLS.
     pub(crate) async fn start() -> Self {
         Self::listen(None).await
     }
 
-    /// With TLS.
+    /// Starts a controller with TLS.
     pub(crate) async fn start_tls(acceptor: TlsAcceptor) -> Self {
         Self::listen(Some(acceptor)).await
     }
@@ -97,17 +97,17 @@ impl Bmc {
         bmc
     }
 
-    /// Looks at it, or changes it.
+    /// Reads or changes the state.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
         look(&mut self.machine.lock().expect("whole"))
     }
 
-    /// What it says instead the next time.
+    /// Adds a response that replaces the next normal one.
     pub(crate) fn instead(&self, method: &'static str, path: &'static str, said: Said) {
         self.with(|machine| machine.instead.entry((method, path)).or_default().push_back(said));
     }
 
-    /// What was asked with this method and path.
+    /// Received requests with this method and path.
     pub(crate) fn asked(&self, method: &str, path: &str) -> Vec<Asked> {
         self.with(|machine| {
             machine.asked.iter().filter(|asked| asked.method == method && asked.path == path).cloned().collect()

@@ -1,4 +1,4 @@
-//! Redfish against `sushy-emulator`, whose machines change their state one to eleven seconds after they were told.
+//! Redfish against `sushy-emulator`. Its machines change their state one to eleven seconds after a request.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use hostler_testkit::sushy_emulator;
 
 use crate::common::{Running, Secrets, controller, free_port, program, site, wait_for, wait_for_port};
 
-/// An emulator of three machines with a certificate as controllers have it: RSA, self-signed, of X.509's first version.
+/// An emulator of three machines. Its certificate is like that of many controllers: RSA, self-signed, X.509 version 1.
 struct Emulator {
     secrets: Secrets,
     port: u16,
@@ -49,7 +49,7 @@ fn make_certificate(directory: &std::path::Path) {
 }
 
 #[tokio::test]
-async fn machines_behind_one_controller_are_switched_on_and_off_again() {
+async fn machines_behind_one_controller_are_switched_on_and_off() {
     let emulator = Emulator::start();
     let site = site();
     let fault = controller(&site, &emulator.config("system = 'r1'")).act(Verb::Status).await.expect_err("not known");
@@ -65,7 +65,7 @@ async fn machines_behind_one_controller_are_switched_on_and_off_again() {
     let machines = [machine("r1"), machine("uuid-r2"), machine("/redfish/v1/Systems/uuid-r3")];
     let [first, second, third] = &machines;
     tokio::join!(there_and_back(first, Verb::OffGracefully), there_and_back(second, Verb::OffByForce));
-    assert_eq!(third.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)), "nobody has touched it");
+    assert_eq!(third.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)), "untouched");
     assert_eq!(third.watts().await, Ok(None));
     for machine in &machines {
         machine.leave().await;
@@ -76,7 +76,7 @@ async fn machines_behind_one_controller_are_switched_on_and_off_again() {
     assert_eq!(fault.kind(), FaultKind::Refused, "{fault}");
 }
 
-/// Verbs are repeated as a caller would that has forgotten what it has said.
+/// Switches a machine on and off. Verbs are repeated, as by a caller that has lost its state.
 async fn there_and_back(machine: &Controller, off: Verb) {
     assert_eq!(machine.act(off).await, Ok(Answer::Confirmed(Supply::Off)));
     assert_eq!(machine.act(Verb::On).await, Ok(Answer::Accepted));

@@ -1,4 +1,4 @@
-//! What the guide tells people to write is what works.
+//! Tests of the examples in the guide.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use hostler_power::{Answer, ControllerConfig, Supply, Verb};
 
 use crate::common::{controller, program, site};
 
-/// The blocks of code of the guide that are in this language.
+/// The guide's code blocks in this language.
 fn blocks(language: &str) -> Vec<String> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs");
     let guide =
@@ -21,13 +21,13 @@ fn blocks(language: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_example_is_a_whole_configuration() {
+fn every_example_is_a_complete_configuration() {
     let examples: Vec<_> = blocks("toml").into_iter().filter(|block| block.starts_with("kind = ")).collect();
     assert!(examples.len() >= 5, "the guide has lost examples");
     for example in examples {
         let plain = toml::from_str::<ControllerConfig>(&example);
         plain.unwrap_or_else(|error| panic!("{example}\n{error}"));
-        // What is commented out is meant to be put in.
+        // Lines that are commented out must be valid too.
         let all: Vec<_> = example
             .lines()
             .map(|line| line.strip_prefix("# ").filter(|it| it.contains(" = ")).unwrap_or(line))
@@ -37,7 +37,7 @@ fn every_example_is_a_whole_configuration() {
     }
 }
 
-/// A plug with Tasmota, as far as the script asks: it answers a command in a query by what is so then.
+/// A simulated Tasmota plug for the guide's script. It answers a command with the resulting state.
 fn plug() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();
@@ -68,7 +68,7 @@ fn plug() -> String {
 }
 
 #[tokio::test]
-async fn the_plug_of_the_guide_is_switched() {
+async fn plug_of_the_guide_is_switched() {
     let _ = program("curl", "install the package curl");
     let script = blocks("sh").into_iter().find(|block| block.contains("/etc/hostler/power/plug ADDRESS"));
     let directory = tempfile::tempdir().expect("a directory");

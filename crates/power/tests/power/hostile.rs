@@ -1,4 +1,4 @@
-//! What a Redfish controller can do wrong, and what must not come of it.
+//! Faulty and hostile Redfish controllers.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::controller::{Bmc, PASSWORD, RESET, ROOT, SESSIONS, SYSTEM, SYSTEMS, S
 
 const VERBS: [Verb; 4] = [Verb::Status, Verb::On, Verb::OffGracefully, Verb::OffByForce];
 
-/// A controller of ours, and a driver that has been told where it is.
+/// A simulated controller and a driver for it.
 async fn pair() -> (Bmc, Controller, Secrets) {
     pair_within("20s").await
 }
@@ -31,7 +31,7 @@ fn config(bmc: &Bmc, secrets: &Secrets, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_machine_is_switched_on_and_off() {
+async fn machine_is_switched_on_and_off() {
     let (bmc, controller, _secrets) = pair().await;
     assert_eq!(controller.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
     assert_eq!(controller.act(Verb::OffByForce).await, Ok(Answer::Confirmed(Supply::Off)));
@@ -47,7 +47,7 @@ async fn a_machine_is_switched_on_and_off() {
 }
 
 #[tokio::test]
-async fn one_that_is_busy_is_left_alone_for_as_long_as_it_says() {
+async fn busy_controller_is_not_used_for_the_requested_time() {
     let (bmc, controller, _secrets) = pair().await;
     controller.act(Verb::Status).await.expect("it is well");
     bmc.instead("GET", SYSTEM, Said::Json(503, vec![("Retry-After", "7".into())], json!({})));
@@ -64,7 +64,7 @@ async fn one_that_is_busy_is_left_alone_for_as_long_as_it_says() {
 }
 
 #[tokio::test]
-async fn silence_is_no_answer_and_nothing_is_switched() {
+async fn silent_controller_causes_a_timeout_and_no_verb() {
     for path in [ROOT, SYSTEM] {
         for verb in VERBS {
             let (bmc, controller, _secrets) = pair_within("500ms").await;
@@ -79,7 +79,7 @@ async fn silence_is_no_answer_and_nothing_is_switched() {
 }
 
 #[tokio::test]
-async fn nobody_there_says_so() {
+async fn unreachable_controller_is_a_fault_with_a_hint() {
     let secrets = Secrets::new("a:b");
     let port = crate::common::free_port();
     let text = format!(
@@ -92,7 +92,7 @@ async fn nobody_there_says_so() {
 }
 
 #[tokio::test]
-async fn nonsense_is_not_taken_for_a_state() {
+async fn invalid_responses_are_not_a_state() {
     let big = format!("{{\"PowerState\":\"Off\",\"x\":\"{}\"}}", "y".repeat(10 << 20));
     let answers = [
         Said::Raw(b"HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\n{\"PowerState\":".to_vec()),
@@ -118,7 +118,7 @@ async fn nonsense_is_not_taken_for_a_state() {
             assert!(!fault.to_string().contains('\u{1b}'), "{fault}");
             assert!(bmc.asked("POST", RESET).is_empty());
             if verb == Verb::Status {
-                // And then it has come to its senses.
+                // Then the controller works again.
                 controller.forget_faults();
                 assert_eq!(controller.act(verb).await, Ok(Answer::Confirmed(Supply::Off)));
             }
@@ -127,7 +127,7 @@ async fn nonsense_is_not_taken_for_a_state() {
 }
 
 #[tokio::test]
-async fn lists_without_end_or_sense_come_to_an_end() {
+async fn endless_and_invalid_lists_are_limited() {
     let (bmc, controller, _secrets) = pair().await;
     let endless = json!({ "Members": [], "Members@odata.nextLink": SYSTEMS });
     bmc.with(|machine| machine.extra.insert(SYSTEMS, endless));
@@ -140,7 +140,7 @@ async fn lists_without_end_or_sense_come_to_an_end() {
 }
 
 #[tokio::test]
-async fn by_force_and_gracefully_are_never_confused() {
+async fn graceful_shutdown_is_never_forced() {
     for (allowable, gracefully, by_force) in [
         (vec!["On", "GracefulShutdown"], Some("GracefulShutdown"), None),
         (vec!["On", "ForceOff"], None, Some("ForceOff")),
@@ -167,7 +167,7 @@ async fn by_force_and_gracefully_are_never_confused() {
 }
 
 #[tokio::test]
-async fn what_may_be_said_can_stand_elsewhere() {
+async fn supported_reset_types_can_be_in_another_resource() {
     let (bmc, controller, _secrets) = pair().await;
     let info = "/redfish/v1/Systems/Self/ResetActionInfo";
     bmc.with(|machine| {
@@ -181,8 +181,8 @@ async fn what_may_be_said_can_stand_elsewhere() {
 }
 
 #[tokio::test]
-async fn an_error_counts_only_if_it_is_not_so() {
-    // iLO 4 calls it an error when a machine is to be switched off that has just gone off.
+async fn error_is_ignored_if_the_state_is_already_reached() {
+    // iLO 4 returns an error if a machine that has just been switched off is switched off again.
     let refusal = || {
         Said::Json(
             400,
@@ -204,7 +204,7 @@ async fn an_error_counts_only_if_it_is_not_so() {
     bmc.with(|machine| machine.power = json!("Off"));
     bmc.instead("POST", RESET, refusal());
     assert_eq!(controller.act(Verb::OffByForce).await, Ok(Answer::Accepted));
-    // But one that stays as it was has refused.
+    // But if the state does not change, the error counts.
     bmc.instead("POST", RESET, refusal());
     let fault = controller.act(Verb::On).await.expect_err("it stays off");
     assert_eq!(fault.kind(), FaultKind::Unsupported);
@@ -212,7 +212,7 @@ async fn an_error_counts_only_if_it_is_not_so() {
 }
 
 #[tokio::test]
-async fn accepted_is_not_done() {
+async fn accepted_does_not_mean_done() {
     let (bmc, controller, _secrets) = pair().await;
     bmc.with(|machine| machine.obeys = false);
     for _ in 0..2 {
@@ -222,7 +222,7 @@ async fn accepted_is_not_done() {
 }
 
 #[tokio::test]
-async fn a_verb_whose_answer_was_lost_is_not_sent_twice() {
+async fn verb_with_a_lost_response_is_not_repeated() {
     let (bmc, controller, _secrets) = pair().await;
     controller.act(Verb::Status).await.expect("it is well");
     bmc.instead("POST", RESET, Said::Raw(vec![]));
@@ -232,7 +232,7 @@ async fn a_verb_whose_answer_was_lost_is_not_sent_twice() {
 }
 
 #[tokio::test]
-async fn what_is_sent_elsewhere_on_the_same_controller_is_followed_and_nowhere_else() {
+async fn redirects_are_followed_only_within_the_controller() {
     let (bmc, controller, _secrets) = pair().await;
     let here = |to: String| Said::Json(308, vec![("Location", to)], json!({}));
     bmc.instead("GET", ROOT, here(format!("http://127.0.0.1:{}/redfish/v1/", bmc.port)));
@@ -254,7 +254,7 @@ async fn what_is_sent_elsewhere_on_the_same_controller_is_followed_and_nowhere_e
 }
 
 #[tokio::test]
-async fn chunks_and_closed_connections_are_no_trouble() {
+async fn chunked_bodies_and_closed_connections_are_handled() {
     let (bmc, controller, _secrets) = pair().await;
     let chunks =
         "HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"PowerS\r\nd\r\ntate\": \"Off\"}\r\n0\r\n\r\n";
@@ -268,7 +268,7 @@ async fn chunks_and_closed_connections_are_no_trouble() {
 }
 
 #[tokio::test]
-async fn several_systems_are_told_apart() {
+async fn systems_of_one_controller_are_distinguished() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     bmc.with(|machine| {
@@ -289,7 +289,7 @@ async fn several_systems_are_told_apart() {
 }
 
 #[tokio::test]
-async fn watts_are_read_where_the_chassis_is_the_machines_own() {
+async fn watts_are_read_if_the_chassis_contains_one_machine() {
     const CHASSIS: &str = "/redfish/v1/Chassis/1";
     let power = json!({ "@odata.id": "/power" });
     for (chassis, expected) in [
@@ -306,9 +306,9 @@ async fn watts_are_read_where_the_chassis_is_the_machines_own() {
         });
         assert_eq!(controller.watts().await, Ok(expected));
         assert_eq!(controller.watts().await, Ok(expected));
-        assert!(bmc.asked("GET", CHASSIS).len() == 1, "where to look is looked for once");
+        assert!(bmc.asked("GET", CHASSIS).len() == 1, "the meter is searched once");
     }
-    // One that shows nothing just now may do so later.
+    // A meter without a reading may have one later.
     let (bmc, controller, _secrets) = pair().await;
     bmc.with(|machine| machine.extra.insert(CHASSIS, json!({ "Power": power })));
     bmc.with(|machine| machine.extra.insert("/power", json!({ "PowerControl": [{ "PowerConsumedWatts": null }] })));

@@ -1,4 +1,4 @@
-//! IPMI by the real `ipmitool`, against two emulators that have nothing in common.
+//! IPMI with the real `ipmitool`, against two independent emulators.
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +17,12 @@ fn bmc(port: u16, secrets: &Secrets, more: &str) -> Controller {
     controller(&site(), &text)
 }
 
-/// Waits until it answers at all: nobody can see from outside whether an UDP port is served.
+/// Waits until the controller responds. A UDP port does not tell whether a server uses it.
 async fn wait_until_it_answers(bmc: impl Fn() -> Controller) {
     let began = std::time::Instant::now();
     while began.elapsed().as_secs() < 60 {
-        // A new one each time: an emulator that is just starting may refuse a right password, which is not shown to it again soon.
+        // A new driver for each attempt: a starting emulator may reject a correct password, which then causes a
+        // back-off.
         if bmc().act(Verb::Status).await.is_ok() {
             return;
         }
@@ -40,7 +41,7 @@ async fn there_and_back(bmc: &Controller, off: Verb) {
 }
 
 #[tokio::test]
-async fn fakebmc_is_switched_and_tells_a_wrong_password() {
+async fn fakebmc_is_switched_and_detects_a_wrong_password() {
     let fakebmc = program("fakebmc", "install the Python package pyghmi");
     let secrets = Secrets::new("admin:password");
     let port = free_port();
@@ -67,7 +68,7 @@ async fn fakebmc_is_switched_and_tells_a_wrong_password() {
     assert_eq!(machine.act(Verb::Status).await.expect_err("too long").kind(), FaultKind::Unprepared);
 }
 
-/// An `ipmi_sim` whose chassis is a script that keeps the state in a file.
+/// An `ipmi_sim` whose chassis is a script with the state in a file.
 fn simulator(directory: &Path, port: u16) -> Running {
     let program = program("ipmi_sim", "install the package openipmi");
     let chassis = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho \"$*\" >> calls\n\
@@ -79,7 +80,7 @@ fn simulator(directory: &Path, port: u16) -> Running {
 }
 
 #[tokio::test]
-async fn ipmi_sim_is_switched_and_what_is_accepted_is_not_taken_for_done() {
+async fn ipmi_sim_is_switched_and_accepted_does_not_mean_done() {
     let secrets = Secrets::new("admin:password");
     let directory = secrets.directory();
     let port = free_port();
@@ -92,13 +93,13 @@ async fn ipmi_sim_is_switched_and_what_is_accepted_is_not_taken_for_done() {
         || calls().lines().filter(|call| call.starts_with("set power")).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(switched(), ["set power 1", "set power 0"], "each verb once");
 
-    // Its graceful shutdown is accepted and does nothing.
+    // The emulator accepts a graceful shutdown but does nothing.
     assert_eq!(machine.act(Verb::On).await, Ok(Answer::Accepted));
     wait_for(&machine, Supply::On).await;
     assert_eq!(machine.act(Verb::OffGracefully).await, Ok(Answer::Accepted));
     assert!(calls().contains("set shutdown 1"), "{}", calls());
     assert_eq!(machine.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::On)));
-    assert_eq!(switched().len(), 3, "nobody has made it a forced one");
+    assert_eq!(switched().len(), 3, "no forced switch-off");
 
     secrets.write("nobody:password");
     let fault = machine.act(Verb::Status).await.expect_err("there is no such user");
@@ -106,20 +107,20 @@ async fn ipmi_sim_is_switched_and_what_is_accepted_is_not_taken_for_done() {
 }
 
 #[tokio::test]
-async fn a_controller_that_does_not_answer_is_not_known() {
+async fn silent_controller_is_unreachable() {
     let secrets = Secrets::new("admin:password");
     let fault = bmc(free_port(), &secrets, "cipher = 3").act(Verb::On).await.expect_err("nobody is there");
     assert_eq!(fault.kind(), FaultKind::Unreachable, "{fault}");
     assert!(fault.is_worth_retrying() && fault.what_to_do().is_some());
 }
 
-/// This program again, where nothing is installed.
+/// Runs this program again with an empty search path.
 #[tokio::test]
-async fn without_the_tool_the_fault_says_what_to_install() {
+async fn missing_tool_is_named_with_its_package() {
     const ALONE: &str = "HOSTLER_TEST_ALONE";
     if std::env::var_os(ALONE).is_none() {
         let mut again = Command::new(std::env::current_exe().expect("this program"));
-        again.args(["--exact", "ipmi::without_the_tool_the_fault_says_what_to_install"]);
+        again.args(["--exact", "ipmi::missing_tool_is_named_with_its_package"]);
         let output = again.env(ALONE, "1").env("PATH", "/nowhere").output().expect("it can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;

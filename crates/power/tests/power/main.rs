@@ -1,5 +1,5 @@
-//! Drivers against what they are for: the emulators of others, a hostile controller of our own, real commands, a real network and a real
-//! Slurm. A test that lacks its emulator fails and says what to install, as `.ci/run` does.
+//! Tests of the drivers against emulators, a simulated hostile controller, real commands, a real network and a real
+//! Slurm. A test without its emulator fails with instructions for the installation, as `.ci/run` does.
 
 mod commands;
 mod common;

@@ -1,4 +1,4 @@
-//! Who asks: sessions, passwords, and what is done when they are refused.
+//! Sessions, passwords, and reactions to their rejection.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn config(bmc: &Bmc, secrets: &Secrets) -> String {
 const OFF: Answer = Answer::Confirmed(Supply::Off);
 
 #[tokio::test]
-async fn one_session_serves_all_nodes_behind_a_controller_and_is_given_back() {
+async fn one_session_serves_all_nodes_of_a_controller_and_is_closed() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let site = site();
@@ -37,7 +37,7 @@ async fn one_session_serves_all_nodes_behind_a_controller_and_is_given_back() {
 }
 
 #[tokio::test]
-async fn those_behind_one_controller_wait_for_each_other() {
+async fn nodes_of_one_controller_take_turns() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let site = site();
@@ -49,7 +49,7 @@ async fn those_behind_one_controller_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn what_one_has_found_out_about_their_controller_holds_for_all() {
+async fn fault_of_a_controller_applies_to_all_its_nodes() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let site = site();
@@ -62,7 +62,7 @@ async fn what_one_has_found_out_about_their_controller_holds_for_all() {
     assert!(fault.kind() == FaultKind::Busy && fault.retry_after() > Some(Duration::from_secs(20)), "{fault:?}");
     assert_eq!(bmc.asked_in_all(), asked);
     second.forget_faults();
-    // But what is wrong with one system is its own.
+    // A fault of one system affects only that system.
     bmc.instead("GET", SYSTEM, Said::Json(200, vec![], json!({ "PowerState": null })));
     assert_eq!(first.act(Verb::Status).await.expect_err("it does not say").kind(), FaultKind::Confused);
     assert_eq!(second.act(Verb::Status).await, Ok(OFF));
@@ -70,7 +70,7 @@ async fn what_one_has_found_out_about_their_controller_holds_for_all() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_forgotten_is_made_anew() {
+async fn expired_session_is_created_again() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let controller = controller(&site(), &config(&bmc, &secrets));
@@ -81,7 +81,7 @@ async fn a_session_that_was_forgotten_is_made_anew() {
 }
 
 #[tokio::test]
-async fn where_there_are_no_sessions_or_none_is_free_the_password_goes_along() {
+async fn password_is_sent_if_no_session_is_available() {
     let limit = json!({ "error": { "@Message.ExtendedInfo": [{ "MessageId": "Base.1.8.SessionLimitExceeded" }] } });
     for instead in [None, Some(Said::Json(503, vec![], limit)), Some(Said::Json(405, vec![], json!({})))] {
         let bmc = Bmc::start().await;
@@ -94,12 +94,12 @@ async fn where_there_are_no_sessions_or_none_is_free_the_password_goes_along() {
         assert_eq!(controller.act(Verb::Status).await, Ok(OFF));
         assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
         assert!(bmc.asked("GET", SYSTEM).iter().all(|asked| asked.headers.contains_key("authorization")));
-        assert!(bmc.asked("POST", SESSIONS).len() <= 1, "it is not asked each time");
+        assert!(bmc.asked("POST", SESSIONS).len() <= 1, "no attempt per request");
     }
 }
 
 #[tokio::test]
-async fn a_password_is_told_only_to_what_looks_like_a_controller() {
+async fn password_is_sent_only_to_a_redfish_controller() {
     let printer = || Said::Raw(b"HTTP/1.1 200 x\r\ncontent-length: 6\r\n\r\n<html>".to_vec());
     for more in ["", "system = '/redfish/v1/Systems/Self'"] {
         let bmc = Bmc::start().await;
@@ -115,7 +115,7 @@ async fn a_password_is_told_only_to_what_looks_like_a_controller() {
 }
 
 #[tokio::test]
-async fn a_refused_password_is_not_shown_again_until_it_is_another() {
+async fn rejected_password_is_not_sent_again_until_it_changes() {
     for has_sessions in [true, false] {
         let bmc = Bmc::start().await;
         let secrets = Secrets::new(&format!("{USER}:wrong"));
@@ -133,14 +133,14 @@ async fn a_refused_password_is_not_shown_again_until_it_is_another() {
             assert_eq!(fault.kind(), FaultKind::Refused);
             assert!(fault.retry_after().is_some_and(|pause| pause > Duration::from_secs(50)), "{fault:?}");
         }
-        assert_eq!(bmc.asked_in_all(), asked, "an account would be locked by now");
+        assert_eq!(bmc.asked_in_all(), asked, "repeated attempts would lock the account");
         secrets.write(&format!("{USER}:{PASSWORD}"));
         assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
     }
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_switch_is_told_what_is_missing() {
+async fn missing_permission_is_reported() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let controller = controller(&site(), &config(&bmc, &secrets));
@@ -152,7 +152,7 @@ async fn a_user_who_may_not_switch_is_told_what_is_missing() {
 }
 
 #[test]
-fn a_password_is_not_sent_in_the_clear_unless_somebody_says_so() {
+fn password_is_sent_unencrypted_only_with_permission() {
     let fault = try_controller(&site(), "kind = 'redfish'\naddress = 'http://10.0.0.1'\ncredentials = '/x'").map(drop);
     let fault = fault.expect_err("nobody has said so");
     assert!(fault.kind() == FaultKind::Unprepared && fault.what_to_do().is_some_and(|hint| hint.contains("insecure")));

@@ -8,7 +8,7 @@ use hostler_testkit::{Slurm, wait_until};
 
 use crate::common::{controller, free_port, program, site, wait_for};
 
-/// A controller that borrows the node to run this shell script as its agent.
+/// A driver that borrows a node and runs this shell script as its agent.
 fn driver(slurm: &Slurm, agent: &str, more: &str) -> Controller {
     let conf = slurm.path("slurm.conf");
     let text = format!(
@@ -23,7 +23,7 @@ fn read(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_node_is_borrowed_and_given_back() {
+async fn node_is_borrowed_and_returned() {
     let slurm = Slurm::start();
     let here = slurm.path("");
     let agent = format!(
@@ -33,7 +33,7 @@ async fn a_node_is_borrowed_and_given_back() {
     let node = driver(&slurm, &agent, "prologue = 'export PROLOGUE=first'\noptions = ['--time=10', '--ntasks=1']");
     assert_eq!(node.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
     assert_eq!(node.act(Verb::On).await, Ok(Answer::Accepted));
-    // One that has just been asked for is not asked for again, by whoever asks.
+    // A requested node is not requested again, even by another driver.
     assert_eq!(driver(&slurm, &agent, "").act(Verb::On).await, Ok(Answer::Confirmed(Supply::On)));
     wait_until("the agent to run", 30, || (read(&here.join("agent")) == "first borrowed\n").then_some(()));
     assert_eq!(slurm.ask("squeue", &["-h", "-o", "%j %P %T"]), "hostler-r1 idle RUNNING");
@@ -43,7 +43,7 @@ async fn a_node_is_borrowed_and_given_back() {
     wait_for(&node, Supply::Off).await;
     assert_eq!(node.act(Verb::OffByForce).await, Ok(Answer::Confirmed(Supply::Off)));
 
-    // One that does not listen, and one that still waits.
+    // An agent that ignores signals, and a waiting job.
     let deaf = driver(
         &slurm,
         &format!("trap \"\" TERM; echo deaf > {}/agent; for n in $(seq 900); do sleep 0.1; done", here.display()),
@@ -65,7 +65,7 @@ async fn a_node_is_borrowed_and_given_back() {
 }
 
 #[tokio::test]
-async fn without_its_controller_nothing_is_known() {
+async fn missing_slurm_controller_is_unreachable() {
     let _ = program("squeue", "install the package slurm-client");
     let directory = tempfile::tempdir().expect("a directory");
     let conf = directory.path().join("slurm.conf");

@@ -1,4 +1,4 @@
-//! Which certificate is a controller's own.
+//! Verification of a controller's certificate.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use tokio_rustls::TlsAcceptor;
 use crate::common::{Secrets, controller, site};
 use crate::controller::{Bmc, PASSWORD, USER};
 
-/// A new key with its certificate.
+/// Creates a key and its certificate.
 fn certificate() -> (CertificateDer<'static>, KeyPair) {
     let key = KeyPair::generate().expect("there is randomness");
     let made = CertificateParams::new(vec!["iLO".into()]).and_then(|parameters| parameters.self_signed(&key));
     (made.expect("it is simple").der().clone(), key)
 }
 
-/// A controller that shows this certificate and signs with this key, whether they belong together or not.
+/// A simulated controller with this certificate and this key, which need not match.
 async fn showing(
     certificate: CertificateDer<'static>,
     key: &KeyPair,
@@ -38,7 +38,7 @@ async fn showing(
     Bmc::start_tls(TlsAcceptor::from(Arc::new(config))).await
 }
 
-/// An honest one, and its fingerprint.
+/// A simulated controller with a matching key, and its fingerprint.
 async fn bmc() -> (Bmc, Fingerprint) {
     let (certificate, key) = certificate();
     let fingerprint = Fingerprint::of(&certificate);
@@ -53,7 +53,7 @@ async fn status(bmc: &Bmc, more: &str) -> Result<Answer, Fault> {
 }
 
 #[tokio::test]
-async fn the_first_contact_tells_the_fingerprint_and_nothing_is_said_before_it_is_known() {
+async fn first_connection_reports_the_fingerprint_and_sends_nothing() {
     let (bmc, fingerprint) = bmc().await;
     let fault = status(&bmc, "").await.expect_err("it is not known");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
@@ -65,7 +65,7 @@ async fn the_first_contact_tells_the_fingerprint_and_nothing_is_said_before_it_i
 }
 
 #[tokio::test]
-async fn another_certificate_than_it_should_be_gets_nothing() {
+async fn server_with_another_certificate_gets_no_request() {
     let (bmc, fingerprint) = bmc().await;
     let other = Fingerprint::of(b"another");
     let fault = status(&bmc, &format!("fingerprint = '{other}'")).await.expect_err("it is another");
@@ -73,13 +73,13 @@ async fn another_certificate_than_it_should_be_gets_nothing() {
     let (other, fingerprint) = (other.to_string(), fingerprint.to_string());
     assert!(fault.why().contains(&other) && fault.why().contains(&fingerprint), "{fault}");
     assert_eq!(bmc.asked_in_all(), 0);
-    // What is pinned counts even where somebody has said that anything goes.
+    // A configured fingerprint has precedence over `insecure`.
     assert!(status(&bmc, &format!("fingerprint = '{other}'\ninsecure = true")).await.is_err());
     assert_eq!(status(&bmc, "insecure = true").await, Ok(Answer::Confirmed(Supply::Off)));
 }
 
 #[tokio::test]
-async fn where_no_tls_is_spoken_the_fault_says_so() {
+async fn server_without_tls_is_untrusted() {
     let bmc = Bmc::start().await;
     let fault = status(&bmc, "").await.expect_err("it speaks no TLS");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
@@ -87,7 +87,7 @@ async fn where_no_tls_is_spoken_the_fault_says_so() {
 }
 
 #[tokio::test]
-async fn whoever_shows_the_right_certificate_must_have_its_key() {
+async fn right_certificate_without_its_key_is_rejected() {
     for version in [&TLS12, &TLS13] {
         let ((certificate, key), (_, other)) = (certificate(), certificate());
         let pinned = format!("fingerprint = '{}'", Fingerprint::of(&certificate));

@@ -1,4 +1,4 @@
-//! Wake-on-LAN: the packet as it arrives on a wire, and what counts as on and off.
+//! Wake-on-LAN: the packet on the wire, and detection of the power state.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::common::{free_port, site};
 
 const MAC: &str = "52:54:00:12:34:56";
 
-/// Prints the first packet for the port that comes by on the wire, whoever it is for: its destination, source address and content.
+/// Prints the first packet for the port on the wire, with its destination address, source address and content.
 const CAPTURE: &str = r#"
 import socket, sys
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
@@ -33,7 +33,7 @@ while len(seen) < int(sys.argv[2]):
     print(frame[:6].hex(), socket.inet_ntoa(ip[12:16]), to, udp[8:].hex(), flush=True)
 "#;
 
-/// What this program does on a host, as the head there would.
+/// Runs on a test host in place of the head.
 fn wake(path: &OsStr) {
     let text = fs::read_to_string(path).expect("the test has written it");
     let config: ControllerConfig = toml::from_str(&text).expect("it is right");
@@ -43,7 +43,7 @@ fn wake(path: &OsStr) {
 }
 
 #[test]
-fn the_packet_reaches_every_machine_of_the_segment() {
+fn packet_reaches_every_machine_of_the_segment() {
     if let Some(path) = std::env::var_os("HOSTLER_TEST_WAKE") {
         return wake(&path);
     }
@@ -52,8 +52,8 @@ fn the_packet_reaches_every_machine_of_the_segment() {
     let (controller, sleeper) = (network.host("controller"), network.host("sleeper"));
     sleeper.write("/home/op/capture.py", CAPTURE);
     let content = format!("{}{}", "ff".repeat(6), MAC.replace(':', "").repeat(16));
-    // A machine that is off has no address, only a card: so each frame must be for all. Without anything said there is one to each
-    // interface's own segment, though the host has no default route.
+    // A machine that is off has no address, only a network card, so each frame must be a broadcast. Without settings,
+    // one frame goes to each interface's segment, even without a default route.
     for (number, (more, port)) in [("", 9), ("broadcast = '10.203.0.255'", 9), ("port = 7", 7)].into_iter().enumerate()
     {
         let log = format!("/home/op/capture-{number}.log");
@@ -66,7 +66,7 @@ fn the_packet_reaches_every_machine_of_the_segment() {
             "HOSTLER_TEST_WAKE=/home/op/r1.toml",
             "hostler",
             "--exact",
-            "wake_on_lan::the_packet_reaches_every_machine_of_the_segment",
+            "wake_on_lan::packet_reaches_every_machine_of_the_segment",
             "--nocapture",
         ]);
         let expected = format!("ffffffffffff {} 10.203.0.255 {content}", controller.address());
@@ -76,7 +76,7 @@ fn the_packet_reaches_every_machine_of_the_segment() {
     }
 }
 
-/// A head with one node, of which it is known whether its agent is there.
+/// A head with one node, whose agent's state is configurable.
 #[derive(Default)]
 struct Nodes {
     is_alive: Mutex<bool>,
@@ -110,7 +110,7 @@ fn with_nodes(more: &str) -> (Arc<Nodes>, Controller) {
 }
 
 #[tokio::test]
-async fn a_node_of_the_segment_wakes_it_and_its_agent_shuts_it_down() {
+async fn relay_wakes_the_machine_and_its_agent_shuts_it_down() {
     let (nodes, controller) = with_nodes("");
     assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Confirmed(Supply::Off)));
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
@@ -123,10 +123,14 @@ async fn a_node_of_the_segment_wakes_it_and_its_agent_shuts_it_down() {
 }
 
 #[tokio::test]
-async fn a_machine_whose_agent_has_died_is_on_if_it_answers_at_all() {
+async fn machine_without_agent_is_on_if_its_probe_responds() {
     let port = free_port();
     let (nodes, controller) = with_nodes(&format!("probe = '127.0.0.1:{port}'"));
-    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Confirmed(Supply::On)), "it says that nothing listens");
+    assert_eq!(
+        controller.act(Verb::On).await,
+        Ok(Answer::Confirmed(Supply::On)),
+        "a refused connection counts as a response"
+    );
     assert!(nodes.asked.lock().expect("whole").is_empty());
     let (_, controller) = with_nodes("probe = 'nowhere'");
     assert_eq!(controller.act(Verb::On).await.expect_err("it is no address").kind(), FaultKind::Confused);
