@@ -1,4 +1,4 @@
-//! What a configuration may say about a machine: that jobs get less of it. Never more.
+//! Configured limits for the offered resources. They can only reduce what was detected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Gpu, Machine, Note, Topic};
 
-/// Upper limits for what is offered; what is absent is not limited.
+/// Upper limits for the offered resources. Absent values mean no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caps {
-    /// Number of CPUs. Which ones is chosen as for a job.
+    /// Number of CPUs. They are chosen as for a job.
     pub cpus: Option<u32>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// The GPUs; an empty list offers none.
+    /// The GPUs to offer; an empty list offers none.
     pub gpus: Option<Vec<GpuPick>>,
 }
 
-/// A GPU as a person names it: by its index or its unique id.
+/// A GPU in a configuration: an index or a unique id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GpuPick {
-    /// The index among all GPUs of the machine, which may change when cards are added or moved.
+    /// The index among all GPUs of the machine. It may change when cards are added or moved.
     Index(u32),
-    /// The unique id, which stays.
+    /// The unique id, which never changes.
     Uuid(String),
 }
 
 impl Machine {
-    /// The same machine offering no more than `caps` allow. GPUs keep their indices.
+    /// Applies limits to a machine. GPUs keep their indices.
     #[must_use]
     pub fn capped(mut self, caps: &Caps) -> Self {
         if let Some(count) = caps.cpus.filter(|count| *count < self.usable.len()) {
@@ -42,7 +42,7 @@ impl Machine {
         }
         if let Some(picks) = &caps.gpus {
             for pick in picks.iter().filter(|pick| !self.gpus.iter().any(|gpu| pick.is(gpu))) {
-                self.notes.push(Note::new(Topic::Gpus, format!("there is no GPU {pick} to offer")));
+                self.notes.push(Note::new(Topic::Gpus, format!("GPU {pick} does not exist")));
             }
             self.gpus.retain(|gpu| picks.iter().any(|pick| pick.is(gpu)));
         }
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn less_is_offered_never_more() {
+    fn caps_only_reduce_resources() {
         let caps: Caps = toml::from_str("cpus = 2\nmemory_bytes = 50\ngpus = ['gpu-2A', '0', '7']").expect("caps");
         let capped = machine().capped(&caps);
         assert_eq!((capped.usable.to_string().as_str(), capped.memory.usable_bytes), ("0,4", 50));
         assert_eq!(capped.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(capped.notes[0].to_string(), "gpus: there is no GPU 7 to offer");
+        assert_eq!(capped.notes[0].to_string(), "gpus: GPU 7 does not exist");
 
         let generous = Caps { cpus: Some(99), memory_bytes: Some(u64::MAX), gpus: None };
         assert_eq!(machine().capped(&generous), machine());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_caps_are_errors() {
         for text in ["gpus = ['']", "gpus = ['a b']", "gpus = ['99999999999']", "cpu = 3"] {
             assert!(toml::from_str::<Caps>(text).is_err(), "{text}");
         }

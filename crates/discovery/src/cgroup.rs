@@ -1,36 +1,35 @@
-//! The limits that control groups put on this process: version 2, version 1, or each controller its own.
+//! Limits that control groups set for this process, in version 1 or version 2.
 //!
-//! Limits hold along the whole path, so every group from our own up to the top that is visible counts. Limits of groups above
-//! a container's view cannot be seen. Only what is read is looked at here; who may write is the shepherd's business.
+//! Limits apply along the whole path, so all groups from the process's own up to the topmost visible one count. Limits
+//! above a container's view are not visible. This module only reads; the shepherd writes.
 
 use hostler_model::CpuSet;
 
 use crate::Source;
 
-/// Version 1 has no word for "no limit", only a number larger than any machine.
+/// Version 1 expresses "no limit" as a number larger than any memory.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// The hierarchies in which this process is limited.
+/// The control groups of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     /// The group in the unified hierarchy.
     v2: Option<Group>,
-    /// For each controller of version 1 that limits what we look for.
+    /// The groups of the version 1 controllers that matter here.
     cpu: Option<Group>,
     cpuset: Option<Group>,
     memory: Option<Group>,
 }
 
-/// Our group in one hierarchy.
+/// The process's group in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Group {
     mount_point: String,
-    /// Below the mount point; empty or beginning with a slash.
+    /// Path below the mount point; empty, or with a leading slash.
     path: String,
 }
 
 impl Groups {
-    /// Those of this process.
     pub(crate) fn of(source: &Source) -> Self {
         let mountinfo = source.lines("/proc/self/mountinfo", &[" - cgroup"]).unwrap_or_default();
         Self::parse(&mountinfo, &source.read("/proc/self/cgroup").unwrap_or_default())
@@ -54,9 +53,9 @@ impl Groups {
         groups
     }
 
-    /// The CPUs that the groups allow; `None` when they say nothing.
+    /// The CPUs that the groups allow; `None` without a limit.
     pub(crate) fn cpus(&self, source: &Source) -> Option<CpuSet> {
-        // A group without the controller has no such file; its parents' then counts.
+        // A group without the controller has no such file. The nearest parent with the file counts.
         let nearest = |group: &Option<Group>, files: &[&str]| {
             let directories = group.as_ref()?.upwards();
             let texts = directories.flat_map(|at| files.iter().map(move |file| format!("{at}/{file}")));
@@ -70,7 +69,7 @@ impl Groups {
         }
     }
 
-    /// How much CPU time the groups allow, in thousandths of a CPU; `None` when they do not limit it.
+    /// The CPU time that the groups allow, in thousandths of a CPU; `None` without a limit.
     pub(crate) fn quota_millicpus(&self, source: &Source) -> Option<u64> {
         let v2 = self.v2.iter().flat_map(Group::upwards).filter_map(|at| {
             let text = source.read(&format!("{at}/cpu.max"))?;
@@ -84,25 +83,25 @@ impl Groups {
         v2.chain(v1).min()
     }
 
-    /// The least memory that a group on the way up allows, in bytes; `None` when they do not limit it.
+    /// The lowest memory limit along the path, in bytes; `None` without a limit.
     pub(crate) fn memory_bytes(&self, source: &Source) -> Option<u64> {
         let limits = |group: &Option<Group>, file: &str| -> Vec<u64> {
             let directories = group.iter().flat_map(Group::upwards);
             directories.filter_map(|at| source.read(&format!("{at}/{file}"))?.parse().ok()).collect()
         };
-        // What exceeds `memory.high` is not killed but slowed to a crawl, which is no better.
+        // `memory.high` counts too, because processes above it become extremely slow.
         let files = [(&self.v2, "memory.max"), (&self.v2, "memory.high"), (&self.memory, "memory.limit_in_bytes")];
         files.into_iter().flat_map(|(group, file)| limits(group, file)).filter(|limit| *limit < UNLIMITED_BYTES).min()
     }
 }
 
-/// `None` for what is no limit: version 1 writes -1.
+/// `None` if there is no limit, which version 1 reports as -1.
 fn millicpus(quota_us: i64, period_us: i64) -> Option<u64> {
     let (quota, period) = (u64::try_from(quota_us).ok()?, u64::try_from(period_us).ok()?);
     quota.saturating_mul(1000).checked_div(period)
 }
 
-/// The group in the hierarchy with `controller`: a line `4:cpu,memory:/group`.
+/// The path of the group in the hierarchy with `controller`, from a line such as `4:cpu,memory:/group`.
 fn path_in<'a>(memberships: &'a str, controller: &str) -> Option<&'a str> {
     memberships.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -111,7 +110,7 @@ fn path_in<'a>(memberships: &'a str, controller: &str) -> Option<&'a str> {
 }
 
 impl Group {
-    /// The directories from its own up to the mount point.
+    /// The directories from the group up to the mount point.
     fn upwards(&self) -> impl Iterator<Item = String> + use<> {
         let mount_point = self.mount_point.clone();
         let mut path = Some(self.path.clone());
@@ -125,11 +124,11 @@ impl Group {
 
 /// A line of `mountinfo`.
 struct Mount<'a> {
-    /// The part of the hierarchy that is shown.
+    /// The visible part of the hierarchy.
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,
-    /// Of the file system: names of controllers for version 1.
+    /// Mount options; for version 1, they contain the controllers' names.
     options: &'a str,
 }
 
@@ -143,9 +142,10 @@ impl<'a> Mount<'a> {
         Some(Self { root, mount_point, kind, options })
     }
 
-    /// Where the group `path` is seen through this mount.
+    /// The visible directory of the group `path`.
     fn group(&self, path: &str) -> Option<Group> {
-        // In a container the mount may show only part of the hierarchy, and the group be named as seen from its root.
+        // In a container, the mount may show only a part of the hierarchy, and the path may be relative to the
+        // container's root.
         let below = match path.strip_prefix(self.root.trim_end_matches('/')) {
             Some(below) if below.is_empty() || below.starts_with('/') => below,
             _ if path == "/" => "",
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_limits_hold_along_the_path() {
+    fn version_2_limits_apply_along_the_path() {
         let groups = Groups::parse(V2, "0::/a.slice/b.scope\n");
         let source = machine(&[
             ("/sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_in_a_container() {
+    fn version_1_limits_are_read_in_a_container() {
         let groups = Groups::parse(CONTAINER, "4:memory:/docker/abc/x\n3:cpu,cpuset:/docker/abc\n0::/\n");
         let source = machine(&[
             ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_out_of_sight_say_nothing() {
+    fn groups_outside_the_mount_are_ignored() {
         let unified = |memberships: &str| Groups::parse(V2, memberships).v2.map(|group| group.path);
         assert_eq!(unified("0::/").as_deref(), Some(""));
         assert_eq!(unified("0::/../other"), None);

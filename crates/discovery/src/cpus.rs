@@ -1,7 +1,7 @@
-//! CPUs: which are there, how they sit together, and which of them this process may use.
+//! The machine's CPUs, their topology, and the CPUs that this process may use.
 //!
-//! Topology comes from `/sys/devices/system`. Containers, virtual machines and boards lack parts of it: what is missing is
-//! taken for flat, one thread a core, one package, one NUMA node, and a note says so.
+//! The topology comes from `/sys/devices/system`. Containers, virtual machines and boards lack parts of it. Missing
+//! parts are replaced by a flat topology: one thread per core, one package, one NUMA node. A note reports this.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::{Note, Source, Topic};
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
 
-/// Above the ids that a kernel can be built for, which is 8192; sets of CPUs take no larger ones either.
+/// More than the largest id of any kernel, which supports at most 8192 CPUs. `CpuSet` has the same limit.
 const MAX_CPUS: u32 = 1 << 16;
 
-/// Cores with less than this part of the fastest one's capacity are frugal ones. Boards with three kinds call the middle ones
-/// fast: those have about nine tenths.
+/// Cores below this fraction of the fastest core's capacity are efficiency cores. On boards with three kinds of cores,
+/// the middle ones count as fast: they have about nine tenths of the capacity.
 const FAST_PART: (i64, i64) = (2, 3);
 
 /// The CPUs of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Cpus {
-    /// Those that are online, by id.
+    /// Online CPUs, by id.
     pub(crate) all: Vec<Cpu>,
-    /// Those that jobs may be given.
+    /// CPUs that jobs may use.
     pub(crate) usable: CpuSet,
-    /// CPU time that control groups allow, in thousandths of a CPU.
+    /// CPU time limit of control groups, in thousandths of a CPU.
     pub(crate) quota_millicpus: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Cpus {
     }
 }
 
-/// The CPUs that the kernel schedules on; never none.
+/// The online CPUs; never empty.
 fn online(source: &Source, notes: &mut Vec<Note>) -> CpuSet {
     let mut note = |text: &str| notes.push(Note::new(Topic::Cpus, text));
     if let Some(online) = set(source, &format!("{CPU}/online")) {
@@ -54,21 +54,21 @@ fn online(source: &Source, notes: &mut Vec<Note>) -> CpuSet {
         return listed;
     }
     if let Some(allowed) = affinity(source) {
-        note("/sys does not say which CPUs are online: those that this process may use are taken for all");
+        note("/sys does not list the online CPUs; the CPUs that this process may use are assumed to be all");
         return allowed;
     }
-    note("neither /sys nor /proc says which CPUs there are: one is taken for granted");
+    note("neither /sys nor /proc lists the CPUs; one CPU is assumed");
     CpuSet::first(1)
 }
 
-/// The CPUs that this process may run on: those of its first thread, whichever thread asks.
+/// The CPUs that this process may run on. They are those of its first thread.
 fn affinity(source: &Source) -> Option<CpuSet> {
     let status = source.lines("/proc/self/status", &["Cpus_allowed_list:"])?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     list.parse().ok().filter(|set: &CpuSet| !set.is_empty())
 }
 
-/// What affinity and control groups leave of the CPUs that are online; never none.
+/// The online CPUs that affinity and control groups allow; never empty.
 fn allowed(source: &Source, groups: &Groups, online: &CpuSet, notes: &mut Vec<Note>) -> CpuSet {
     let limits = [("the affinity mask", affinity(source)), ("a control group", groups.cpus(source))];
     let mut allowed = online.clone();
@@ -76,7 +76,7 @@ fn allowed(source: &Source, groups: &Groups, online: &CpuSet, notes: &mut Vec<No
         let Some(limit) = limit else { continue };
         let left = allowed.intersection(&limit);
         if left.is_empty() {
-            let text = format!("{what} allows {limit}, none of which can be used: this limit is ignored");
+            let text = format!("{what} allows only {limit}, which cannot be used; the limit is ignored");
             notes.push(Note::new(Topic::Cpus, text));
         } else if left != allowed {
             notes.push(Note::new(Topic::Cpus, format!("{what} allows {left} of {online}")));
@@ -86,7 +86,7 @@ fn allowed(source: &Source, groups: &Groups, online: &CpuSet, notes: &mut Vec<No
     allowed
 }
 
-/// As many of the allowed CPUs as the quota pays for: whole ones, at least one.
+/// The number of allowed CPUs that the quota covers, rounded down, but at least one.
 fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, notes: &mut Vec<Note>) -> CpuSet {
     let Some(quota) = quota_millicpus else { return allowed };
     let count = u32::try_from(quota / 1000).unwrap_or(u32::MAX).max(1);
@@ -96,13 +96,16 @@ fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, not
     let usable = Topology::new(cpus).choose(&allowed, count);
     let time = format!("{}.{:03}", quota / 1000, quota % 1000);
     let time = time.trim_end_matches('0').trim_end_matches('.');
-    let text =
-        format!("a control group allows the time of {time} CPUs: {} of {} are offered", usable.len(), allowed.len());
+    let text = format!(
+        "a control group limits the CPU time to that of {time} CPUs; {} of {} CPUs are offered",
+        usable.len(),
+        allowed.len()
+    );
     notes.push(Note::new(Topic::Cpus, text));
     usable
 }
 
-/// The online CPUs with their places, by id.
+/// The online CPUs with their topology, by id.
 fn placed(source: &Source, online: &CpuSet, notes: &mut Vec<Note>) -> Vec<Cpu> {
     let packages = Groupings::read(online, |id| package(source, id));
     let cores = Groupings::read(online, |id| {
@@ -122,11 +125,11 @@ fn placed(source: &Source, online: &CpuSet, notes: &mut Vec<Note>) -> Vec<Cpu> {
         .collect();
     let cpus = kinds.mark(source, cpus);
     for (missing, assumed) in [
-        (cores.missing, "which CPUs share a core is unknown: each is taken for a core of its own"),
-        (packages.missing, "which package CPUs are in is unknown: it is taken for one"),
+        (cores.missing, "the CPUs of each core are unknown; each CPU counts as a core"),
+        (packages.missing, "the packages of CPUs are unknown; one package is assumed"),
         (
             !numa.is_empty() && online.iter().any(|id| !numa.contains_key(&id)),
-            "some CPUs are in no NUMA node: node 0 is taken",
+            "some CPUs are in no NUMA node; node 0 is assumed",
         ),
     ] {
         if missing {
@@ -136,16 +139,15 @@ fn placed(source: &Source, online: &CpuSet, notes: &mut Vec<Note>) -> Vec<Cpu> {
     cpus
 }
 
-/// CPUs that are together in something that has a number.
+/// Groups of CPUs with a number, e.g. packages.
 struct Groupings {
     number: BTreeMap<u32, u32>,
-    /// Whether some CPU could not be placed.
+    /// Whether the group of some CPU is unknown.
     missing: bool,
 }
 
 impl Groupings {
-    /// Asks for the number and the members of the grouping of each CPU that no grouping has named yet: once for each package
-    /// instead of once for each of its CPUs.
+    /// Reads the groups of all CPUs. A group is read once, not once per CPU.
     fn read(online: &CpuSet, of: impl Fn(u32) -> Option<(u32, CpuSet)>) -> Self {
         let mut groupings = Self { number: BTreeMap::new(), missing: false };
         for id in online.iter() {
@@ -156,7 +158,7 @@ impl Groupings {
                 groupings.missing = true;
                 continue;
             };
-            // What does not name the CPU itself is not to be believed about others.
+            // A group that does not include the CPU itself is not trusted for other CPUs.
             let members = if members.contains(id) { members } else { CpuSet::from_iter([id]) };
             for member in members.intersection(online).iter() {
                 groupings.number.entry(member).or_insert(number);
@@ -166,20 +168,20 @@ impl Groupings {
     }
 }
 
-/// The package of a CPU, and the CPUs in it.
+/// The package of a CPU, and its CPUs.
 fn package(source: &Source, id: u32) -> Option<(u32, CpuSet)> {
     let number = source.number(&format!("{CPU}/cpu{id}/topology/physical_package_id"))?;
     let members = topology_set(source, id, ["package_cpus_list", "core_siblings_list"]);
-    // Boards without packages write -1.
+    // Boards without packages report -1.
     Some((u32::try_from(number).unwrap_or(0), members.unwrap_or_else(|| CpuSet::from_iter([id]))))
 }
 
-/// A set from the topology directory of a CPU, under its present name or the one before Linux 5.3.
+/// A CPU set from a CPU's topology directory, under its current name or the name before Linux 5.3.
 fn topology_set(source: &Source, id: u32, names: [&str; 2]) -> Option<CpuSet> {
     names.into_iter().find_map(|name| set(source, &format!("{CPU}/cpu{id}/topology/{name}")))
 }
 
-/// The NUMA node of each CPU; empty on kernels that know none.
+/// The NUMA node of each CPU; empty if the kernel does not support NUMA.
 fn numa_nodes(source: &Source) -> BTreeMap<u32, u32> {
     let mut nodes = BTreeMap::new();
     for node in source.numbered(NODE, "node") {
@@ -189,13 +191,13 @@ fn numa_nodes(source: &Source) -> BTreeMap<u32, u32> {
     nodes
 }
 
-/// How fast and frugal cores are told apart.
+/// How to distinguish performance and efficiency cores.
 enum Kinds {
-    /// By the sets of Intel's hybrid processors: the frugal ones.
+    /// By the set of efficiency cores of Intel's hybrid processors.
     Named(CpuSet),
-    /// By the capacity of each core: boards.
+    /// By the capacity of each core, on boards.
     Capacity,
-    /// Not at all.
+    /// All cores are equal.
     Alike,
 }
 
@@ -211,7 +213,7 @@ impl Kinds {
     fn mark(&self, source: &Source, mut cpus: Vec<Cpu>) -> Vec<Cpu> {
         match self {
             Self::Alike => {}
-            // A processor of frugal cores alone has no faster ones to be compared with.
+            // A processor with only efficiency cores has no faster ones.
             Self::Named(frugal) if cpus.iter().all(|cpu| frugal.contains(cpu.id)) => {}
             Self::Named(frugal) => {
                 cpus.iter_mut().filter(|cpu| frugal.contains(cpu.id)).for_each(|cpu| cpu.kind = CoreKind::Efficiency);
@@ -238,7 +240,7 @@ fn mark_by_capacity(source: &Source, cpus: &mut [Cpu]) {
     }
 }
 
-/// A file with a set of CPUs that is not empty.
+/// Reads a non-empty CPU set.
 fn set(source: &Source, path: &str) -> Option<CpuSet> {
     source.read(path)?.parse().ok().filter(|set: &CpuSet| !set.is_empty())
 }

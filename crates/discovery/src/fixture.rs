@@ -1,4 +1,4 @@
-//! A recorded machine: the files that discovery reads, in one document that fits a bug report.
+//! A recorded machine: the files that discovery reads, in one document for bug reports and tests.
 //!
 //! ```toml
 //! [files."/sys/devices/system/cpu"]
@@ -8,7 +8,7 @@
 //! "/dev/nvidia0" = "195:0"
 //! ```
 //!
-//! Directories are those that have a file in them. Links are not recorded; discovery follows none by itself.
+//! A directory exists if it contains a file. Links are not recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::NvmlAnswer;
 
-/// The files of a machine, as far as discovery reads them.
+/// The recorded files of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fixture {
-    /// What machine this is, for people.
+    /// Description of the machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// Contents of files, by the path of their directory and their name.
@@ -30,39 +30,39 @@ pub struct Fixture {
     /// Character devices by path, with their numbers as `major:minor`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     devices: BTreeMap<String, String>,
-    /// What NVIDIA's library said; absent where there is no such library.
+    /// Response of NVIDIA's library; absent without the library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvml: Option<Result<NvmlAnswer, String>>,
 }
 
-/// Why a text is no fixture.
+/// Why a text is not a valid fixture.
 #[derive(Debug, thiserror::Error)]
 #[error("not a recorded machine")]
 pub struct FixtureError(#[from] toml::de::Error);
 
 impl Fixture {
-    /// Reads what [`to_toml`](Self::to_toml) wrote, or a person.
+    /// Parses the output of [`to_toml`](Self::to_toml), or a handwritten document.
     ///
     /// # Errors
-    /// When the text is not TOML, or has anything but files, devices and NVML's answer in it.
+    /// The text is not TOML, or contains unknown fields.
     pub fn parse(text: &str) -> Result<Self, FixtureError> {
         Ok(toml::from_str(text)?)
     }
 
-    /// The document.
+    /// The fixture as TOML.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("tables of strings are valid TOML")
     }
 
-    /// Adds a file, or replaces it. `path` is absolute.
+    /// Adds or replaces a file. `path` is absolute.
     pub fn insert(&mut self, path: &str, content: &str) {
         if let Some((directory, name)) = path.rsplit_once('/') {
             self.files.entry(directory.to_owned()).or_default().insert(name.to_owned(), content.to_owned());
         }
     }
 
-    /// Adds a character device, or replaces it. `path` is absolute.
+    /// Adds or replaces a character device. `path` is absolute.
     pub fn insert_device(&mut self, path: &str, major: u32, minor: u32) {
         self.devices.insert(path.to_owned(), format!("{major}:{minor}"));
     }
@@ -73,7 +73,7 @@ impl Fixture {
         self.files.get(directory)?.get(name).cloned()
     }
 
-    /// What is directly in a directory, sorted.
+    /// The entries of a directory, sorted.
     pub(crate) fn list(&self, directory: &str) -> BTreeSet<String> {
         let below = format!("{directory}/");
         let from = (Bound::Included(below.clone()), Bound::Unbounded);
@@ -88,7 +88,7 @@ impl Fixture {
         files.chain(children).collect()
     }
 
-    /// The numbers of a character device.
+    /// Major and minor number of a character device.
     pub(crate) fn device(&self, path: &str) -> Option<(u32, u32)> {
         let (major, minor) = self.devices.get(path)?.split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recorded_machine_is_read_back() {
+    fn recorded_machine_round_trips() {
         let mut fixture = Fixture { about: "a board".to_owned(), ..Fixture::default() };
         fixture.insert("/proc/meminfo", "MemTotal: 5 kB\nMemFree: \"2\" kB");
         fixture.insert("/sys/devices/system/cpu/online", "0-3");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_what_files_lie_in() {
+    fn directories_exist_if_they_contain_files() {
         let mut fixture = Fixture::default();
         for path in ["/a/b/c/x", "/a/b/y", "/a/bb/z", "/a/b-/z"] {
             fixture.insert(path, "");

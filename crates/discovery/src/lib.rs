@@ -1,12 +1,11 @@
-//! What does this machine have to give?
+//! Detects the resources of a machine.
 //!
-//! [`machine`] answers for the machine it runs on: one call that always has an answer, within two seconds even when a
-//! driver hangs. What it could not find out, or left out, is a [`Note`]. Everything it knows comes through a [`Source`],
-//! so the same code answers for a machine recorded in a [`Fixture`].
+//! [`machine`] detects the resources of the current machine. It always returns a result within two seconds, even when a
+//! driver hangs. A [`Note`] reports facts that are unknown and resources that are left out. All data comes from a
+//! [`Source`], so the same code works for a machine recorded in a [`Fixture`].
 //!
-//! Nothing here is enforced, watched or stored, and nothing is believed that a person typed: configuration may only cap
-//! ([`Caps`]). Load and temperature are deliberately absent: this is what a machine
-//! has at this moment, not what it does.
+//! This crate enforces, watches and stores nothing. Configuration can only reduce the detected resources ([`Caps`]).
+//! Load and temperature are not part of the result.
 
 mod caps;
 mod cgroup;

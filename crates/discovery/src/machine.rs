@@ -1,4 +1,4 @@
-//! The whole answer, and the one call that gives it.
+//! The result of discovery, and its entry points.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,36 +11,36 @@ use crate::cpus::Cpus;
 use crate::gpu;
 use crate::{Fixture, Gpu, Memory, Source};
 
-/// How long drivers have to answer. Without NVIDIA's persistence daemon a healthy card needs about a second to wake up.
+/// Timeout for drivers. Without NVIDIA's persistence daemon, a healthy card needs about a second to wake up.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// What a machine has to give.
+/// The resources of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The CPUs that are online, by id; also those that this process may not use.
+    /// Online CPUs, by id, including those that this process may not use.
     pub cpus: Vec<Cpu>,
-    /// The CPUs that jobs may be given: at least one, unless caps say none.
+    /// CPUs that jobs may use: at least one, unless caps forbid all.
     pub usable: CpuSet,
-    /// The CPU time that control groups allow, in thousandths of a CPU; `None` without such a limit. `usable` keeps within it.
+    /// CPU time limit of control groups, in thousandths of a CPU; `None` without a limit. `usable` respects it.
     pub quota_millicpus: Option<u64>,
     /// Memory.
     pub memory: Memory,
-    /// GPUs that jobs may be given, by index.
+    /// GPUs that jobs may use, by index.
     pub gpus: Vec<Gpu>,
-    /// What could not be found out, was taken for granted, or is not offered, and why.
+    /// Facts that are unknown or assumed, and resources that are not offered, with reasons.
     pub notes: Vec<Note>,
 }
 
-/// Something that whoever wonders about a [`Machine`] should read.
+/// A remark about the detection of a [`Machine`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// What it is about.
+    /// The affected resource.
     pub about: Topic,
     /// One sentence without a full stop.
     pub text: String,
 }
 
-/// What notes are about.
+/// The resource that a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Topic {
@@ -52,16 +52,16 @@ pub enum Topic {
     Gpus,
 }
 
-/// What this machine has to give to jobs of this process.
+/// Detects the resources that jobs of this process may use on this machine.
 ///
-/// Takes a few milliseconds, up to two seconds when there is a GPU whose driver does not answer. It never fails and never
-/// panics: what cannot be found out is absent, and noted.
+/// Takes a few milliseconds, or up to two seconds if a GPU driver does not respond. Never fails and never panics:
+/// undetected facts are absent, and a note reports them.
 #[must_use]
 pub fn machine() -> Machine {
     Machine::of(&Source::this_machine())
 }
 
-/// What this machine has to give, and everything that was read to find out.
+/// Detects this machine's resources, and records all files that were read.
 #[must_use]
 pub fn capture() -> (Machine, Fixture) {
     let source = Source::this_machine().recording();
@@ -70,7 +70,7 @@ pub fn capture() -> (Machine, Fixture) {
 }
 
 impl Machine {
-    /// What the machine behind `source` has to give.
+    /// Detects the resources of the machine behind `source`.
     #[must_use]
     pub fn of(source: &Source) -> Self {
         let gpus = gpu::Search::begin(source, Instant::now() + PATIENCE);
@@ -82,20 +82,20 @@ impl Machine {
         Self { cpus: all, usable, quota_millicpus, memory, gpus, notes }
     }
 
-    /// What can be given, in the scheduler's words.
+    /// The usable resources, for the scheduler.
     #[must_use]
     pub fn resources(&self) -> Resources {
         let gpus = self.gpus.iter().map(Gpu::id).collect();
         Resources { gpus, ..Resources::new(self.usable.clone(), self.memory.usable_bytes) }
     }
 
-    /// Its CPUs sorted for choosing.
+    /// The CPU topology, for choosing CPUs.
     #[must_use]
     pub fn topology(&self) -> Topology {
         Topology::new(&self.cpus)
     }
 
-    /// The CPUs that share a core with CPU `id`, itself included; none when there is no such CPU.
+    /// The CPUs that share a core with CPU `id`, including itself; empty if `id` does not exist.
     #[must_use]
     pub fn siblings(&self, id: u32) -> CpuSet {
         let core = self.cpus.iter().find(|cpu| cpu.id == id).map(|cpu| cpu.core);
@@ -110,7 +110,7 @@ impl Note {
 }
 
 impl Topic {
-    /// The word shown to people and in JSON.
+    /// The name for display and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

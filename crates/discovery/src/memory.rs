@@ -1,29 +1,31 @@
-//! Memory: what the machine has, what control groups leave of it, and what stays with the system.
+//! Memory of the machine, limits of control groups, and the part reserved for the system.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Groups;
 use crate::{Note, Source, Topic};
 
-/// The least that the system keeps: an idle server distribution, the agent and a shepherd for each job fit into it.
+/// Minimum reserve for the system: enough for an idle server distribution, the agent, and a shepherd per job.
 const LEAST_RESERVE_BYTES: u64 = 256 << 20;
 
-/// One part in so many is kept on large machines, where page tables and the kernel's caches grow with the memory: 2 %.
+/// On large machines, one part in this many (2 %) is reserved, because page tables and kernel caches grow with the
+/// memory.
 const RESERVE_PART: u64 = 50;
 
-/// But never more than one part in so many, or a board with 512 MiB would have nothing to give.
+/// The reserve is at most one part in this many, so that small boards have memory to offer.
 const LARGEST_RESERVE_PART: u64 = 4;
 
 /// The memory of a machine, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// What the kernel manages.
+    /// Memory that the kernel manages.
     pub total_bytes: u64,
-    /// What is left of it by control groups and huge pages; at most `total_bytes`.
+    /// The part that control groups and huge pages leave; at most `total_bytes`.
     pub limit_bytes: u64,
-    /// What stays with the kernel, the system's services and the agent: 2 % of the limit, at least 256 MiB, at most a quarter.
+    /// The part reserved for the kernel, system services and the agent: 2 % of the limit, but at least 256 MiB and at
+    /// most a quarter.
     pub reserved_bytes: u64,
-    /// What jobs may be given.
+    /// Memory for jobs.
     pub usable_bytes: u64,
 }
 
@@ -33,13 +35,13 @@ impl Memory {
         let group_limit = groups.memory_bytes(source);
         let Some(total) = kibibytes(&meminfo, "MemTotal:").or(group_limit) else {
             notes
-                .push(Note::new(Topic::Memory, "/proc/meminfo does not say how much memory there is: none is offered"));
+                .push(Note::new(Topic::Memory, "/proc/meminfo does not contain the memory size; no memory is offered"));
             return Self::default();
         };
-        // Set aside for programs that ask for huge pages by name, and useless to all others.
+        // Huge pages are available only to programs that request them explicitly.
         let huge_pages = kibibytes(&meminfo, "Hugetlb:").unwrap_or(0).min(total);
         if huge_pages > 0 {
-            let text = format!("{} are set aside as huge pages", hostler_model::format_bytes(huge_pages));
+            let text = format!("{} are reserved for huge pages", hostler_model::format_bytes(huge_pages));
             notes.push(Note::new(Topic::Memory, text));
         }
         let ordinary = total - huge_pages;
@@ -57,7 +59,7 @@ fn reserve(limit_bytes: u64) -> u64 {
     (limit_bytes / RESERVE_PART).max(LEAST_RESERVE_BYTES).min(limit_bytes / LARGEST_RESERVE_PART)
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// A value of `/proc/meminfo`, in bytes.
 fn kibibytes(meminfo: &str, key: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_keeps_what_it_needs() {
+    fn reserve_scales_with_memory_within_its_limits() {
         assert_eq!(reserve(512 << 20), 128 << 20);
         assert_eq!(reserve(4 << 30), 256 << 20);
         assert_eq!(reserve(1 << 40), (1 << 40) / 50);
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_not_for_everyone() {
+    fn huge_pages_are_not_offered() {
         let (memory, notes) = usable("MemTotal: 8388608 kB\nHugetlb: 4194304 kB\n");
         assert_eq!((memory.total_bytes, memory.limit_bytes, notes), (8 << 30, 4 << 30, 1));
         assert_eq!(memory.usable_bytes, (4 << 30) - (256 << 20));

@@ -1,6 +1,6 @@
-//! Where discovery looks: the files of this machine, of one below some directory, or of a recorded one.
+//! The files that discovery reads: of this machine, below another root directory, or recorded.
 //!
-//! Whatever is there may be absent, huge, garbage or a trap; a source hands out texts of bounded size or nothing.
+//! Files may be missing, huge, invalid or special. A source returns text of limited size, or nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -11,53 +11,51 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Fixture, NvmlAnswer};
 
-/// More than any file that discovery reads has; what is larger is not one of them. The longest, `mountinfo`, has a hundred
-/// bytes for each mount.
+/// Maximum size of a file. The largest one is `mountinfo` with a hundred bytes per mount.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// More than any directory that discovery lists has.
+/// Maximum number of directory entries.
 const MAX_ENTRIES: usize = 1 << 16;
 
-/// Where NVIDIA's driver puts its library: where the linker looks, and where it does not on NixOS and under WSL. Never the name
-/// without a version, which only development packages bring.
+/// Locations of NVIDIA's library: in the linker's search path, and on NixOS and WSL. The name without a version is not
+/// used, because only development packages contain it.
 const NVML_LIBRARIES: [&str; 3] =
     ["libnvidia-ml.so.1", "/run/opengl-driver/lib/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
-/// Where to look. Clones look at the same place and record into the same fixture.
+/// Where discovery reads. Clones read the same files and share the recording.
 #[derive(Debug, Clone)]
 pub struct Source {
     place: Place,
     nvml: Nvml,
-    /// What was found so far, when that is wanted.
+    /// The recording of this source, if enabled.
     record: Option<Arc<Mutex<Fixture>>>,
 }
 
 #[derive(Debug, Clone)]
 enum Place {
-    /// The files below a directory.
+    /// Files below a directory.
     Directory(PathBuf),
     Recorded(Arc<Fixture>),
 }
 
-/// How to ask NVIDIA's library.
+/// How to query NVIDIA's library.
 #[derive(Debug, Clone)]
 pub(crate) enum Nvml {
-    /// There is none.
     Absent,
-    /// Under the first of these names that can be loaded.
+    /// Load the first of these names that exists.
     Libraries(Vec<String>),
-    /// It was asked when the machine was recorded.
+    /// The recorded response.
     Recorded(Result<NvmlAnswer, String>),
 }
 
 impl Source {
-    /// This machine.
+    /// The current machine.
     #[must_use]
     pub fn this_machine() -> Self {
         Self { nvml: Nvml::Libraries(NVML_LIBRARIES.map(str::to_owned).to_vec()), ..Self::directory("/") }
     }
 
-    /// A machine whose `/sys`, `/proc` and `/dev` are seen below `root`. NVIDIA's library is not asked.
+    /// A machine with `/sys`, `/proc` and `/dev` below `root`. NVIDIA's library is not queried.
     pub fn directory(root: impl Into<PathBuf>) -> Self {
         Self { place: Place::Directory(root.into()), nvml: Nvml::Absent, record: None }
     }
@@ -69,18 +67,18 @@ impl Source {
         Self { place: Place::Recorded(Arc::new(fixture)), nvml, record: None }
     }
 
-    /// The same, but NVIDIA's library is the file `library`.
+    /// Uses the file `library` as NVIDIA's library.
     #[must_use]
     pub fn with_nvml(self, library: &Path) -> Self {
         Self { nvml: Nvml::Libraries(vec![library.to_string_lossy().into_owned()]), ..self }
     }
 
-    /// The same, but everything that is found is kept for [`recorded`](Self::recorded).
+    /// Enables recording for [`recorded`](Self::recorded).
     pub(crate) fn recording(self) -> Self {
         Self { record: Some(Arc::default()), ..self }
     }
 
-    /// What was found since recording began.
+    /// Everything that was read since the start of the recording.
     pub(crate) fn recorded(&self) -> Fixture {
         let record = self.record.as_ref();
         record.map(|record| record.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
@@ -92,12 +90,12 @@ impl Source {
         }
     }
 
-    /// The content of a file without white space around it; `None` when there is none, or none that can be read.
+    /// The trimmed content of a file; `None` if it cannot be read.
     pub(crate) fn read(&self, path: &str) -> Option<String> {
         self.lines(path, &[""])
     }
 
-    /// The lines of a file in which one of `words` is. The others are nobody's business: they are not recorded either.
+    /// The lines of a file that contain one of `words`. Other lines may be private, and are not recorded.
     pub(crate) fn lines(&self, path: &str, words: &[&str]) -> Option<String> {
         let text = match &self.place {
             Place::Directory(root) => read_file(&below(root, path)),
@@ -109,12 +107,12 @@ impl Source {
         Some(text)
     }
 
-    /// A file with one number in it.
+    /// Reads a file that contains one number.
     pub(crate) fn number(&self, path: &str) -> Option<i64> {
         self.read(path)?.parse().ok()
     }
 
-    /// What is in a directory, sorted by name; nothing when there is no such directory.
+    /// The entries of a directory, sorted by name; empty if it does not exist.
     pub(crate) fn list(&self, directory: &str) -> BTreeSet<String> {
         match &self.place {
             Place::Directory(root) => {
@@ -125,13 +123,13 @@ impl Source {
         }
     }
 
-    /// The numbers `n` for which there is `prefix` + `n` in a directory, ascending.
+    /// The numbers `n` of directory entries named `prefix` + `n`, ascending.
     pub(crate) fn numbered(&self, directory: &str, prefix: &str) -> BTreeSet<u32> {
         let names = self.list(directory);
         names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
     }
 
-    /// Major and minor number of a character device; `None` when there is no such device.
+    /// Major and minor number of a character device; `None` if it does not exist.
     pub(crate) fn device(&self, path: &str) -> Option<(u32, u32)> {
         let (major, minor) = match &self.place {
             Place::Directory(root) => {
@@ -145,12 +143,12 @@ impl Source {
         Some((major, minor))
     }
 
-    /// How to ask NVIDIA's library.
+    /// How to query NVIDIA's library.
     pub(crate) fn nvml(&self) -> &Nvml {
         &self.nvml
     }
 
-    /// Keeps NVML's answer, if this is recorded.
+    /// Records NVML's response, if recording is enabled.
     pub(crate) fn keep_nvml(&self, answer: &Result<NvmlAnswer, String>) {
         self.keep(|record| record.nvml = Some(answer.clone()));
     }
@@ -161,7 +159,7 @@ fn below(root: &Path, path: &str) -> PathBuf {
 }
 
 fn read_file(path: &Path) -> Option<String> {
-    // Without O_NONBLOCK a pipe in the place of a file would make us wait for someone to write.
+    // O_NONBLOCK prevents waiting for a writer if the path is a pipe.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;
@@ -176,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traps_are_no_files() {
+    fn special_files_are_not_read() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |name: &str| root.path().join(name);
         std::os::unix::fs::symlink("loop", at("loop")).expect("a link");

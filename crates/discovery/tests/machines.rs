@@ -67,7 +67,7 @@ fn a_laptop() {
         numa 0: 0-7
         cores begin at 0-3, frugal:
         memory 15.2G of 15.5G
-        gpus: Intel's renderD128 is part of the processor: it is not offered
+        gpus: Intel's renderD128 is part of the processor and is not offered
         ",
     );
 }
@@ -84,7 +84,7 @@ fn a_server() {
         numa 1: 32-63,96-127
         cores begin at 0-63, frugal:
         memory 243G of 252G
-        memory: 4G are set aside as huge pages
+        memory: 4G are reserved for huge pages
         ",
     );
 }
@@ -107,7 +107,7 @@ fn a_server_with_four_numa_nodes() {
         numa 3: 48-63,112-127
         cores begin at 0-63, frugal:
         memory 243G of 252G
-        memory: 4G are set aside as huge pages
+        memory: 4G are reserved for huge pages
         ",
     );
 }
@@ -151,7 +151,7 @@ fn a_container() {
         cores begin at 0-7, frugal:
         memory 1.8G of 62.8G
         cpus: the affinity mask allows 4-7,12-15 of 0-15
-        cpus: a control group allows the time of 2.5 CPUs: 2 of 8 are offered
+        cpus: a control group limits the CPU time to that of 2.5 CPUs; 2 of 8 CPUs are offered
         memory: a control group limits memory to 2G
         ",
     );
@@ -192,8 +192,8 @@ fn nvidia_without_its_library() {
           /dev/nvidia2 195:2 /dev/nvidiactl 195:255 /dev/nvidia-uvm 507:0 /dev/nvidia-uvm-tools 507:1
         gpu 3 NVIDIA A100-SXM4-40GB pci-0000:90:00.0 memory ? pci 0000:90:00.0 numa 1
           /dev/nvidia3 195:3 /dev/nvidiactl 195:255 /dev/nvidia-uvm 507:0 /dev/nvidia-uvm-tools 507:1
-        gpus: NVIDIA's library is not asked: its GPUs are looked for in /proc
-        gpus: how much memory NVIDIA's GPUs have is unknown without their library
+        gpus: NVIDIA's library is not queried; its GPUs are detected through /proc
+        gpus: the memory size of NVIDIA's GPUs is unknown without their library
         ",
     );
 }
@@ -215,7 +215,7 @@ fn amd_and_intel() {
           /dev/dri/renderD129 226:129 /dev/kfd 234:0
         gpu 2 Intel 0x56c0 pci-0000:e3:00.0 memory ? pci 0000:e3:00.0 numa ?
           /dev/dri/renderD131 226:131
-        gpus: AMD's renderD130 is not known to the compute driver: it is not offered
+        gpus: AMD's renderD130 is unknown to the compute driver and is not offered
         ",
     );
 }
@@ -230,9 +230,9 @@ fn next_to_nothing() {
         numa 0: 0-2
         cores begin at 0-2, frugal:
         memory 1.8G of 2G
-        cpus: /sys does not say which CPUs are online: those that this process may use are taken for all
-        cpus: which CPUs share a core is unknown: each is taken for a core of its own
-        cpus: which package CPUs are in is unknown: it is taken for one
+        cpus: /sys does not list the online CPUs; the CPUs that this process may use are assumed to be all
+        cpus: the CPUs of each core are unknown; each CPU counts as a core
+        cpus: the packages of CPUs are unknown; one package is assumed
         ",
     );
 }
@@ -247,10 +247,10 @@ fn nothing() {
         numa 0: 0
         cores begin at 0, frugal:
         memory 0B of 0B
-        cpus: neither /sys nor /proc says which CPUs there are: one is taken for granted
-        cpus: which CPUs share a core is unknown: each is taken for a core of its own
-        cpus: which package CPUs are in is unknown: it is taken for one
-        memory: /proc/meminfo does not say how much memory there is: none is offered
+        cpus: neither /sys nor /proc lists the CPUs; one CPU is assumed
+        cpus: the CPUs of each core are unknown; each CPU counts as a core
+        cpus: the packages of CPUs are unknown; one package is assumed
+        memory: /proc/meminfo does not contain the memory size; no memory is offered
         ",
     );
 }

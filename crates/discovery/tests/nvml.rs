@@ -67,8 +67,8 @@ fn cards_and_parts_of_cards() {
     let numbers: Vec<_> = part.devices.iter().map(|device| (device.major, device.minor)).collect();
     assert_eq!(numbers, [(195, 2), (195, 255), (507, 0), (236, 30), (236, 31)]);
     let notes = notes(&machine);
-    assert!(notes.contains("card 3 cannot be asked (GPU is lost): it is not offered"), "{notes}");
-    assert!(notes.contains("MIG-1003 cannot be opened by jobs"), "{notes}");
+    assert!(notes.contains("card 3 cannot be queried (GPU is lost) and is not offered"), "{notes}");
+    assert!(notes.contains("jobs cannot open MIG-1003"), "{notes}");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_library_that_does_not_fit_the_driver() {
     let machine = Machine::of(&Source::fixture(driver()).with_nvml(&library));
     assert_eq!(names(&machine), ["GPU-100", "GPU-101", "GPU-103"], "by /proc, without the one that is divided");
     assert!(notes(&machine).contains("library cannot start (Driver/library version mismatch)"), "{}", notes(&machine));
-    assert!(notes(&machine).contains("at 0000:66:00.0 is divided (MIG)"), "{}", notes(&machine));
+    assert!(notes(&machine).contains("at 0000:66:00.0 is in MIG mode"), "{}", notes(&machine));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_driver_that_hangs_is_not_waited_for() {
         let machine = Machine::of(&source);
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert_eq!(names(&machine), ["GPU-100", "GPU-101", "GPU-103"]);
-        assert!(notes(&machine).contains("does not answer"), "{}", notes(&machine));
+        assert!(notes(&machine).contains("does not respond"), "{}", notes(&machine));
     }
     // Threads that have answered need a moment to end.
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -1,26 +1,26 @@
-//! AMD's and Intel's GPUs, as the kernel shows them in `/sys`.
+//! GPUs of AMD and Intel, from `/sys`.
 //!
-//! AMD's compute driver lists what can compute, parts of divided cards included; each has a render device. Intel's cards are found
-//! by their render devices.
+//! AMD's compute driver lists all GPUs that can compute, including parts of divided cards. Each has a render device.
+//! Intel's cards are found by their render devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DeviceFile, Found, Gpu, Vendor, clean, device_file, note, numa_of_pci, pci_address};
 use crate::Source;
 
-/// The compute driver's list.
+/// The list of AMD's compute driver.
 const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
 const DRM: &str = "/sys/class/drm";
 const RENDER: &str = "renderD";
 
-/// Numbers of vendors on the PCI bus.
+/// PCI vendor ids.
 const AMD: i64 = 0x1002;
 const INTEL: i64 = 0x8086;
 
-/// What every program that computes on an AMD card opens besides its render device.
+/// Device file that all compute programs open in addition to a card's render device.
 const AMD_SHARED: &str = "/dev/kfd";
 
-/// Whether there may be any.
+/// Whether the machine may have such GPUs.
 pub(super) fn is_there(source: &Source) -> bool {
     !source.numbered(DRM, RENDER).is_empty() || !source.numbered(NODES, "").is_empty()
 }
@@ -34,7 +34,7 @@ pub(super) fn find(source: &Source) -> Found {
         match amd(source, &node) {
             Some(gpu) => gpus.push(gpu),
             None => notes.push(note(format!(
-                "AMD's {} cannot be opened by jobs: {AMD_SHARED} or /dev/dri/{RENDER}{} is missing",
+                "jobs cannot open AMD's {}: {AMD_SHARED} or /dev/dri/{RENDER}{} is missing",
                 node.name, node.render
             ))),
         }
@@ -43,9 +43,7 @@ pub(super) fn find(source: &Source) -> Found {
         let device = format!("{DRM}/{RENDER}{render}/device");
         match vendor(source, &device) {
             Some(AMD) => {
-                notes.push(note(format!(
-                    "AMD's {RENDER}{render} is not known to the compute driver: it is not offered"
-                )));
+                notes.push(note(format!("AMD's {RENDER}{render} is unknown to the compute driver and is not offered")));
             }
             Some(INTEL) => match intel(source, *render, &device) {
                 Ok(gpu) => gpus.push(gpu),
@@ -57,17 +55,17 @@ pub(super) fn find(source: &Source) -> Found {
     (gpus, notes)
 }
 
-/// What AMD's compute driver says about a GPU.
+/// Data of AMD's compute driver about a GPU.
 struct Node {
     name: String,
-    /// The number of its render device.
+    /// Number of its render device.
     render: u32,
     properties: BTreeMap<String, u64>,
     memory_bytes: Option<u64>,
 }
 
 impl Node {
-    /// `None` for processors, which are in the same list, and for what this process may not see.
+    /// `None` for processors, which are in the same list, and for entries that this process may not read.
     fn read(source: &Source, node: u32) -> Option<Self> {
         let at = format!("{NODES}/{node}");
         let properties = properties(&source.read(&format!("{at}/properties"))?);
@@ -79,7 +77,7 @@ impl Node {
         Some(Self { name, render, properties, memory_bytes: local_memory(source, &at) })
     }
 
-    /// The address on the PCI bus.
+    /// PCI address.
     fn pci(&self) -> Option<String> {
         let location = *self.properties.get("location_id")?;
         let domain = self.properties.get("domain").copied().unwrap_or(0);
@@ -87,7 +85,7 @@ impl Node {
     }
 }
 
-/// The memory that is on the card, in bytes: banks of type 1 and 2, the part that the processor can reach and the part that it cannot.
+/// Size of the card's memory in bytes: banks of type 1 and 2, which the processor can or cannot access.
 fn local_memory(source: &Source, node: &str) -> Option<u64> {
     let banks = source.numbered(&format!("{node}/mem_banks"), "");
     let banks = banks.into_iter().filter_map(|bank| source.read(&format!("{node}/mem_banks/{bank}/properties")));
@@ -99,7 +97,7 @@ fn local_memory(source: &Source, node: &str) -> Option<u64> {
 fn amd(source: &Source, node: &Node) -> Option<Gpu> {
     let devices = devices(source, node.render, &[AMD_SHARED])?;
     let pci = node.pci();
-    // Parts of a card have no PCI device of their own; the card's has what they share.
+    // Parts of a card have no PCI device of their own; use that of the card.
     let device = match vendor(source, &format!("{DRM}/{RENDER}{}/device", node.render)) {
         Some(_) => format!("{DRM}/{RENDER}{}/device", node.render),
         None => format!("/sys/bus/pci/devices/{}", pci.as_deref().unwrap_or("none")),
@@ -124,15 +122,15 @@ fn amd(source: &Source, node: &Node) -> Option<Gpu> {
     })
 }
 
-/// An Intel card, or why it is not offered.
+/// An Intel card, or the reason for not offering it.
 fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
     let pci = pci_of(source, device);
-    // Intel's processors have their graphics on the first bus, where no slot is.
+    // The graphics of Intel's processors are on the first PCI bus, which has no slots.
     if pci.as_deref().is_none_or(|pci| pci.starts_with("0000:00:")) {
-        return Err(format!("Intel's {RENDER}{render} is part of the processor: it is not offered"));
+        return Err(format!("Intel's {RENDER}{render} is part of the processor and is not offered"));
     }
     let devices = devices(source, render, &[])
-        .ok_or_else(|| format!("Intel's {RENDER}{render} cannot be opened by jobs: its device file is missing"))?;
+        .ok_or_else(|| format!("jobs cannot open Intel's {RENDER}{render}: its device file is missing"))?;
     Ok(Gpu {
         index: 0,
         vendor: Vendor::Intel,
@@ -148,7 +146,7 @@ fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
     })
 }
 
-/// Adds the devices for drawing, through which some drivers let a program compute as well.
+/// Adds rendering devices, which some drivers also use for computing.
 pub(super) fn add_drawing_devices(source: &Source, gpus: &mut [Gpu]) {
     if gpus.is_empty() {
         return;
@@ -167,13 +165,13 @@ pub(super) fn add_drawing_devices(source: &Source, gpus: &mut [Gpu]) {
     }
 }
 
-/// The address of a device on the PCI bus, if it is on one.
+/// PCI address of a device; `None` if it is not a PCI device.
 fn pci_of(source: &Source, device: &str) -> Option<String> {
     let uevent = source.read(&format!("{device}/uevent"))?;
     uevent.lines().find_map(|line| pci_address(line.strip_prefix("PCI_SLOT_NAME=")?))
 }
 
-/// A render device and what is used with it; `None` when one of them is missing.
+/// A render device and its shared device files; `None` if one is missing.
 fn devices(source: &Source, render: u32, shared: &[&str]) -> Option<Vec<DeviceFile>> {
     let render = format!("/dev/dri/{RENDER}{render}");
     let paths = std::iter::once(render).chain(shared.iter().map(|path| (*path).to_owned()));
@@ -184,12 +182,12 @@ fn by_place(pci: Option<&str>, render: u32) -> String {
     pci.map_or_else(|| format!("{RENDER}{render}"), |pci| format!("pci-{pci}"))
 }
 
-/// A vendor's number, which is written in hexadecimal.
+/// A vendor id, which is written in hexadecimal.
 fn vendor(source: &Source, device: &str) -> Option<i64> {
     i64::from_str_radix(source.read(&format!("{device}/vendor"))?.strip_prefix("0x")?, 16).ok()
 }
 
-/// Lines with a word and a number.
+/// Parses lines with a key and a number.
 fn properties(text: &str) -> BTreeMap<String, u64> {
     let pairs = text.lines().filter_map(|line| line.trim().split_once(' '));
     pairs.filter_map(|(key, value)| Some((key.to_owned(), value.trim().parse().ok()?))).collect()

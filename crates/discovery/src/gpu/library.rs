@@ -1,7 +1,7 @@
-//! The part of NVML's C interface that discovery needs, loaded when it is asked for.
+//! The part of NVML's C interface that discovery needs, loaded at run time.
 //!
-//! Fifteen functions with plain C types, all of which have kept their form since driver 450 of 2020. The `nvml-wrapper` crate has
-//! hundreds, and brings a dozen crates to a program that otherwise needs none of them.
+//! These are fifteen functions with plain C types that have not changed since driver 450 of 2020. The `nvml-wrapper`
+//! crate covers hundreds of functions and has a dozen dependencies.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -19,7 +19,7 @@ const NOT_FOUND: Status = 6;
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
 const TEXT_BYTES: usize = 96;
 
-/// More than any machine has, in case the library is confused.
+/// Limits in case the library returns invalid numbers.
 const MAX_CARDS: c_uint = 256;
 const MAX_SLICES: c_uint = 64;
 
@@ -48,7 +48,7 @@ type Text = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> Status;
 type Number = unsafe extern "C" fn(Device, *mut c_uint) -> Status;
 type Child = unsafe extern "C" fn(Device, c_uint, *mut Device) -> Status;
 
-/// The functions, under their names without `nvml`.
+/// The functions, by their names without the prefix `nvml`.
 struct Functions {
     init: unsafe extern "C" fn() -> Status,
     shutdown: unsafe extern "C" fn() -> Status,
@@ -60,11 +60,11 @@ struct Functions {
     memory: unsafe extern "C" fn(Device, *mut MemoryInfo) -> Status,
     pci: unsafe extern "C" fn(Device, *mut PciInfo) -> Status,
     minor: Number,
-    /// Drivers before 450 cannot divide cards.
+    /// Absent in drivers before 450, which do not support MIG.
     mig: Option<MigFunctions>,
 }
 
-/// What there is for cards that can be divided.
+/// Functions for cards in MIG mode.
 struct MigFunctions {
     mode: unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> Status,
     max_count: Number,
@@ -73,16 +73,16 @@ struct MigFunctions {
     compute_instance: Number,
 }
 
-/// Asks the first of the libraries that can be loaded for its cards. May take for ever.
+/// Queries the cards from the first library that can be loaded. May hang.
 ///
 /// An error is a phrase whose subject is the library.
 pub(super) fn ask(libraries: &[String]) -> Result<NvmlAnswer, String> {
     let functions = load(libraries)?;
-    // SAFETY: the functions have the types that NVML documents, and this is how its use begins.
+    // SAFETY: the functions have the types that NVML documents, and initialization is the first call.
     let status = unsafe { (functions.init)() };
     functions.check(status).map_err(|error| format!("cannot start ({error})"))?;
     let answer = functions.cards().map_err(|error| format!("cannot list its cards ({error})"));
-    // SAFETY: as above; nothing of the library is used after this.
+    // SAFETY: as above; no other function is called after this.
     unsafe { (functions.shutdown)() };
     answer
 }
@@ -90,13 +90,15 @@ pub(super) fn ask(libraries: &[String]) -> Result<NvmlAnswer, String> {
 impl Functions {
     fn cards(&self) -> Result<NvmlAnswer, String> {
         let mut count = 0;
-        // SAFETY: the function writes one number, which lives until it returns. So it is in all calls below.
+        // SAFETY: the function writes one number, which outlives the call. The same holds for all calls below.
         self.check(unsafe { (self.device_count)(&raw mut count) })?;
         let mut answer = NvmlAnswer::default();
         for index in 0..count.min(MAX_CARDS) {
             match self.card(index) {
                 Ok(card) => answer.cards.push(card),
-                Err(error) => answer.silent.push(format!("card {index} cannot be asked ({error}): it is not offered")),
+                Err(error) => {
+                    answer.silent.push(format!("card {index} cannot be queried ({error}) and is not offered"))
+                }
             }
         }
         Ok(answer)
@@ -116,7 +118,7 @@ impl Functions {
         })
     }
 
-    /// The parts of a card that is set up to be divided.
+    /// The parts of a card; `None` if it is not in MIG mode.
     fn slices(&self, mig: &MigFunctions, card: Device) -> Result<Option<Vec<NvmlSlice>>, String> {
         let (mut current, mut after_reset) = (0, 0);
         // SAFETY: see `cards`.
@@ -130,7 +132,7 @@ impl Functions {
             let mut device = std::ptr::null_mut();
             // SAFETY: see `cards`.
             let status = unsafe { (mig.by_index)(card, index, &raw mut device) };
-            // Parts have places, not all of which need be taken.
+            // Some slots for parts may be empty.
             if status == NOT_FOUND {
                 continue;
             }
@@ -148,7 +150,7 @@ impl Functions {
 
     fn text(&self, function: Text, device: Device) -> Result<String, String> {
         let mut buffer: [c_char; TEXT_BYTES] = [0; TEXT_BYTES];
-        // SAFETY: the function writes at most as many bytes as it is told, which is what the buffer has.
+        // SAFETY: the function writes at most as many bytes as the given size of the buffer.
         self.check(unsafe { function(device, buffer.as_mut_ptr(), TEXT_BYTES as c_uint) })?;
         Ok(until_nul(&buffer))
     }
@@ -160,7 +162,7 @@ impl Functions {
         Ok(number)
     }
 
-    /// `None` for cards without memory of their own.
+    /// `None` for cards without dedicated memory.
     fn memory_bytes(&self, device: Device) -> Result<Option<u64>, String> {
         let mut memory = MemoryInfo::default();
         // SAFETY: see `cards`.
@@ -185,17 +187,17 @@ impl Functions {
         (status == SUCCESS).then(|| until_nul(&pci.bus_id))
     }
 
-    /// What the library calls an error.
+    /// Converts an error code to the library's text.
     fn check(&self, status: Status) -> Result<(), String> {
         if status == SUCCESS {
             return Ok(());
         }
-        // SAFETY: the function takes any number.
+        // SAFETY: the function accepts any number.
         let text = unsafe { (self.error_string)(status) };
         if text.is_null() {
             return Err(format!("error {status}"));
         }
-        // SAFETY: what is not null is a string that is part of the library, which stays loaded.
+        // SAFETY: a non-null result is a static string of the library, which stays loaded.
         Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }
@@ -205,22 +207,23 @@ fn until_nul(buffer: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Loads the library; it stays loaded, since its threads and handlers may outlive any use of it.
+/// Loads the library. It stays loaded, because its threads and handlers may outlive this use.
 fn load(libraries: &[String]) -> Result<Functions, String> {
     let loaded = libraries.iter().filter_map(|name| CString::new(name.as_str()).ok()).find_map(|name| {
-        // SAFETY: the name is a C string. What runs on loading is NVIDIA's, or that of whoever may write to system directories.
+        // SAFETY: the name is a C string. Initialization code is from NVIDIA, or from users with write access to system
+        // directories.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         (!library.is_null()).then_some(library)
     });
     let library = loaded.ok_or("cannot be loaded")?;
     // SAFETY: these are the names and types of NVML's interface.
-    unsafe { functions(library) }.ok_or_else(|| "lacks functions that every driver since 2018 has".to_owned())
+    unsafe { functions(library) }.ok_or_else(|| "lacks functions that all drivers since 2018 provide".to_owned())
 }
 
 /// # Safety
 /// `library` must be a loaded NVML.
 unsafe fn functions(library: *mut c_void) -> Option<Functions> {
-    // SAFETY: each function is used with the type of the field that it fills, which is what NVML documents for that name.
+    // SAFETY: each field has the type that NVML documents for the function's name.
     unsafe {
         Some(Functions {
             init: function(library, c"nvmlInit_v2")?,
@@ -239,7 +242,7 @@ unsafe fn functions(library: *mut c_void) -> Option<Functions> {
 }
 
 /// # Safety
-/// As for [`functions`].
+/// Like [`functions`].
 unsafe fn mig_functions(library: *mut c_void) -> Option<MigFunctions> {
     // SAFETY: as in `functions`.
     unsafe {
@@ -254,11 +257,11 @@ unsafe fn mig_functions(library: *mut c_void) -> Option<MigFunctions> {
 }
 
 /// # Safety
-/// `F` must be a pointer to a function, of the type that `name` has in `library`.
+/// `F` must be a pointer to a function of the type that `name` has in `library`.
 unsafe fn function<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the library is loaded, and the name is a C string.
     let address = unsafe { libc::dlsym(library, name.as_ptr()) };
-    // SAFETY: both are pointers of one size, and the caller says that this one points to an `F`.
+    // SAFETY: both pointers have the same size, and the caller guarantees the type `F`.
     (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
 }

@@ -1,8 +1,8 @@
-//! GPUs, and the devices that a job must be able to open to use one.
+//! GPUs, and the device files that a job needs to use one.
 //!
-//! Drivers hang when a card is sick, so everything that goes through one is asked on threads of their own, and what has not
-//! answered in time is not offered. Displays are not GPUs in this sense, nor are the graphics in Intel's processors; those in AMD's
-//! are when the compute driver lists them.
+//! Drivers hang when a card is faulty. Calls to drivers therefore run on threads of their own, and GPUs whose driver
+//! does not respond in time are not offered. Displays and the graphics of Intel's processors do not count as GPUs. The
+//! graphics of AMD's processors count if the compute driver lists them.
 
 mod drm;
 #[cfg(feature = "nvml")]
@@ -19,39 +19,39 @@ use serde::{Deserialize, Serialize};
 use crate::within::Asked;
 use crate::{Note, Source, Topic};
 
-/// A GPU, or a part of one that can be given to a job by itself.
+/// A GPU, or a part of one that can be assigned separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its place among the GPUs of this machine, from 0. Changes when cards are added, moved or fall silent.
+    /// Index among the GPUs of this machine, from 0. It may change when cards are added, moved or fail.
     pub index: u32,
-    /// Whose it is, and with that which variable shows it to a job.
+    /// The vendor, which determines the environment variable for jobs.
     pub vendor: Vendor,
-    /// A name that stays with the card and that no other GPU of this machine has. `GPU-…` and `MIG-…` are what the vendor's own
-    /// software understands; `pci-…` is made up where the driver has no such name.
+    /// Permanent, unique id of the card on this machine. The vendor's software accepts `GPU-…` and `MIG-…`. The form
+    /// `pci-…` is used if the driver has no id.
     pub uuid: String,
     /// The model.
     pub name: String,
-    /// Memory of its own, in bytes; `None` when it shares the machine's, or its size is unknown.
+    /// Dedicated memory in bytes; `None` if it is unknown, or if the GPU shares the machine's memory.
     pub memory_bytes: Option<u64>,
-    /// The address on the PCI bus, such as `0000:07:00.0`.
+    /// PCI address, e.g. `0000:07:00.0`.
     pub pci: Option<String>,
-    /// The NUMA node that it is attached to; `None` when there is only one, or it is unknown.
+    /// The closest NUMA node; `None` if it is unknown, or if the machine has only one.
     pub numa: Option<u32>,
-    /// The unique id of the whole card, when this is a part of one (MIG).
+    /// Unique id of the whole card, if this is a part of one (MIG).
     pub slice_of: Option<String>,
-    /// What a job must be able to open to compute on it, to profile that, and to draw with it: whoever cannot open one of them
-    /// cannot use it. Some are shared with other GPUs.
+    /// Device files that a job needs for computing, profiling and rendering. A job that cannot open one of them cannot
+    /// use the GPU. Some are shared with other GPUs.
     pub devices: Vec<DeviceFile>,
 }
 
 impl Gpu {
-    /// The name by which jobs hold it.
+    /// The id under which jobs hold the GPU.
     #[must_use]
     pub fn id(&self) -> GpuId {
         GpuId::from_name(&self.uuid)
     }
 
-    /// What a head is told of it.
+    /// The description for the head.
     #[must_use]
     pub fn summary(&self) -> hostler_model::Gpu {
         let Self { vendor, name, memory_bytes, numa, .. } = self.clone();
@@ -62,18 +62,18 @@ impl Gpu {
 /// A character device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceFile {
-    /// Where it is.
+    /// Its path.
     pub path: String,
-    /// Its major number: the driver.
+    /// Major number, which identifies the driver.
     pub major: u32,
-    /// Its minor number: which device of the driver.
+    /// Minor number, which identifies the device.
     pub minor: u32,
 }
 
-/// GPUs and what is to be said about them.
+/// Detected GPUs and notes about them.
 type Found = (Vec<Gpu>, Vec<Note>);
 
-/// A search under way.
+/// A detection in progress.
 pub(crate) struct Search {
     source: Source,
     nvidia: Option<nvidia::Search>,
@@ -82,7 +82,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Begins to look for GPUs. Where there is nothing that looks like one, that costs no more than a few system calls.
+    /// Starts the detection. On machines without GPUs, it takes only a few system calls.
     pub(crate) fn begin(source: &Source, deadline: Instant) -> Self {
         let nvidia = nvidia::Search::begin(source);
         let others = drm::is_there(source).then(|| {
@@ -92,11 +92,11 @@ impl Search {
         Self { source: source.clone(), nvidia, others, deadline }
     }
 
-    /// What was found by the deadline, and shortly after it when there is another way to look.
+    /// Returns the GPUs found by the deadline, or shortly after it if a fallback is used.
     pub(crate) fn end(self, notes: &mut Vec<Note>) -> Vec<Gpu> {
         let nvidia = self.nvidia.map(|search| search.end(self.deadline)).unwrap_or_default();
         let others = self.others.map(|asked| {
-            let silent = "a graphics driver does not answer: AMD's and Intel's GPUs are not offered";
+            let silent = "a graphics driver does not respond; GPUs of AMD and Intel are not offered";
             asked.by(self.deadline).unwrap_or_else(|| (Vec::new(), vec![note(silent)]))
         });
         let (others, about_others) = others.unwrap_or_default();
@@ -107,7 +107,7 @@ impl Search {
     }
 }
 
-/// Gives each its index, and a unique id to those whose driver gave the same to several.
+/// Sets the indices, and makes duplicate ids unique.
 fn numbered(mut gpus: Vec<Gpu>) -> Vec<Gpu> {
     let mut seen = BTreeSet::new();
     for (index, gpu) in gpus.iter_mut().enumerate() {
@@ -124,18 +124,18 @@ fn note(text: impl Into<String>) -> Note {
     Note::new(Topic::Gpus, text)
 }
 
-/// The device at `path`, if it is there.
+/// The device file at `path`, if it exists.
 fn device_file(source: &Source, path: String) -> Option<DeviceFile> {
     let (major, minor) = source.device(&path)?;
     Some(DeviceFile { path, major, minor })
 }
 
-/// The NUMA node of a device on the PCI bus; the kernel writes -1 where there is only one.
+/// The NUMA node of a PCI device. The kernel reports -1 if there is only one node.
 fn numa_of_pci(source: &Source, pci: &str) -> Option<u32> {
     source.number(&format!("/sys/bus/pci/devices/{pci}/numa_node")).and_then(|node| u32::try_from(node).ok())
 }
 
-/// An address on the PCI bus as the kernel writes it, `0000:07:00.0`: drivers write a longer domain, and capital letters.
+/// Converts a PCI address to the kernel's form, e.g. `0000:07:00.0`. Drivers use a longer domain and capital letters.
 fn pci_address(text: &str) -> Option<String> {
     let text = text.trim().to_ascii_lowercase();
     let (domain, rest) = text.split_once(':')?;
@@ -144,7 +144,7 @@ fn pci_address(text: &str) -> Option<String> {
     is_address.then(|| format!("{domain:04x}:{rest}"))
 }
 
-/// A name as a driver gives it, fit for a table and a log.
+/// Removes control characters from a driver's text, and limits its length.
 fn clean(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).take(128).collect();
     plain.trim().to_owned()
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_the_kernel_does() {
+    fn pci_addresses_are_normalized() {
         assert_eq!(pci_address("00000000:0A:00.0").as_deref(), Some("0000:0a:00.0"));
         assert_eq!(pci_address("0000:07:00.0\n").as_deref(), Some("0000:07:00.0"));
         for garbage in ["", "07:00.0", "0000:../../", "0000:07:00.00", "x:07:00.0"] {

@@ -1,4 +1,4 @@
-//! NVIDIA's GPUs: by their library, which knows most, or by `/proc`, where the driver lists its cards.
+//! NVIDIA's GPUs: from NVML, or else from `/proc`, where the driver lists its cards.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::{Note, Source};
 
 const CARDS: &str = "/proc/driver/nvidia/gpus";
 
-/// What every program that uses a card opens besides the card; the last is for profilers.
+/// Device files that all programs open in addition to the card's own. The last one is for profilers.
 const SHARED_DEVICES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
-/// The one device under the Windows subsystem, where cards have none of their own.
+/// The only device file under WSL, where cards have none of their own.
 const WINDOWS_DEVICE: &str = "/dev/dxg";
 
-/// How long `/proc` has when the library did not answer: it speaks to the same driver.
+/// Timeout for `/proc` if NVML did not respond, because both use the same driver.
 const SECOND_PATIENCE: Duration = Duration::from_millis(300);
 
-/// A search under way.
+/// A detection in progress.
 pub(super) struct Search {
     source: Source,
     library: Library,
@@ -32,7 +32,8 @@ enum Library {
 }
 
 impl Search {
-    /// Asks the library, if there is a driver: without one, loading the library may start programs that try to load it.
+    /// Starts the query of NVML if there is a driver. Without a driver, loading the library may start programs that try
+    /// to load the driver.
     pub(super) fn begin(source: &Source) -> Option<Self> {
         let has_driver = source.device(SHARED_DEVICES[0]).is_some()
             || source.device(WINDOWS_DEVICE).is_some()
@@ -49,7 +50,7 @@ impl Search {
     pub(super) fn end(self, deadline: Instant) -> Found {
         let source = self.source;
         let answer = match self.library {
-            Library::Absent => Err("is not asked".to_owned()),
+            Library::Absent => Err("is not queried".to_owned()),
             Library::Asked(question) => question.answer_by(deadline),
             Library::Recorded(answer) => answer,
         };
@@ -59,9 +60,9 @@ impl Search {
             Err(why) => {
                 let asked = Asked::new(move || from_proc(&source));
                 let (gpus, mut notes) = asked.by(deadline.max(Instant::now()) + SECOND_PATIENCE).unwrap_or_else(|| {
-                    (Vec::new(), vec![note("NVIDIA's driver does not answer: its GPUs are not offered")])
+                    (Vec::new(), vec![note("NVIDIA's driver does not respond; its GPUs are not offered")])
                 });
-                notes.insert(0, note(format!("NVIDIA's library {why}: its GPUs are looked for in /proc")));
+                notes.insert(0, note(format!("NVIDIA's library {why}; its GPUs are detected through /proc")));
                 (gpus, notes)
             }
         }
@@ -74,14 +75,14 @@ fn from_answer(source: &Source, answer: &NvmlAnswer) -> Found {
     let mut gpus = Vec::new();
     for card in &answer.cards {
         let Some(own) = card_device(source, card.minor) else {
-            notes.push(note(format!("{} cannot be opened by jobs: its device file is missing", clean(&card.uuid))));
+            notes.push(note(format!("jobs cannot open {}: its device file is missing", clean(&card.uuid))));
             continue;
         };
         let whole = card_gpu(source, card, own, &shared);
         match &card.slices {
             None => gpus.push(whole),
             Some(slices) if slices.is_empty() => {
-                notes.push(note(format!("{} is set up to be divided (MIG), but has no parts", whole.uuid)));
+                notes.push(note(format!("{} is in MIG mode, but has no parts", whole.uuid)));
             }
             Some(slices) => {
                 gpus.extend(slices.iter().filter_map(|slice| slice_gpu(source, card, slice, &whole, &mut notes)));
@@ -106,7 +107,7 @@ fn card_gpu(source: &Source, card: &NvmlCard, own: DeviceFile, shared: &[DeviceF
     }
 }
 
-/// A part of a card, if jobs can open what it takes: the card, and one device for each of the two levels of division.
+/// A part of a card, if the device files of the card and of both MIG levels exist.
 fn slice_gpu(source: &Source, card: &NvmlCard, slice: &NvmlSlice, whole: &Gpu, notes: &mut Vec<Note>) -> Option<Gpu> {
     let uuid = clean(&slice.uuid);
     let instance =
@@ -117,7 +118,7 @@ fn slice_gpu(source: &Source, card: &NvmlCard, slice: &NvmlSlice, whole: &Gpu, n
         let minor = source.read(&path).and_then(|text| field(&text, "DeviceFileMinor:")?.parse::<u32>().ok());
         let device = minor.and_then(|minor| device_file(source, format!("/dev/nvidia-caps/nvidia-cap{minor}")));
         let Some(device) = device else {
-            notes.push(note(format!("{uuid} cannot be opened by jobs: the device of {path} is missing")));
+            notes.push(note(format!("jobs cannot open {uuid}: the device file for {path} is missing")));
             return None;
         };
         devices.push(device);
@@ -132,7 +133,7 @@ fn slice_gpu(source: &Source, card: &NvmlCard, slice: &NvmlSlice, whole: &Gpu, n
     })
 }
 
-/// Whatever the driver lists, without memory sizes and parts, which it does not tell.
+/// Detects cards from the driver's list, which contains neither memory sizes nor parts.
 fn from_proc(source: &Source) -> Found {
     let mut notes = Vec::new();
     let shared = shared_devices(source, &mut notes);
@@ -145,23 +146,23 @@ fn from_proc(source: &Source) -> Found {
         }
     }
     if !gpus.is_empty() {
-        notes.push(note("how much memory NVIDIA's GPUs have is unknown without their library"));
+        notes.push(note("the memory size of NVIDIA's GPUs is unknown without their library"));
     }
     (gpus, notes)
 }
 
 fn card_from_proc(source: &Source, address: &str, text: &str, shared: &[DeviceFile]) -> Result<Gpu, &'static str> {
     let minor = field(text, "Device Minor:").and_then(|minor| minor.parse().ok());
-    let minor: u32 = minor.ok_or("has no device number: it is not offered")?;
+    let minor: u32 = minor.ok_or("has no device number and is not offered")?;
     if field(text, "GPU Excluded:") == Some("Yes") {
         return Err("is excluded by the driver's settings");
     }
     let own = card_device(source, Some(minor)).ok_or("cannot be opened by jobs: its device file is missing")?;
     if !source.numbered(&format!("/proc/driver/nvidia/capabilities/gpu{minor}/mig"), "gi").is_empty() {
-        return Err("is divided (MIG), and only NVIDIA's library knows its parts");
+        return Err("is in MIG mode, and only NVIDIA's library knows its parts");
     }
     let pci = pci_address(field(text, "Bus Location:").unwrap_or(address));
-    // Before a card was used for the first time, older drivers write question marks.
+    // Older drivers report question marks until the first use of a card.
     let uuid = field(text, "GPU UUID:").filter(|uuid| uuid.starts_with("GPU-") && !uuid.contains('?'));
     Ok(Gpu {
         index: 0,
@@ -176,7 +177,7 @@ fn card_from_proc(source: &Source, address: &str, text: &str, shared: &[DeviceFi
     })
 }
 
-/// The value behind a label at the beginning of a line.
+/// The value after a label at the start of a line.
 fn field<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(label)).map(str::trim)
 }
@@ -190,9 +191,7 @@ fn shared_devices(source: &Source, notes: &mut Vec<Note>) -> Vec<DeviceFile> {
     let shared: Vec<_> = SHARED_DEVICES.iter().filter_map(|path| device_file(source, (*path).to_owned())).collect();
     let has_memory_device = shared.iter().any(|device| device.path == SHARED_DEVICES[1]);
     if !has_memory_device && source.device(WINDOWS_DEVICE).is_none() {
-        notes.push(note(
-            "/dev/nvidia-uvm is missing, without which CUDA does not work: `nvidia-modprobe -u -c 0` makes it",
-        ));
+        notes.push(note("/dev/nvidia-uvm is missing, but CUDA needs it; create it with `nvidia-modprobe -u -c 0`"));
     }
     shared
 }

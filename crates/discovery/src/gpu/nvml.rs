@@ -1,54 +1,54 @@
-//! NVIDIA's management library, NVML: what it says, and how it is asked without waiting for ever.
+//! NVIDIA's management library (NVML): its response, and queries with a timeout.
 //!
-//! It hangs when a card is sick, and needs seconds to wake many cards that nobody keeps awake. A question that was not answered
-//! in time is left to its thread; the next one with the same library waits for that thread instead of starting another, so a
-//! driver that is slow is heard the second time, and one that hangs costs one thread, not one for each question.
+//! NVML hangs when a card is faulty, and needs seconds to wake many cards. A query that exceeds its timeout stays on
+//! its thread. The next query of the same library waits for that thread and starts no other. A slow driver thus
+//! responds to the second query, and a hanging driver blocks only one thread.
 
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// What NVML says about its cards, as it is recorded in a fixture.
+/// NVML's response, as recorded in a fixture.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NvmlAnswer {
-    /// Why some card could not be asked, one sentence each.
+    /// Reasons why cards could not be queried, one sentence each.
     pub silent: Vec<String>,
-    /// The others, in the order of their addresses.
+    /// The other cards, in the order of their addresses.
     pub cards: Vec<NvmlCard>,
 }
 
-/// A card, as NVML sees it.
+/// A card in NVML's response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvmlCard {
-    /// Its unique id.
+    /// Unique id.
     pub uuid: String,
     /// The model.
     pub name: String,
-    /// Memory in bytes; none of its own on some processors with a GPU.
+    /// Memory in bytes; `None` for some processors with an integrated GPU.
     pub memory_bytes: Option<u64>,
-    /// The address on the PCI bus, with eight digits for the domain.
+    /// PCI address, with eight digits for the domain.
     pub pci: Option<String>,
-    /// The number in the name of its device.
+    /// Number in the name of its device file.
     pub minor: Option<u32>,
-    /// Its parts, when it is set up to be divided.
+    /// Its parts, if the card is in MIG mode.
     pub slices: Option<Vec<NvmlSlice>>,
 }
 
-/// A part of a card (a MIG device).
+/// A part of a card (MIG device).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvmlSlice {
-    /// Its unique id.
+    /// Unique id.
     pub uuid: String,
-    /// The model of the card with the size of the part.
+    /// Model of the card, with the size of the part.
     pub name: String,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Which part of the memory it has.
+    /// Number of the GPU instance.
     pub gpu_instance: u32,
-    /// Which part of the processors within that.
+    /// Number of the compute instance within it.
     pub compute_instance: u32,
 }
 
@@ -68,17 +68,18 @@ mod asking {
 
     type Answer = Asked<Result<NvmlAnswer, String>>;
 
-    /// Questions that were given up, by library.
+    /// Queries that exceeded their timeout, by library.
     static UNANSWERED: Mutex<Vec<(Vec<String>, Answer)>> = Mutex::new(Vec::new());
 
-    /// A question under way.
+    /// A query in progress.
     pub(in crate::gpu) struct Question {
         libraries: Vec<String>,
         answer: Answer,
     }
 
     impl Question {
-        /// Asks the first of the libraries that can be loaded, unless it still owes an answer.
+        /// Queries the first library that can be loaded. If an earlier query of the same library is unfinished, waits
+        /// for that one.
         pub(in crate::gpu) fn ask(libraries: &[String]) -> Self {
             let mut unanswered = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
             let owed = unanswered.iter().position(|(of, _)| of == libraries).map(|owed| unanswered.swap_remove(owed).1);
@@ -91,12 +92,12 @@ mod asking {
             Self { libraries, answer }
         }
 
-        /// The answer, or why there is none, as a phrase whose subject is the library.
+        /// The response, or the reason for its absence, as a phrase whose subject is the library.
         pub(in crate::gpu) fn answer_by(self, deadline: Instant) -> Result<NvmlAnswer, String> {
             self.answer.by(deadline).unwrap_or_else(|| {
                 let mut unanswered = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
                 unanswered.push((self.libraries, self.answer));
-                Err("does not answer".to_owned())
+                Err("does not respond".to_owned())
             })
         }
     }
@@ -106,7 +107,7 @@ mod asking {
 mod unasked {
     use super::{Instant, NvmlAnswer};
 
-    /// A question that is not asked.
+    /// Replaces the query in builds without NVML.
     pub(in crate::gpu) struct Question;
 
     impl Question {
@@ -114,9 +115,9 @@ mod unasked {
             Self
         }
 
-        /// Why there is no answer, as a phrase whose subject is the library.
+        /// The reason for the missing response, as a phrase whose subject is the library.
         pub(in crate::gpu) fn answer_by(self, _deadline: Instant) -> Result<NvmlAnswer, String> {
-            Err("is not asked by this program, which was built without it".to_owned())
+            Err("is not supported by this build of the program".to_owned())
         }
     }
 }

@@ -158,10 +158,10 @@ fn no_tls(address: &Address, trust: Trust, verifier: &Verifier, error: &io::Erro
 }
 
 fn unknown_certificate(address: &Address, seen: Fingerprint) -> Fault {
-    Fault::new(FaultKind::Untrusted, format!("the certificate of the controller at {address} is unknown; its SHA-256 fingerprint is {seen}"))
-        .hint(format!(
-            "compare it with the fingerprint on the controller's web page, then add `fingerprint = \"{seen}\"` to the configuration"
-        ))
+    let why = format!("the certificate of the controller at {address} is unknown; its SHA-256 fingerprint is {seen}");
+    Fault::new(FaultKind::Untrusted, why).hint(format!(
+        "compare it with the fingerprint on the controller's web page, then add `fingerprint = \"{seen}\"` to the configuration"
+    ))
 }
 
 fn silence(address: &Address, limit: Duration) -> Fault {
