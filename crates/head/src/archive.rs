@@ -161,7 +161,6 @@ impl Engine {
     }
 
     /// Like [`Self::job`], for threads that may block.
-    ///
     pub(crate) fn find_job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
         if let Some(found) = self.job_in_memory(id) {
             return Ok(found);
@@ -193,7 +192,6 @@ impl Engine {
 
     /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
     /// exceed [`LONGEST_PAGE_BYTES`].
-    ///
     pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
         let is_all = wanted.states.is_empty() && wanted.user.is_none();
         let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
@@ -239,7 +237,6 @@ impl Engine {
 
     /// Ids of the user's jobs with a kept result, in order: about `limit` ids after `after`. If there may be more, also
     /// the last id that was examined. With `unfetched`, only jobs with a result that no client has downloaded.
-    ///
     pub(crate) async fn jobs_with_results(
         &self,
         user: &str,

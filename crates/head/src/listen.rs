@@ -145,7 +145,6 @@ impl Listeners {
     }
 
     /// The address of the TCP port.
-    ///
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.port.local_addr()
     }

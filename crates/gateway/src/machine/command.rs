@@ -38,7 +38,6 @@ pub(super) fn run(program: &'static str, arguments: &[&str]) -> Result<String, G
 }
 
 /// Like [`run`], with input for the program.
-///
 pub(super) fn run_with_input(program: &'static str, arguments: &[&str], input: &str) -> Result<String, GatewayError> {
     let shown = || format!("{program} {}", arguments.join(" "));
     let failed = |said: String| GatewayError::Command { command: shown(), said };
