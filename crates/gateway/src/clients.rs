@@ -128,12 +128,12 @@ mod tests {
         let vpn: InterfaceAddress = "10.44.0.2/29".parse().expect("an address");
         let mut clients = Clients::default();
         for (number, last) in [(1, 1), (2, 3), (3, 4), (4, 5), (5, 6)] {
-            let client = clients.add(&format!("c{number}"), key(number), vpn, 7).expect("there is room");
+            let client = clients.add(&format!("c{number}"), key(number), vpn, 7).expect("enough space");
             assert_eq!(client.address, Ipv4Addr::new(10, 44, 0, last));
         }
         assert_eq!(clients.add("c6", key(6), vpn, 7).expect_err("full"), ClientsError::Full(vpn));
-        assert_eq!(clients.revoke("c3").expect("it is there").public_key, key(3));
-        assert_eq!(clients.add("c7", key(7), vpn, 7).expect("room").address, Ipv4Addr::new(10, 44, 0, 4));
+        assert_eq!(clients.revoke("c3").expect("it exists").public_key, key(3));
+        assert_eq!(clients.add("c7", key(7), vpn, 7).expect("enough space").address, Ipv4Addr::new(10, 44, 0, 4));
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         clients.add("laptop", key(1), vpn, 7).expect("fine");
         assert_eq!(clients.add("laptop", key(2), vpn, 7), Err(ClientsError::Taken("laptop".to_owned())));
         assert_eq!(clients.add("../x", key(2), vpn, 7), Err(ClientsError::Name("../x".to_owned())));
-        let error = clients.revoke("desktop").expect_err("nobody");
+        let error = clients.revoke("desktop").expect_err("no client");
         assert_eq!(error.to_string(), "no client is called desktop; existing clients: laptop");
         assert_eq!(clients.misplaced("10.44.0.2/24".parse().expect("an address")).len(), 1);
         assert!(clients.misplaced(vpn).is_empty());

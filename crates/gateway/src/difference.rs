@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn setups_differ_by_document() {
-        let of = |text: &str| Setup::of(&Description::parse(text).expect("right"));
+        let of = |text: &str| Setup::of(&Description::parse(text).expect("valid"));
         let (one, other) = (of(EXAMPLE), of(&EXAMPLE.replace("10.42.0.12", "10.42.0.13")));
         assert_eq!(differences(Some(&one), Some(&one)), "");
         let text = differences(Some(&one), Some(&other));

@@ -148,7 +148,7 @@ fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
 }
 
 fn vpn(description: &Description) -> VpnSetup {
-    let vpn = description.vpn.as_ref().expect("the caller has seen it");
+    let vpn = description.vpn.as_ref().expect("checked by the caller");
     let mut routes = vec![vpn.address.subnet()];
     let management = description.management.as_ref().map(|management| management.address.subnet());
     for reach in &vpn.reach {
@@ -215,6 +215,6 @@ mod tests {
     fn setup_round_trips_through_json() {
         let setup = setup(EXAMPLE);
         let text = serde_json::to_string(&setup).expect("it is JSON");
-        assert_eq!(serde_json::from_str::<Setup>(&text).expect("it was ours"), setup);
+        assert_eq!(serde_json::from_str::<Setup>(&text).expect("valid"), setup);
     }
 }

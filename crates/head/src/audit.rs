@@ -258,7 +258,7 @@ mod tests {
         let path = directory.path().join("audit.log");
         let mut log = Log::open(path.clone(), 1000).expect("writable");
         for at in 0..100 {
-            log.write(&line(at)).expect("there is room");
+            log.write(&line(at)).expect("enough space");
         }
         let page = read(&path, None, 1000).expect("readable");
         assert!(page.entries.len() < 60 && page.entries.len() > 10, "{}", page.entries.len());
@@ -278,7 +278,7 @@ mod tests {
         let torn = &line(2)[..20];
         fs::write(&path, [&line(1), torn].concat()).expect("writable");
         let mut log = Log::open(path.clone(), 1000).expect("writable");
-        log.write(&line(3)).expect("there is room");
+        log.write(&line(3)).expect("enough space");
         let page = read(&path, None, 10).expect("readable");
         assert_eq!(page.entries, [entry(1), entry(3)]);
     }

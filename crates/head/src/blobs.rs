@@ -531,11 +531,11 @@ mod tests {
         let library = library(directory.path());
         let name = name_of(b"small");
         let change = Change::PutBlob(name, Bytes::from_static(b"small"));
-        library.writer.commit_and_wait(Batch::of_changes(vec![change])).expect("memory has room");
+        library.writer.commit_and_wait(Batch::of_changes(vec![change])).expect("memory is available");
         assert_eq!(library.missing(&[name]).expect("the disk works"), []);
-        assert_eq!(library.get(&name).expect("it is there"), "small");
-        let wire = library.get_wire(&name).expect("it is there");
-        assert_eq!(wire::decode(&name, &wire).expect("its own form"), b"small");
+        assert_eq!(library.get(&name).expect("it exists"), "small");
+        let wire = library.get_wire(&name).expect("it exists");
+        assert_eq!(wire::decode(&name, &wire).expect("a valid chunk"), b"small");
         assert!(pack::frame(&name, &wire).is_ok());
     }
 
@@ -549,7 +549,7 @@ mod tests {
         for from in 0..12 {
             let read = async |digest| library.get(&digest).map_err(io::Error::other);
             let pieces: Vec<Bytes> =
-                read_content(&content(&parts), from, read).try_collect().await.expect("all is there");
+                read_content(&content(&parts), from, read).try_collect().await.expect("all chunks exist");
             assert_eq!(pieces.concat(), &b"abcdefgh"[usize::try_from(from).expect("small").min(8)..], "from {from}");
         }
     }

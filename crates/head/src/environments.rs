@@ -141,7 +141,7 @@ mod tests {
         assert!(!environments.fill_at_once(&mut later).expect("no error without a cached environment"));
         assert!(matches!(environments.fill(&mut later), Err(EnvironmentError::Missing(missing)) if missing == digest));
         let keep = Change::Environment { job: JobId(1), digest, bytes };
-        store.commit(&Batch::of_changes(vec![keep])).expect("memory has room");
+        store.commit(&Batch::of_changes(vec![keep])).expect("memory is available");
         environments.fill(&mut later).expect("the store has the environment");
         assert_eq!(later.spec.environment, environment("first"));
         assert!(environments.cached().len() <= 11);

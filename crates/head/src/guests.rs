@@ -273,7 +273,7 @@ mod tests {
         let third = lanes.take(&bob, 1).now_or_never().expect("there is one left");
         assert!(lanes.take(&bob, 1).now_or_never().is_none(), "all users together have three");
         let node = Party { who: Who::Node("n1".parse().expect("a name")), through: None };
-        assert!(lanes.take(&node, 1).now_or_never().is_some(), "nodes have their own");
+        assert!(lanes.take(&node, 1).now_or_never().is_some(), "nodes have a separate limit");
         drop((held, third));
         assert!(lanes.take(&bob, 2).now_or_never().is_some());
     }

@@ -216,7 +216,7 @@ mod tests {
     fn invitation_expires() {
         let all = Invitations::default();
         let secret = all.invite(Some(node("a")));
-        let long_ago = Instant::now().checked_sub(INVITATION_TTL).expect("the clock can tell");
+        let long_ago = Instant::now().checked_sub(INVITATION_TTL).expect("enough uptime");
         all.by_secret().values_mut().for_each(|invited| invited.at = long_ago);
         assert_eq!(take(&all, &secret, None, 1), Err(NotInvited::Wrong));
         all.invite(None);
@@ -234,7 +234,7 @@ mod tests {
         }
         assert!(all.must_wait(guesser).is_some() && all.must_wait(neighbour).is_some());
         assert_eq!(all.must_wait(other), None);
-        let long_ago = Instant::now().checked_sub(GUESS_WINDOW).expect("the clock can tell");
+        let long_ago = Instant::now().checked_sub(GUESS_WINDOW).expect("enough uptime");
         all.guessers().values_mut().for_each(|guesser| guesser.since = long_ago);
         assert_eq!(all.must_wait(guesser), None);
     }

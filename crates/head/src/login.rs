@@ -267,7 +267,7 @@ mod tests {
             .stderr(Stdio::null())
             .spawn()
             .expect("ssh-keygen is installed");
-        child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+        child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("the peer reads");
         let output = child.wait_with_output().expect("it ends");
         assert!(output.status.success());
         String::from_utf8(output.stdout).expect("text")
@@ -289,7 +289,7 @@ mod tests {
         let (_, other) = key(directory.path(), &["-t", "ed25519", "-Z", "aes256-ctr"]);
         for kind in [&["-t", "ed25519"][..], &["-t", "ecdsa", "-b", "256"], &["-t", "rsa", "-b", "2048"]] {
             let (path, public) = key(directory.path(), kind);
-            let known = vec![other.clone(), normal_key(&public).expect("a usual key")];
+            let known = vec![other.clone(), normal_key(&public).expect("a supported key")];
             let signature = sign(&path, LOGIN_NAMESPACE, "text");
             assert_eq!(check_signature(&signature, "text", &known), Ok(()), "{kind:?}");
             let bad = Err(LoginError::BadKey);
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!([logins.redeem(&code), logins.redeem(&code)], [Ok(ada.clone()), Err(LoginError::BadCode)]);
 
         let (nonce, code) = (logins.challenge(), logins.invite(ada));
-        let ago = |time| Instant::now().checked_sub(time).expect("the clock can tell");
+        let ago = |time| Instant::now().checked_sub(time).expect("enough uptime");
         lock(&logins.challenges).values_mut().for_each(|made| *made = ago(CHALLENGE_TTL));
         lock(&logins.codes).values_mut().for_each(|code| code.made = ago(CODE_TTL));
         assert_eq!(logins.answer(&nonce), Err(LoginError::BadChallenge));
@@ -349,7 +349,7 @@ mod tests {
         assert!(matches!(logins.may_try(address("2001:db8::ffff")), Err(LoginError::TooMany(1..=60))));
         assert_eq!(logins.may_try(address("2001:db9::1")), Ok(()));
         assert_eq!(logins.may_try(None), Ok(()));
-        let ago = Instant::now().checked_sub(FAILURE_WINDOW).expect("the clock can tell");
+        let ago = Instant::now().checked_sub(FAILURE_WINDOW).expect("enough uptime");
         lock(&logins.failures).values_mut().for_each(|failed| failed.since = ago);
         assert_eq!(logins.may_try(address("2001:db8::1")), Ok(()));
     }

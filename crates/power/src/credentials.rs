@@ -222,8 +222,8 @@ mod tests {
     fn file(content: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ilo.secret");
-        fs::write(&path, content).expect("it is ours");
-        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+        fs::write(&path, content).expect("permitted");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("permitted");
         (directory, path)
     }
 
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!((credentials.user.as_str(), credentials.password.reveal()), ("admin", "a:b c"));
         assert!(!format!("{credentials:?}").contains("a:b"), "{credentials:?}");
         for mode in [0o640, 0o604, 0o660, 0o620] {
-            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
-            let fault = keyring(&path).load().await.expect_err("it is not");
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("permitted");
+            let fault = keyring(&path).load().await.expect_err("not private");
             assert_eq!(fault.kind(), FaultKind::Unprepared);
             assert_eq!(fault.what_to_do(), Some(format!("chmod 600 {}", path.display()).as_str()));
         }
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn rejected_credentials_wait_and_new_ones_are_used_immediately() {
         let keyring = keyring(Path::new("/x"));
-        let [old, new] = ["a:old", "a:new"].map(|text| parse(text).expect("it is right"));
+        let [old, new] = ["a:old", "a:new"].map(|text| parse(text).expect("valid"));
         let begin = Instant::now();
         keyring.note_refusal(&old, begin);
         let fault = keyring.show(old.clone(), begin + FIRST_PAUSE / 2).expect_err("too soon");

@@ -129,7 +129,7 @@ mod tests {
     const PACE: Pace = Pace::CONTROLLER;
 
     fn fail(outage: &Outage, now: Instant, fault: Fault) -> Option<Duration> {
-        outage.note::<()>(now, &PACE, Err(fault)).expect_err("it was one").retry_after()
+        outage.note::<()>(now, &PACE, Err(fault)).expect_err("a fault").retry_after()
     }
 
     #[test]
@@ -139,14 +139,14 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..9 {
             let pause = fail(&outage, now, Fault::unreachable("x")).expect("there is one");
-            let rest = outage.check(now + pause / 2).expect_err("half of it is left").retry_after();
+            let rest = outage.check(now + pause / 2).expect_err("half is left").retry_after();
             assert_eq!(rest, Some(pause - pause / 2));
             now += pause;
             assert_eq!(outage.check(now), Ok(()));
             pauses.push(pause.as_secs());
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 120, 120, 120]);
-        outage.note(now, &PACE, Ok(())).expect("it was fine");
+        outage.note(now, &PACE, Ok(())).expect("no fault");
         assert_eq!(fail(&outage, now, Fault::busy("x")), Some(PACE.first_pause));
     }
 

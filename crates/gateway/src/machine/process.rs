@@ -124,11 +124,11 @@ mod tests {
         let process = Process::of(child.id() as i32).expect("it runs");
         let earlier = Process { start_ticks: process.start_ticks - 1, ..process.clone() };
         assert!(process.is_alive() && !earlier.is_alive());
-        earlier.end().expect("nobody to end");
+        earlier.end().expect("nothing to kill");
         assert!(process.is_alive());
-        process.end().expect("ours");
+        process.end().expect("permitted");
         assert!(!process.is_alive(), "a zombie does not count as alive");
-        child.wait().expect("ours");
+        child.wait().expect("permitted");
         assert!(since_boot_ms() > 0);
     }
 }

@@ -267,7 +267,7 @@ mod tests {
             records.write(&loaded).expect("written");
             assert_eq!(records.read().expect("fine"), Some(loaded));
         }
-        let mode = |path: PathBuf| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        let mode = |path: PathBuf| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
         assert_eq!((mode(records.path(Loaded::FILE)), mode(records.directory().to_owned())), (0o600, 0o700));
         let key = records.make_server_key().expect("made");
         assert_eq!(records.make_server_key().expect("there"), key);

@@ -230,7 +230,7 @@ mod tests {
         let noted = || services.started(Service::Dnsmasq).expect("readable").expect("it was started");
 
         start();
-        let process = noted().process.expect("it is known");
+        let process = noted().process.expect("known");
         assert_eq!(services.running(Service::Dnsmasq).expect("readable").as_deref(), Some("text"));
         // As after a kill during the start.
         services.note(Service::Dnsmasq, &Started { process: None, ..noted() }).expect("writable");
@@ -241,11 +241,11 @@ mod tests {
         );
         assert!(services.is_between(Service::Dnsmasq).expect("readable"));
         assert!(Process::running(&noted().arguments).contains(&process));
-        services.stop(Service::Dnsmasq).expect("ours");
+        services.stop(Service::Dnsmasq).expect("permitted");
         assert!(!process.is_alive() && services.started(Service::Dnsmasq).expect("readable").is_none());
 
         start();
-        let process = noted().process.expect("it is known");
+        let process = noted().process.expect("known");
         assert!(!services.is_between(Service::Dnsmasq).expect("readable"));
         // As after a kill during the stop.
         services.note(Service::Dnsmasq, &Started { is_ending: true, ..noted() }).expect("writable");
@@ -255,7 +255,7 @@ mod tests {
             None,
             "a service that is being stopped does not count as running"
         );
-        services.stop(Service::Dnsmasq).expect("ours");
+        services.stop(Service::Dnsmasq).expect("permitted");
         assert!(!process.is_alive());
         services.stop(Service::Dnsmasq).expect("there is none");
     }

@@ -20,7 +20,7 @@ fn mistake(from: &str, to: &str) -> String {
 
 #[test]
 fn example_is_valid() {
-    let description = read(EXAMPLE, None).expect("the example is right");
+    let description = read(EXAMPLE, None).expect("the example is valid");
     assert_eq!(description.outer, "enp1s0");
     assert_eq!(description.machines.len(), 2);
     assert_eq!(description.nodes.address.to_string(), "10.42.0.1/24");

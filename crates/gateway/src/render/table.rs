@@ -124,7 +124,7 @@ fn from_and_to_nodes(description: &Description, chain: &mut Chain) {
 }
 
 fn vpn(description: &Description, chain: &mut Chain) {
-    let vpn = description.vpn.as_ref().expect("the caller has seen it");
+    let vpn = description.vpn.as_ref().expect("checked by the caller");
     chain.rule(&format!("iifname \"{VPN_INTERFACE}\" ct state established,related accept"));
     for subnet in reached_subnets(description) {
         let outer = &description.outer;

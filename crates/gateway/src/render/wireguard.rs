@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn profile_contains_addresses_and_keys() {
-        let vpn = Setup::of(&Description::parse(EXAMPLE).expect("right")).vpn.expect("a VPN");
+        let vpn = Setup::of(&Description::parse(EXAMPLE).expect("valid")).vpn.expect("a VPN");
         let (server_key, key) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]));
         let client = Client {
             name: "laptop".to_owned(),

@@ -225,7 +225,7 @@ mod tests {
     fn started(writer: &Writer, reader: &Reader) -> (Engine, UnboundedReceiver<Order>) {
         let mut state = State::default();
         let first = begin_epoch(&mut state, 1, Now::default());
-        writer.commit_and_wait(first).expect("memory has room");
+        writer.commit_and_wait(first).expect("memory is available");
         Engine::start(state, (1, 2), writer.clone(), reader.clone())
     }
 
@@ -235,8 +235,8 @@ mod tests {
             if entry.is_dir() {
                 age(&entry);
             } else {
-                let file = File::options().append(true).open(&entry).expect("it is ours");
-                file.set_modified(SystemTime::now() - Duration::from_secs(7200)).expect("it is ours");
+                let file = File::options().append(true).open(&entry).expect("permitted");
+                file.set_modified(SystemTime::now() - Duration::from_secs(7200)).expect("permitted");
             }
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         let (kept, old, young) = (name_of(&manifest), name_of(b"old"), name_of(b"young"));
         let insert = |raw: &[u8]| {
             let frame = Frame { digest: name_of(raw), wire: wire::encode(raw) };
-            library.insert(&[frame]).expect("there is room");
+            library.insert(&[frame]).expect("enough space");
         };
         insert(&manifest);
         insert(b"old");
@@ -275,7 +275,7 @@ mod tests {
         // In the table: a blob that just arrived, one that a client asked for, and an unused one.
         let on_table = [b"came".to_vec(), b"asked".to_vec(), b"unwanted".to_vec()].map(|raw| (name_of(&raw), raw));
         let puts = on_table.iter().map(|(digest, raw)| Change::PutBlob(*digest, raw.clone().into())).collect();
-        writer.commit_and_wait(Batch::of_changes(puts)).expect("memory has room");
+        writer.commit_and_wait(Batch::of_changes(puts)).expect("memory is available");
         library.expect(&on_table[..1]);
         assert!(library.missing(&[on_table[1].0]).expect("the table works").is_empty());
         engine.command(project(kept)).await.expect("accepted");
@@ -301,7 +301,7 @@ mod tests {
             let own = vec![b'0' + i as u8; 100_000];
             let manifest = result_of(*run, &[&own, &shared]);
             for raw in [&own, &shared, &manifest] {
-                library.insert(&[Frame { digest: name_of(raw), wire: wire::encode(raw) }]).expect("there is room");
+                library.insert(&[Frame { digest: name_of(raw), wire: wire::encode(raw) }]).expect("enough space");
             }
             end(&engine, *run, name_of(&manifest)).await;
             chunks.push(name_of(&own));
@@ -397,9 +397,9 @@ mod tests {
         let writer = Writer::start(store).expect("a thread");
         let (engine, _orders) = started(&writer, &reader);
         let library = Library::open(directory.path(), reader, writer, None).expect("a directory of chunks");
-        library.insert(&[Frame { digest: name_of(b"old"), wire: wire::encode(b"old") }]).expect("there is room");
+        library.insert(&[Frame { digest: name_of(b"old"), wire: wire::encode(b"old") }]).expect("enough space");
         age(directory.path());
-        library.collect(&engine, |_| false).expect("put off");
+        library.collect(&engine, |_| false).expect("postponed");
         assert!(library.chunks.contains(&name_of(b"old")));
         library.collect(&engine, |_| true).expect("the disk works");
         assert!(!library.chunks.contains(&name_of(b"old")), "the collection was only postponed");

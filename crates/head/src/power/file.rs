@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn example_file_is_parsed() {
-        let file = PowerFile::parse(EXAMPLE).expect("right");
+        let file = PowerFile::parse(EXAMPLE).expect("valid");
         let PowerPolicy { idle_ms, max_watts, ref hours, .. } = file.plan.policy;
         assert_eq!((idle_ms, max_watts), (900_000, Some(600)));
         assert_eq!(hours[..], [Hours { from: 420, to: 1380 }, Hours { from: 1410, to: 60 }]);
@@ -224,7 +224,7 @@ mod tests {
     fn example_in_the_guide_is_valid() {
         let guide = include_str!("../../../../docs/guides/power.md");
         let block = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-        let file = PowerFile::parse(block).expect("right");
+        let file = PowerFile::parse(block).expect("valid");
         assert_eq!(file.controllers.len(), 2);
     }
 
@@ -250,11 +250,11 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("power.toml");
-        assert_eq!(PowerFile::read(&path).expect("none is fine"), PowerFile::default());
+        assert_eq!(PowerFile::read(&path).expect("no file is valid"), PowerFile::default());
         std::fs::write(&path, EXAMPLE).expect("writable");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).expect("ours");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).expect("permitted");
         assert!(PowerFile::read(&path).expect_err("open").to_string().contains("chmod go-w"));
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("ours");
-        assert_eq!(PowerFile::read(&path).expect("ours alone").controllers.len(), 2);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("permitted");
+        assert_eq!(PowerFile::read(&path).expect("private").controllers.len(), 2);
     }
 }

@@ -41,8 +41,7 @@ impl Identity {
     /// Joins as `name` with a join code.
     pub(crate) async fn join(head: &TestHead, name: &str) -> Self {
         let name: NodeName = name.parse().expect("a valid name");
-        let code: JoinCode =
-            head.client().invite(&name).await.expect("the user may invite").code.parse().expect("a join code");
+        let code: JoinCode = head.client().invite(&name).await.expect("permitted").code.parse().expect("a join code");
         let key = KeyPair::generate().expect("a key can be made");
         let csr = csr(&key);
         let request = JoinRequest { secret: code.secret.clone(), node: Some(name.clone()), machine: None, csr };
@@ -60,7 +59,7 @@ impl Identity {
 
     /// The head's endpoint with this identity.
     pub(crate) fn endpoint(&self, head: &TestHead) -> Endpoint {
-        let config = tls::mutual(&self.authority, &self.certificate, &self.key).expect("they belong together");
+        let config = tls::mutual(&self.authority, &self.certificate, &self.key).expect("a matching key");
         Endpoint::Tls { address: head.address().to_string(), server_name: localhost(), config }
     }
 

@@ -123,7 +123,7 @@ async fn unread_answers_of_one_user_take_bounded_memory_and_others_are_served() 
     let began = Instant::now();
     ask_and_read(&node, BOB, ALL_JOBS).await;
     ask_and_read(&node, EVE, "/info").await;
-    soon("a small request of the admin", head.client().info()).await.expect("it answers");
+    soon("a small request of the admin", head.client().info()).await.expect("a response");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     // Clients that disconnect release their memory.
     drop((deaf, deaf_admins));
@@ -180,7 +180,7 @@ async fn all_results_of_a_long_array_are_listed_in_order() {
     }
     soon("the end of the jobs", async {
         for id in [id, single] {
-            while !client.job(id, 0).await.expect("it is there").summary.state.is_ended() {
+            while !client.job(id, 0).await.expect("it exists").summary.state.is_ended() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -231,7 +231,7 @@ async fn closed_in_http2(endpoint: Endpoint) -> Duration {
     let began = Instant::now();
     let outcome = tokio::time::timeout(CLOSED_BY, connection).await;
     assert!(outcome.is_ok(), "HTTP/2: still open");
-    assert!(response.into_body().collect().await.is_err(), "it was not sent to its end");
+    assert!(response.into_body().collect().await.is_err(), "incomplete response");
     began.elapsed()
 }
 
@@ -249,7 +249,7 @@ async fn ended_with(head: &TestHead, identity: &Identity, stdout: &[u8]) -> Task
     let RunStatus::Ended(mut end) = completed(run, stdout) else { panic!("an ending") };
     end.result.as_mut().expect("it has a result").inline.clear();
     agent.report(run, RunStatus::Ended(end)).await;
-    let ended = head.client().job_when_ended(run.task.job, 1, PATIENCE).await.expect("it answers");
+    let ended = head.client().job_when_ended(run.task.job, 1, PATIENCE).await.expect("a response");
     assert!(ended.summary.state.is_ended());
     run.task
 }
@@ -278,7 +278,7 @@ async fn connection_of_a_client_that_never_reads_is_closed_and_an_idle_stream_is
     assert!([times.0, times.1, times.2].iter().all(|time| *time > minute), "closed before the timeout: {times:?}");
     // The pager's connection is closed too. The client opens another one for the rest.
     let mut seen = first.to_vec();
-    while let Some(event) = soon("the rest", pager.next()).await.expect("it goes on") {
+    while let Some(event) = soon("the rest", pager.next()).await.expect("it continues") {
         let LogEvent::Bytes(bytes) = event else { panic!("there was one attempt") };
         seen.extend_from_slice(&bytes);
     }

@@ -26,13 +26,13 @@ async fn chunk_with_a_wrong_digest_is_rejected_and_earlier_chunks_are_kept() {
     let (good, claimed) = (digest_of(b"good"), digest_of(b"what it is said to be"));
     let body = [packed(&good, b"good"), packed(&claimed, b"what it is")].concat();
     assert_eq!(code(client.send_pack(body.into()).await), "bad_chunk");
-    assert_eq!(client.missing_blobs(vec![good, claimed]).await.expect("it answers"), [claimed]);
+    assert_eq!(client.missing_blobs(vec![good, claimed]).await.expect("a response"), [claimed]);
     assert_eq!(code(client.fetch_pack(vec![good, claimed]).await), "no_such_blob");
 
     let half = packed(&claimed, b"what it is said to be");
     assert_eq!(code(client.send_pack(half.slice(..half.len() - 1)).await), "bad_pack");
     assert_eq!(code(client.send_pack(Bytes::from_static(&[0xff; 64])).await), "bad_pack");
-    client.send_pack(half).await.expect("a whole one is taken");
+    client.send_pack(half).await.expect("a complete pack is accepted");
 }
 
 #[tokio::test]
@@ -56,8 +56,8 @@ async fn complete_folder_can_be_submitted_and_survives_a_kill() {
     head.kill();
     head.start_again().await;
     let client = head.client();
-    assert_eq!(client.job(id, 0).await.expect("it is there").snapshot, Some(name));
-    assert!(client.missing_blobs(vec![name, digest_of(b"code")]).await.expect("it answers").is_empty());
+    assert_eq!(client.job(id, 0).await.expect("it exists").snapshot, Some(name));
+    assert!(client.missing_blobs(vec![name, digest_of(b"code")]).await.expect("a response").is_empty());
 }
 
 #[tokio::test]
@@ -75,11 +75,9 @@ async fn job_completes_with_an_uploaded_result() {
     let RunStatus::Ended(mut end) = completed(run, b"large") else { panic!("an ending") };
     end.result.as_mut().expect("it has a result").inline.clear();
     agent.report(run, RunStatus::Ended(end)).await;
-    let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("a response");
     assert_eq!((ended.summary.state, ended.tasks_shown[0].result), (JobState::Completed, Some(manifest)));
-    let mut output = client
-        .output(run.task, hostler_proto::link::Output::Stdout, &OutputPart::default())
-        .await
-        .expect("it is there");
+    let mut output =
+        client.output(run.task, hostler_proto::link::Output::Stdout, &OutputPart::default()).await.expect("it exists");
     assert_eq!(output.next().await.expect("ok"), Some(Bytes::from_static(b"large")));
 }

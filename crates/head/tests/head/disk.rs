@@ -36,9 +36,9 @@ async fn full_disk_is_a_clear_error_and_loses_nothing() {
     fill_disk(&ballast, 100_000);
     assert_eq!(code(client.submit(&request("refused")).await), "disk_full");
     assert_eq!(code(client.send_pack(bytes::Bytes::new()).await), "disk_full");
-    let refusing = client.info().await.expect("it answers").head.refusing.expect("it says why");
+    let refusing = client.info().await.expect("a response").head.refusing.expect("it says why");
     assert!(refusing.contains("nearly full"), "{refusing}");
-    let again = client.submit(&request("running")).await.expect("a retry of what was accepted is answered");
+    let again = client.submit(&request("running")).await.expect("a retry succeeds");
     assert_eq!((again.id, again.duplicate), (running, true));
 
     // Above the watermark, but with too little space for a large job.
@@ -55,13 +55,13 @@ async fn full_disk_is_a_clear_error_and_loses_nothing() {
     fill_disk(&ballast, 0);
     agent.report(run, completed(run, &vec![b'x'; 2_000_000])).await;
     soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
-    let info = client.info().await.expect("it answers");
+    let info = client.info().await.expect("a response");
     assert!(info.head.refusing.is_some(), "{info:?}");
 
     // With free space, no restart is needed.
-    std::fs::remove_file(&ballast).expect("room again");
+    std::fs::remove_file(&ballast).expect("freed");
     soon("the head to recover", async {
-        while client.info().await.expect("it answers").head.refusing.is_some() {
+        while client.info().await.expect("a response").head.refusing.is_some() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -69,8 +69,8 @@ async fn full_disk_is_a_clear_error_and_loses_nothing() {
     client.submit(&request("after")).await.expect("accepted");
     let report = RunReport { run, status: completed(run, b"done") };
     let _agent = FakeAgent::link(&head, &identity, vec![report]).await;
-    let ended = client.job_when_ended(running, 1, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(running, 1, Duration::from_secs(20)).await.expect("a response");
     assert_eq!((ended.summary.state, ended.summary.attempt.0), (JobState::Completed, 1));
-    let page = client.jobs(&JobFilter::default()).await.expect("it answers");
+    let page = client.jobs(&JobFilter::default()).await.expect("a response");
     assert_eq!(page.total, 12, "{:?}", page.jobs.iter().map(|job| &job.name).collect::<Vec<_>>());
 }

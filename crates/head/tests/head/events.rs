@@ -22,7 +22,7 @@ async fn slow_client_is_told_about_missed_events() {
     let mut slow = UnixStream::connect(head.socket()).await.expect("the head listens");
     slow.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("the head reads");
     let mut start = [0; 12];
-    slow.read_exact(&mut start).await.expect("it answers");
+    slow.read_exact(&mut start).await.expect("a response");
     assert_eq!(&start, b"HTTP/1.1 200");
 
     let tasks = (0..AT_ONCE).map(|lane| {
@@ -44,7 +44,7 @@ async fn slow_client_is_told_about_missed_events() {
         let mut piece = vec![0; 1 << 16];
         while !String::from_utf8_lossy(&read).contains(r#"data: {"event":"missed"}"#) {
             let count = slow.read(&mut piece).await.expect("the stream is open");
-            assert!(count > 0, "the stream goes on");
+            assert!(count > 0, "the stream continues");
             read.extend_from_slice(&piece[..count]);
         }
     };
@@ -67,7 +67,7 @@ async fn stop_breaks_followed_output_without_a_regular_end() {
         client
             .output(task, Output::Stdout, &OutputPart { follow: true, ..OutputPart::default() })
             .await
-            .expect("it answers")
+            .expect("a response")
     };
     let serve = async {
         let stream = loop {
@@ -76,17 +76,17 @@ async fn stop_breaks_followed_output_without_a_regular_end() {
             }
         };
         let mut uplink = agent.client.send_stream(&stream);
-        uplink.send(bytes::Bytes::from_static(b"first")).await.expect("someone reads");
+        uplink.send(bytes::Bytes::from_static(b"first")).await.expect("a reader exists");
         uplink
     };
     let (mut follower, _uplink) = soon("both ends", async { tokio::join!(follow, serve) }).await;
     soon("the first bytes", follower.next()).await.expect("ok");
-    let mut events = head.client().events().await.expect("it answers");
+    let mut events = head.client().events().await.expect("a response");
 
     let began = Instant::now();
     assert!(head.terminate().await);
     assert!(began.elapsed() < Duration::from_millis(2500), "it took {:?}", began.elapsed());
-    soon("the follower", follower.next()).await.expect_err("broken off, not over");
+    soon("the follower", follower.next()).await.expect_err("an error, not an end");
     while soon("the watcher", events.next()).await.expect("closed properly").is_some() {}
 }
 
@@ -109,7 +109,7 @@ async fn port_stays_the_same_after_a_restart() {
     assert_eq!(head.address(), address);
     assert!(head.terminate().await);
     // If another program uses the port, the head takes any other.
-    let taken = std::net::TcpListener::bind(address).expect("nobody listens there now");
+    let taken = std::net::TcpListener::bind(address).expect("the port is free");
     head.start_again().await;
     assert_ne!(head.address(), address);
     drop(taken);

@@ -36,7 +36,7 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     async fn over(head: &'a TestHead) -> Self {
-        head.client().submit(&request("before")).await.expect("the head is well");
+        head.client().submit(&request("before")).await.expect("the head works");
         Self { head, before: head.resident_bytes() }
     }
 
@@ -121,7 +121,7 @@ async fn short_body_cannot_request_unbounded_memory() {
     pour(&mut stream, text.as_bytes()).await;
     let heard = String::from_utf8_lossy(&hear(&mut stream).await).into_owned();
     assert!(heard.starts_with("HTTP/1.1 4"), "{heard}");
-    assert!(heard.len() < 4096, "the answer does not repeat it");
+    assert!(heard.len() < 4096, "the response must not repeat the array");
     watch.all_is_well("an array of forty billion").await;
 }
 
@@ -143,7 +143,7 @@ async fn thousands_of_half_open_connections_are_harmless() {
     for _ in 0..1000 {
         // All of them from one other address.
         let outside = TcpSocket::new_v4().expect("a socket");
-        outside.bind(([127, 0, 0, 2], 0).into()).expect("all of 127.0.0.0/8 is this machine");
+        outside.bind(([127, 0, 0, 2], 0).into()).expect("a loopback address");
         let mut stream = outside.connect(head.address()).await.expect("the head listens");
         pour(&mut stream, &[0x16, 3, 1, 2, 0, 1]).await;
         strangers.push(stream);
@@ -170,7 +170,7 @@ async fn clients_that_never_read_use_little_memory() {
         deaf.push(stream);
     }
     for number in 0..500 {
-        head.client().submit(&request(&format!("noise {number}"))).await.expect("the head goes on");
+        head.client().submit(&request(&format!("noise {number}"))).await.expect("the head continues");
     }
     watch.all_is_well("unread events").await;
 }
@@ -201,10 +201,7 @@ async fn uploads_that_are_too_slow_lose_their_slot() {
     let began = Instant::now();
     let client = head.client();
     let honest = client.send_pack(bytes::Bytes::new());
-    tokio::time::timeout(Duration::from_secs(50), honest)
-        .await
-        .expect("there is a place again")
-        .expect("an empty pack");
+    tokio::time::timeout(Duration::from_secs(50), honest).await.expect("a free slot").expect("an empty pack");
     assert!(began.elapsed() < Duration::from_secs(50));
     drippers.shutdown().await;
 }
@@ -248,7 +245,7 @@ async fn invented_user_names_of_one_node_do_not_delay_other_nodes() {
     let began = Instant::now();
     let mut honest = upload(1, "4712:bob", b"0\r\n\r\n").await;
     let mut answer = [0; 10];
-    soon("an upload through another node", honest.read_exact(&mut answer)).await.expect("it is answered");
+    soon("an upload through another node", honest.read_exact(&mut answer)).await.expect("a response");
     assert_eq!(&answer, b"HTTP/1.1 2");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     drop(drippers);
@@ -310,7 +307,7 @@ async fn manifest_that_expands_in_memory_is_rejected_before_it_is_decoded() {
     bytes.resize(bytes.len() + LENGTH as usize, 0xa0);
     let digest = digest_of(&bytes);
     let pack = pack::frame(&digest, &wire::encode(&bytes)).expect("it fits");
-    assert!(pack.len() < 1 << 20, "that is a small upload");
+    assert!(pack.len() < 1 << 20, "a small upload");
     let client = head.client();
     client.send_pack(pack.into()).await.expect("the digest is correct");
     let commits = (0..2).map(|_| client.commit_snapshot(&digest));
@@ -430,7 +427,7 @@ fn masked(opcode: u8, length: u64, body: &[u8]) -> Vec<u8> {
 /// A job with a terminal, on an agent that may be silent for a long time.
 async fn with_terminal(head: &TestHead) -> (FakeAgent, TaskId) {
     for (setting, value) in [("lost-after", "30d"), ("down-after", "1d"), ("suspect-after", "20h")] {
-        head.client().change_setting(setting, Some(value)).await.expect("within its bounds");
+        head.client().change_setting(setting, Some(value)).await.expect("a valid value");
     }
     let mut agent = FakeAgent::start(head, "n1").await;
     let mut submission = request("pty");
@@ -449,7 +446,7 @@ async fn attached(head: &TestHead, agent: &mut FakeAgent, task: TaskId) -> (Unix
     );
     pour(&mut stream, upgrade.as_bytes()).await;
     let request = soon("the head to ask the agent", next_stream(agent)).await;
-    let terminal = agent.client.stream_terminal(&request.stream).await.expect("somebody waits");
+    let terminal = agent.client.stream_terminal(&request.stream).await.expect("a reader waits");
     let mut answer = [0; 12];
     soon("the upgrade", stream.read_exact(&mut answer)).await.expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 101");

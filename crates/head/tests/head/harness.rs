@@ -47,13 +47,13 @@ fn head_process() {
     };
     let problem = config.directory.join(PROBLEM);
     if let Err(error) = hostler_head::run(config) {
-        std::fs::write(problem, format!("{error:#}")).expect("the directory is ours");
+        std::fs::write(problem, format!("{error:#}")).expect("writable");
         std::process::exit(1);
     }
 }
 
 fn life_ms() -> u64 {
-    std::env::var(LIFE).map_or(365 * 24 * 3600 * 1000, |text| text.parse().expect("the harness has set it"))
+    std::env::var(LIFE).map_or(365 * 24 * 3600 * 1000, |text| text.parse().expect("set by the harness"))
 }
 
 /// A running head. Dropping it kills the head.
@@ -96,7 +96,7 @@ impl TestHead {
         let announcement = self.path("head.json");
         let process = self.process.as_mut().expect("just started");
         wait_for("the head to be ready", || {
-            let ended = process.try_wait().expect("it is ours");
+            let ended = process.try_wait().expect("permitted");
             assert!(ended.is_none(), "the head ended at once; see the file {PROBLEM}");
             announcement.exists()
         })
@@ -106,14 +106,14 @@ impl TestHead {
     /// Kills the head without a clean stop.
     pub(crate) fn kill(&mut self) {
         let mut process = self.process.take().expect("it runs");
-        process.kill().expect("it is ours");
-        process.wait().expect("it is ours");
+        process.kill().expect("permitted");
+        process.wait().expect("permitted");
     }
 
     /// Stops the head with SIGTERM. Returns whether it ended cleanly.
     pub(crate) async fn terminate(&mut self) -> bool {
         let process = self.process.as_ref().expect("it runs");
-        kill(Pid::from_raw(i32::try_from(process.id()).expect("pids are small")), Signal::SIGTERM).expect("it is ours");
+        kill(Pid::from_raw(i32::try_from(process.id()).expect("pids are small")), Signal::SIGTERM).expect("permitted");
         self.wait_until_ended().await
     }
 
@@ -122,7 +122,7 @@ impl TestHead {
         let mut process = self.process.take().expect("it runs");
         let mut status = None;
         wait_for("the head to end", || {
-            status = process.try_wait().expect("it is ours");
+            status = process.try_wait().expect("permitted");
             status.is_some()
         })
         .await;
@@ -134,7 +134,7 @@ impl TestHead {
         let mut rival = spawn(self.directory.path(), None);
         let mut status = None;
         wait_for("the rival to give up", || {
-            status = rival.try_wait().expect("it is ours");
+            status = rival.try_wait().expect("permitted");
             status.is_some()
         })
         .await;
@@ -146,7 +146,7 @@ impl TestHead {
     pub(crate) fn resident_bytes(&self) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
-        let pages: u64 = text.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("the kernel's form");
+        let pages: u64 = text.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("the kernel's format");
         pages * 4096
     }
 
@@ -154,7 +154,7 @@ impl TestHead {
     pub(crate) fn peak_bytes(&self) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel's form");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel's format");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib << 10
     }
@@ -169,7 +169,7 @@ impl TestHead {
 
     /// The head's address for agents.
     pub(crate) fn address(&self) -> SocketAddr {
-        let text = std::fs::read(self.path("head.json")).expect("the head has announced itself");
+        let text = std::fs::read(self.path("head.json")).expect("head.json exists");
         let announced: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         announced["address"].as_str().and_then(|text| text.parse().ok()).expect("an address")
     }

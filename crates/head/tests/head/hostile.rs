@@ -56,7 +56,7 @@ async fn other_protocols_are_harmless() {
     // The HTTP/2 preface followed by garbage. Without a timer, hyper would panic here.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff";
     knock(socket(&head.socket()).await, preface).await;
-    head.client().submit(&request("a")).await.expect("the head goes on");
+    head.client().submit(&request("a")).await.expect("the head continues");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn excess_strangers_are_disconnected_and_nodes_stay() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let agent = FakeAgent::link(&head, &identity, Vec::new()).await;
-    agent.client.missing_blobs(Vec::new()).await.expect("a member may ask");
+    agent.client.missing_blobs(Vec::new()).await.expect("nodes are served");
     let mut crowd = Vec::new();
     for _ in 0..300 {
         crowd.push(port(&head).await);
@@ -99,7 +99,7 @@ async fn silent_crowd(head: &TestHead) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
     for number in 0..=255 {
         let outside = TcpSocket::new_v4().expect("a socket");
-        outside.bind(([127, 0, 0, 2 + number % 2], 0).into()).expect("all of 127.0.0.0/8 is this machine");
+        outside.bind(([127, 0, 0, 2 + number % 2], 0).into()).expect("a loopback address");
         crowd.push(outside.connect(head.address()).await.expect("the head listens"));
     }
     crowd
@@ -117,7 +117,7 @@ async fn silent_connections_do_not_block_agents_or_joining_machines() {
         }
         let crowd = silent_crowd(&head).await;
         let agent = FakeAgent::link(&head, &identity, Vec::new()).await;
-        agent.client.missing_blobs(Vec::new()).await.expect("a member may ask");
+        agent.client.missing_blobs(Vec::new()).await.expect("nodes are served");
         Identity::join(&head, if restarted { "n3" } else { "n2" }).await;
         drop(crowd);
     }
@@ -160,7 +160,7 @@ async fn wrong_paths_methods_and_bodies_are_clear_errors() {
 async fn client_without_a_certificate_can_only_join() {
     let head = TestHead::start().await;
     let node = "n1".parse().expect("a valid name");
-    let code_text = head.client().invite(&node).await.expect("the user may invite").code;
+    let code_text = head.client().invite(&node).await.expect("permitted").code;
     let invited: JoinCode = code_text.parse().expect("a join code");
     let stranger = pinned(&invited);
     assert_eq!(code(stranger.info().await), "unknown_caller");
@@ -171,7 +171,7 @@ async fn client_without_a_certificate_can_only_join() {
     assert_eq!(code(stranger.join(&request).await), "not_invited");
     request.secret.clone_from(&invited.secret);
     stranger.join(&request).await.expect("invited");
-    stranger.join(&request).await.expect("a retry of what was answered");
+    stranger.join(&request).await.expect("a retry succeeds");
     request.csr = csr(&KeyPair::generate().expect("a key can be made"));
     assert_eq!(code(stranger.join(&request).await), "not_invited");
 }

@@ -34,7 +34,7 @@ async fn same_key_is_the_same_job_even_after_a_crash() {
     assert_eq!((again.id, again.duplicate), (JobId(1), true));
     let other = head.client().submit(&request("b")).await.expect("accepted");
     assert_eq!((other.id, other.duplicate), (JobId(2), false));
-    assert_eq!(head.client().info().await.expect("it answers").head.epoch, 2);
+    assert_eq!(head.client().info().await.expect("a response").head.epoch, 2);
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn hundred_concurrent_submissions_all_survive_a_kill() {
     assert_eq!(ids.len(), 100);
     head.kill();
     head.start_again().await;
-    let page = head.client().jobs(&JobFilter { limit: Some(1000), ..JobFilter::default() }).await.expect("it answers");
+    let page = head.client().jobs(&JobFilter { limit: Some(1000), ..JobFilter::default() }).await.expect("a response");
     assert_eq!(page.jobs.iter().map(|job| job.id).collect::<BTreeSet<_>>(), ids);
     assert_eq!(page.total, 100);
 }
@@ -69,7 +69,7 @@ async fn lists_are_paged_newest_first_and_filtered() {
     let mut before = None;
     loop {
         let filter = JobFilter { limit: Some(10), before, ..JobFilter::default() };
-        let page = client.jobs(&filter).await.expect("it answers");
+        let page = client.jobs(&filter).await.expect("a response");
         assert_eq!(page.total, 25);
         seen.extend(page.jobs.iter().map(|job| job.id.0));
         before = page.next;
@@ -79,10 +79,10 @@ async fn lists_are_paged_newest_first_and_filtered() {
     }
     assert_eq!(seen, (1..=25).rev().collect::<Vec<_>>());
     let ended = JobFilter { states: vec![JobState::Completed], ..JobFilter::default() };
-    assert_eq!(client.jobs(&ended).await.expect("it answers").total, 0);
+    assert_eq!(client.jobs(&ended).await.expect("a response").total, 0);
     let others = JobFilter { user: Some("nobody else".to_owned()), ..JobFilter::default() };
-    assert_eq!(client.jobs(&others).await.expect("it answers").total, 0);
-    let held = client.job(JobId(1), 0).await.expect("it is there");
+    assert_eq!(client.jobs(&others).await.expect("a response").total, 0);
+    let held = client.job(JobId(1), 0).await.expect("it exists");
     assert_eq!(held.summary.reason.as_deref(), Some("held until released"));
 }
 
@@ -91,8 +91,8 @@ async fn without_nodes_any_size_is_accepted_and_waiting_has_a_reason() {
     let head = TestHead::start().await;
     let mut large = request("large");
     large.spec.request.cpus = 60_000;
-    let id = head.client().submit(&large).await.expect("no node is known that says otherwise").id;
-    let why = head.client().why(id).await.expect("it is there");
+    let id = head.client().submit(&large).await.expect("accepted without nodes").id;
+    let why = head.client().why(id).await.expect("it exists");
     assert_eq!(why.state, JobState::Pending);
     assert!(why.reason.is_some() && !why.lines.is_empty(), "{why:?}");
 }
@@ -125,12 +125,12 @@ async fn invalid_requests_get_clear_errors() {
 async fn hold_release_and_cancel_work_and_notify_waiting_clients() {
     let head = TestHead::start().await;
     let client = head.client();
-    let mut events = client.events().await.expect("it answers");
+    let mut events = client.events().await.expect("a response");
     let id = client.submit(&request("a")).await.expect("accepted").id;
     let notice = soon("a notice", events.next()).await.expect("the stream is open");
     assert_eq!(notice, Some(Notice::Job { id, state: JobState::Pending }));
     client.act(id, None, JobAction::Hold).await.expect("it waits");
-    assert_eq!(client.why(id).await.expect("it is there").reason, Some(hostler_model::Reason::Held));
+    assert_eq!(client.why(id).await.expect("it exists").reason, Some(hostler_model::Reason::Held));
     client.act(id, None, JobAction::Release).await.expect("it is held");
     assert_eq!(code(client.act(id, None, JobAction::Release).await), "wrong_state");
     let waiting = head.client();
@@ -138,10 +138,10 @@ async fn hold_release_and_cancel_work_and_notify_waiting_clients() {
     // A pending wait occupies the first client's connection, so use another one.
     let cancelled = client.act(id, None, JobAction::Cancel).await.expect("it waits");
     assert_eq!(cancelled.state, JobState::Cancelled);
-    let ended = soon("the waiter", waiter).await.expect("no panic").expect("it answers");
+    let ended = soon("the waiter", waiter).await.expect("no panic").expect("a response");
     assert_eq!(ended.summary.state, JobState::Cancelled);
     let short = client.submit(&request("b")).await.expect("accepted").id;
-    let unended = client.job_when_ended(short, 0, Duration::from_millis(50)).await.expect("it answers");
+    let unended = client.job_when_ended(short, 0, Duration::from_millis(50)).await.expect("a response");
     assert_eq!(unended.summary.state, JobState::Pending);
 }
 
@@ -151,16 +151,16 @@ async fn shutdown_respects_live_jobs() {
     let client: Client = head.client();
     client.submit(&request("a")).await.expect("accepted");
     assert_eq!(code(client.shutdown(LiveJobs::Refuse).await), "jobs_live");
-    client.submit(&request("b")).await.expect("a refused shutdown closes nothing");
+    client.submit(&request("b")).await.expect("the head still accepts jobs");
     client.shutdown(LiveJobs::Keep).await.expect("kept");
     assert!(head.wait_until_ended().await);
     assert!(!head.socket().exists() && !head.path("head.json").exists());
     head.start_again().await;
-    assert_eq!(head.client().info().await.expect("it answers").tasks.pending, 2);
+    assert_eq!(head.client().info().await.expect("a response").tasks.pending, 2);
     head.client().shutdown(LiveJobs::Cancel).await.expect("cancelled");
     assert!(head.wait_until_ended().await);
     head.start_again().await;
-    let page = head.client().jobs(&JobFilter::default()).await.expect("it answers");
+    let page = head.client().jobs(&JobFilter::default()).await.expect("a response");
     assert!(page.jobs.iter().all(|job| job.state == JobState::Cancelled), "{page:?}");
     assert!(head.terminate().await, "SIGTERM stops it properly");
 }
@@ -170,12 +170,12 @@ async fn a_second_head_keeps_away() {
     let head = TestHead::start().await;
     let why = head.start_rival().await;
     assert!(why.contains("in use by process"), "{why}");
-    head.client().submit(&request("a")).await.expect("the first one goes on");
+    head.client().submit(&request("a")).await.expect("the first one continues");
 }
 
 #[tokio::test]
 async fn the_description_is_served() {
     let head = TestHead::start().await;
-    let served = head.client().openapi().await.expect("it answers");
+    let served = head.client().openapi().await.expect("a response");
     assert_eq!(served, hostler_head::openapi().as_bytes());
 }

@@ -15,7 +15,7 @@ async fn job_completes_with_an_inline_result() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
-    let nodes = client.nodes().await.expect("it answers");
+    let nodes = client.nodes().await.expect("a response");
     assert_eq!((nodes[0].state, nodes[0].cpus, nodes[0].agent_pid), (NodeState::Up, 4, 4242));
 
     let id = client.submit(&request("a")).await.expect("accepted").id;
@@ -27,20 +27,20 @@ async fn job_completes_with_an_inline_result() {
     agent.report(run, completed(run, b"hello\n")).await;
     assert_eq!(agent.next().await, Some(HeadMessage::Forget { run }));
 
-    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("a response");
     assert_eq!((ended.summary.state, ended.summary.exit_code), (JobState::Completed, Some(0)));
     assert_eq!(ended.summary.nodes, ["n1".parse().expect("a valid name")]);
     assert_eq!(ended.tasks_shown[0].usage.map(|usage| usage.wall_ms), Some(12));
-    let results = client.results(true, &[]).await.expect("it answers").results;
+    let results = client.results(true, &[]).await.expect("a response").results;
     assert_eq!(results.len(), 1);
     let manifest = results[0].manifest;
     assert_eq!(manifest, result(run, b"hello\n").0);
-    assert!(client.missing_blobs(vec![manifest]).await.expect("it answers").is_empty());
-    assert!(!client.fetch_pack(vec![manifest]).await.expect("it is there").is_empty());
+    assert!(client.missing_blobs(vec![manifest]).await.expect("a response").is_empty());
+    assert!(!client.fetch_pack(vec![manifest]).await.expect("it exists").is_empty());
     let fetched = hostler_proto::api::Fetched { indices: hostler_model::IndexSet::one(0) };
-    client.fetched(id, &fetched).await.expect("it is ours");
-    assert!(client.results(true, &[]).await.expect("it answers").results.is_empty());
-    assert_eq!(client.results(false, &[id]).await.expect("it answers").results.len(), 1);
+    client.fetched(id, &fetched).await.expect("permitted");
+    assert!(client.results(true, &[]).await.expect("a response").results.is_empty());
+    assert_eq!(client.results(false, &[id]).await.expect("a response").results.len(), 1);
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn explanation_names_a_full_node_and_its_missing_resources() {
     agent.next_launch().await;
     large.key = "b".to_owned();
     let waiting = client.submit(&large).await.expect("accepted").id;
-    let why = client.why(waiting).await.expect("it is there");
+    let why = client.why(waiting).await.expect("it exists");
     let text = why.lines.join("\n");
     assert!(text.contains("Node n1 has 1 of 4 CPUs and ") && text.contains("lacks 2 CPUs"), "{text}");
     assert!(text.contains("It runs job 1 (test, of "), "{text}");
@@ -85,7 +85,7 @@ async fn stale_messages_change_nothing() {
     agent.report(run, RunStatus::Running).await;
     agent.report(run, completed(run, b"right")).await;
     agent.report(run, completed(run, b"twice")).await;
-    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("a response");
     assert_eq!(ended.tasks_shown[0].result, Some(result(run, b"right").0));
 }
 
@@ -101,10 +101,10 @@ async fn incomplete_result_is_requested_again() {
     end.result.as_mut().expect("it has a result").inline.pop();
     agent.report(run, RunStatus::Ended(end)).await;
     assert_eq!(agent.next().await, Some(HeadMessage::Resend { run }));
-    let live = client.job(id, 10).await.expect("it is there");
-    assert!(!live.summary.state.is_ended(), "a result is visible only complete");
+    let live = client.job(id, 10).await.expect("it exists");
+    assert!(!live.summary.state.is_ended(), "incomplete results are not visible");
     agent.report(run, RunStatus::Ended(whole)).await;
-    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("a response");
     assert_eq!(ended.summary.state, JobState::Completed);
 }
 
@@ -117,7 +117,7 @@ async fn head_killed_during_a_run_loses_nothing() {
     let run = agent.next_launch().await.runs[0].run;
     agent.report(run, RunStatus::Running).await;
     soon("the report to be noted", async {
-        while head.client().job(id, 0).await.expect("it is there").summary.state != JobState::Running {
+        while head.client().job(id, 0).await.expect("it exists").summary.state != JobState::Running {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -130,7 +130,7 @@ async fn head_killed_during_a_run_loses_nothing() {
     let report = RunReport { run, status: completed(run, b"done") };
     let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
     assert_eq!(agent.next().await, Some(HeadMessage::Forget { run }));
-    let ended = head.client().job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    let ended = head.client().job_when_ended(id, 10, Duration::from_secs(20)).await.expect("a response");
     assert_eq!((ended.summary.state, ended.summary.attempt.0), (JobState::Completed, 1));
     assert_eq!(ended.tasks_shown[0].result, Some(result(run, b"done").0));
 }
@@ -158,7 +158,7 @@ async fn newer_connection_of_a_node_replaces_the_older() {
     let mut older = FakeAgent::link(&head, &identity, Vec::new()).await;
     let _newer = FakeAgent::link(&head, &identity, Vec::new()).await;
     assert_eq!(older.next().await, None);
-    assert_eq!(head.client().info().await.expect("it answers").nodes.up, 1);
+    assert_eq!(head.client().info().await.expect("a response").nodes.up, 1);
 }
 
 #[tokio::test]
@@ -173,10 +173,10 @@ async fn messages_on_a_replaced_connection_are_ignored() {
     let mut newer = FakeAgent::link(&head, &identity, vec![report]).await;
     older.try_report(run, completed(run, b"from the past")).await;
     assert_eq!(older.next().await, None);
-    let job = client.job(id, 1).await.expect("it is there");
+    let job = client.job(id, 1).await.expect("it exists");
     assert_eq!(job.summary.state, JobState::Running);
     newer.report(run, completed(run, b"from now")).await;
-    let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("a response");
     assert_eq!(ended.tasks_shown[0].result, Some(result(run, b"from now").0));
 }
 
@@ -207,7 +207,7 @@ async fn agents_that_violate_the_protocol_are_rejected_or_disconnected() {
 async fn shutdown_of_an_embedded_cluster_stops_its_agents() {
     let mut head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
-    head.client().shutdown(LiveJobs::Refuse).await.expect("nothing is live");
+    head.client().shutdown(LiveJobs::Refuse).await.expect("no live jobs");
     assert_eq!(agent.next().await, Some(HeadMessage::Shutdown));
     assert_eq!(agent.next().await, None);
     assert!(head.wait_until_ended().await);

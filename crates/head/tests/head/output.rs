@@ -29,7 +29,7 @@ pub(crate) async fn running(
     agent.report(run, RunStatus::Running).await;
     let client = head.client();
     soon("the job to run", async {
-        while client.info().await.expect("it answers").tasks.running == 0 {
+        while client.info().await.expect("a response").tasks.running == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     })
@@ -45,19 +45,19 @@ async fn output_is_followed_live_and_read_from_the_result_afterwards() {
     let client = head.client();
     let mut follow = Follow::new(&client, run.task, Output::Stdout);
     let next = async {
-        let event = follow.next().await.expect("it answers");
+        let event = follow.next().await.expect("a response");
         (follow, event)
     };
     let answer = async {
         let request = next_stream(&mut agent).await;
         assert_eq!(request.what, StreamKind::Output { output: Output::Stdout, from: 0, follow: true });
         let mut uplink = agent.client.send_stream(&request.stream);
-        uplink.send(Bytes::from_static(b"hel")).await.expect("someone reads");
+        uplink.send(Bytes::from_static(b"hel")).await.expect("a reader exists");
         uplink
     };
     let ((mut follow, first), mut uplink) = soon("the first bytes", async { tokio::join!(next, answer) }).await;
     assert_eq!(first, Some(LogEvent::Bytes(Bytes::from_static(b"hel"))));
-    uplink.send(Bytes::from_static(b"lo\n")).await.expect("someone reads");
+    uplink.send(Bytes::from_static(b"lo\n")).await.expect("a reader exists");
     assert_eq!(soon("more", follow.next()).await.expect("ok"), Some(LogEvent::Bytes(Bytes::from_static(b"lo\n"))));
     agent.report(run, completed(run, b"hello\n")).await;
     uplink.finish().await.expect("all was read");
@@ -67,13 +67,13 @@ async fn output_is_followed_live_and_read_from_the_result_afterwards() {
     let mut stream = client
         .output(run.task, Output::Stdout, &OutputPart { from: 2, ..OutputPart::default() })
         .await
-        .expect("it is there");
+        .expect("it exists");
     assert_eq!(stream.next().await.expect("ok"), Some(Bytes::from_static(b"llo\n")));
     assert_eq!(stream.next().await.expect("ok"), None);
     let mut empty = client
         .output(run.task, Output::Stderr, &OutputPart { follow: true, ..OutputPart::default() })
         .await
-        .expect("it is there");
+        .expect("it exists");
     assert_eq!(empty.next().await.expect("ok"), None);
     let other = TaskId { index: 5, ..run.task };
     assert_eq!(code(client.output(other, Output::Stdout, &OutputPart::default()).await), "no_such_task");
@@ -86,7 +86,7 @@ async fn end_between_request_and_response_falls_back_to_the_result() {
     let run = running(&head, &mut agent, &request("a")).await;
     let client = head.client();
     let read = async {
-        let mut stream = client.output(run.task, Output::Stdout, &OutputPart::default()).await.expect("it answers");
+        let mut stream = client.output(run.task, Output::Stdout, &OutputPart::default()).await.expect("a response");
         stream.next().await.expect("ok")
     };
     let end = async {
@@ -103,21 +103,21 @@ async fn following_a_waiting_job_waits_for_its_start() {
     let client = head.client();
     let id = client.submit(&request("a")).await.expect("accepted").id;
     let task = TaskId { job: id, index: 0 };
-    let mut nothing = client.output(task, Output::Stdout, &OutputPart::default()).await.expect("it answers");
+    let mut nothing = client.output(task, Output::Stdout, &OutputPart::default()).await.expect("a response");
     assert_eq!(nothing.next().await.expect("ok"), None);
     let follower = head.client();
     let follow = tokio::spawn(async move {
         let mut stream = follower
             .output(task, Output::Stdout, &OutputPart { follow: true, ..OutputPart::default() })
             .await
-            .expect("it answers");
+            .expect("a response");
         (stream.attempt, stream.next().await.expect("ok"))
     });
     let mut agent = FakeAgent::start(&head, "n1").await;
     let run = agent.next_launch().await.runs[0].run;
     let request = next_stream(&mut agent).await;
     let mut uplink = agent.client.send_stream(&request.stream);
-    uplink.send(Bytes::from_static(b"x")).await.expect("someone reads");
+    uplink.send(Bytes::from_static(b"x")).await.expect("a reader exists");
     let (attempt, bytes) = soon("the follower", follow).await.expect("no panic");
     assert_eq!((attempt, bytes), (run.attempt, Some(Bytes::from_static(b"x"))));
     // The reader has left: the agent's upload ends, so that it does not fill a pipe.
@@ -139,7 +139,7 @@ async fn terminal_works_in_both_directions() {
     assert_eq!(code(head.client().attach(run.task, size).await), "not_running");
     agent.report(run, RunStatus::Running).await;
     soon("the job to run", async {
-        while head.client().info().await.expect("it answers").tasks.running < 2 {
+        while head.client().info().await.expect("a response").tasks.running < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     })
@@ -149,7 +149,7 @@ async fn terminal_works_in_both_directions() {
     let answer = async {
         let request = next_stream(&mut agent).await;
         assert_eq!(request.what, StreamKind::Terminal { rows: 30, columns: 100 });
-        agent.client.stream_terminal(&request.stream).await.expect("someone waits")
+        agent.client.stream_terminal(&request.stream).await.expect("a reader waits")
     };
     let (mut user, mut job): (Terminal, Terminal) = soon("both ends", async { tokio::join!(attach, answer) }).await;
     user.send(Bytes::from_static(b"ls\n")).await.expect("open");

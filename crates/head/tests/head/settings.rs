@@ -9,7 +9,7 @@ use crate::harness::{TestHead, request};
 use crate::jobs::code;
 
 async fn setting(client: &Client, name: &str) -> SettingView {
-    let all = client.settings().await.expect("it answers");
+    let all = client.settings().await.expect("a response");
     all.into_iter().find(|setting| setting.name == name).expect("there is one of that name")
 }
 
@@ -26,11 +26,11 @@ async fn changed_setting_is_listed_with_its_user_and_survives_a_restart() {
     head.start_again().await;
     let client = head.client();
     assert_eq!(setting(&client, "retention").await, changed);
-    assert_eq!(client.info().await.expect("it answers").head.results_cap_bytes, 3 << 30);
+    assert_eq!(client.info().await.expect("a response").head.results_cap_bytes, 3 << 30);
     let reset = client.change_setting("retention", None).await.expect("it was set");
     assert_eq!((reset.value.as_str(), reset.source, reset.by), ("14d", SettingSource::Default, None));
     client.change_setting("results-cap", None).await.expect("it was set");
-    assert!(client.info().await.expect("it answers").head.results_cap_bytes != 3 << 30);
+    assert!(client.info().await.expect("a response").head.results_cap_bytes != 3 << 30);
 }
 
 #[tokio::test]
@@ -64,12 +64,12 @@ async fn settings_fill_unspecified_values_of_a_submission() {
 async fn info_describes_the_machine_and_lists_show_commands_on_request() {
     let head = TestHead::start().await;
     let client = head.client();
-    let machine = client.info().await.expect("it answers").head.machine.expect("it looked");
+    let machine = client.info().await.expect("a response").head.machine.expect("detected");
     assert!(!machine.name.is_empty() && machine.cpus > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
     client.submit(&request("a")).await.expect("accepted");
     for commands in [false, true] {
         let filter = hostler_client::JobFilter { commands, ..Default::default() };
-        let page = client.jobs(&filter).await.expect("it answers");
+        let page = client.jobs(&filter).await.expect("a response");
         assert_eq!(page.jobs[0].command.as_deref(), commands.then_some("true"));
     }
 }

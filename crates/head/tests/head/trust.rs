@@ -25,7 +25,7 @@ async fn refusal(head: &TestHead, identity: &Identity) -> String {
 async fn wait_for_node(client: &Client, state: NodeState) {
     let name = "n1".parse().expect("a valid name");
     soon("the node's state", async {
-        while client.node(&name).await.expect("it is known").node.state != state {
+        while client.node(&name).await.expect("known").node.state != state {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -38,7 +38,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     Identity::join(&head, "n1").await;
     let client = head.client();
     let address = Some("127.0.0.1".to_owned());
-    let invitation = client.invite_as(&Invite { node: None, address }).await.expect("the user may invite");
+    let invitation = client.invite_as(&Invite { node: None, address }).await.expect("permitted");
     let invited: JoinCode = invitation.code.parse().expect("a join code");
     assert_eq!(invited.address, head.address().to_string(), "the port is the head's");
     let stranger = pinned(&invited);
@@ -47,11 +47,11 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     let mut join = JoinRequest { secret: invited.secret.clone(), node: name("n1"), machine: None, csr };
     assert_eq!(code(stranger.join(&join).await), "name_taken");
     (join.node, join.machine) = (None, name("box"));
-    let joined = stranger.join(&join).await.expect("a refusal does not use a code up");
+    let joined = stranger.join(&join).await.expect("the code is still valid");
     assert_eq!(joined.node.as_str(), "box");
 
     // The same error for a code that never existed, a used one, and one for another node.
-    let other = client.invite(&"n3".parse().expect("a valid name")).await.expect("the user may invite");
+    let other = client.invite(&"n3".parse().expect("a valid name")).await.expect("permitted");
     let other: JoinCode = other.code.parse().expect("a join code");
     let mut texts = Vec::new();
     for (secret, node) in [("guess".to_owned(), None), (invited.secret, name("box2")), (other.secret, name("n4"))] {
@@ -74,7 +74,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     for guess in guesses {
         guess.await.expect("no panic");
     }
-    let good = client.invite_as(&Invite::default()).await.expect("the user may invite");
+    let good = client.invite_as(&Invite::default()).await.expect("permitted");
     let good: JoinCode = good.code.parse().expect("a join code");
     let csr = crate::agent::csr(&KeyPair::generate().expect("a key can be made"));
     let late = JoinRequest { secret: good.secret, node: name("n9"), machine: None, csr };
@@ -96,27 +96,27 @@ async fn node_is_drained_and_resumed() {
     client.submit(&request("a")).await.expect("accepted");
     let run = agent.next_launch().await.runs[0].run;
     agent.report(run, RunStatus::Running).await;
-    let node = client.drain_node(&name, Some("new disk".to_owned())).await.expect("the user may");
+    let node = client.drain_node(&name, Some("new disk".to_owned())).await.expect("permitted");
     assert_eq!((node.node.state, node.runs.len()), (NodeState::Draining, 1));
     let waiting = client.submit(&request("b")).await.expect("accepted").id;
-    let why = client.why(waiting).await.expect("it is there").lines.join("\n");
+    let why = client.why(waiting).await.expect("it exists").lines.join("\n");
     assert!(why.contains("every node that could run it is drained: n1"), "{why}");
     assert!(why.contains("new disk") && why.contains("hostler node resume n1"), "{why}");
     agent.report(run, completed(run, b"")).await;
     wait_for_node(&client, NodeState::Drained).await;
-    let counts = client.info().await.expect("it answers").nodes;
+    let counts = client.info().await.expect("a response").nodes;
     assert_eq!((counts.up, counts.draining, counts.drained), (0, 0, 1));
 
     head.kill();
     head.start_again().await;
     let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
     let client = head.client();
-    let node = client.node(&name).await.expect("it is known");
-    assert_eq!(node.node.state, NodeState::Drained, "a restart forgets nothing");
+    let node = client.node(&name).await.expect("known");
+    assert_eq!(node.node.state, NodeState::Drained, "still drained after a restart");
     let drain = node.drain.expect("it is drained");
     assert_eq!(drain.reason.as_deref(), Some("new disk"));
     assert!(node.node.reason.is_some_and(|text| text == format!("drained by {}: new disk", drain.by)));
-    let node = client.resume_node(&name).await.expect("the user may");
+    let node = client.resume_node(&name).await.expect("permitted");
     assert_eq!((node.node.state, node.drain), (NodeState::Up, None));
     assert_eq!(agent.next_launch().await.job, waiting);
     client.shutdown(LiveJobs::Keep).await.expect("it stops");
@@ -131,14 +131,14 @@ async fn removed_node_is_disconnected_immediately_with_a_reason() {
     let job = client.submit(&request("a")).await.expect("accepted").id;
     let run = agent.next_launch().await.runs[0].run;
     agent.report(run, RunStatus::Running).await;
-    agent.client.missing_blobs(Vec::new()).await.expect("a member may ask");
-    client.remove_node(&identity.name).await.expect("the user may");
+    agent.client.missing_blobs(Vec::new()).await.expect("nodes are served");
+    client.remove_node(&identity.name).await.expect("permitted");
     let reason = agent.farewell().await;
     assert!(reason.contains("has removed node n1"), "{reason}");
     assert_eq!(code(agent.client.missing_blobs(Vec::new()).await), "unwelcome", "on the connection that was open, too");
-    let ended = client.job_when_ended(job, 1, Duration::from_secs(20)).await.expect("it answers");
+    let ended = client.job_when_ended(job, 1, Duration::from_secs(20)).await.expect("a response");
     assert_eq!(ended.summary.state, JobState::NodeFail);
-    assert!(client.nodes().await.expect("it answers").is_empty());
+    assert!(client.nodes().await.expect("a response").is_empty());
     assert_eq!(code(client.remove_node(&identity.name).await), "no_such_node");
     for _ in 0..2 {
         let message = refusal(&head, &identity).await;
@@ -158,12 +158,12 @@ async fn certificates_are_renewed_and_expire_by_the_clusters_clock() {
     let head = TestHead::start_with_life(Duration::from_secs(9)).await;
     let first = Identity::join(&head, "n1").await;
     let _agent = FakeAgent::link(&head, &first, Vec::new()).await;
-    let (second, renew_in_ms) = first.renew(&head).await.expect("it may");
+    let (second, renew_in_ms) = first.renew(&head).await.expect("permitted");
     assert!((5_000..=6_000).contains(&renew_in_ms), "two thirds of its life: {renew_in_ms}");
     let _agent = FakeAgent::link(&head, &first, Vec::new()).await;
     let _agent = FakeAgent::link(&head, &second, Vec::new()).await;
     assert!(refusal(&head, &first).await.contains("was replaced"), "the new one was used");
-    let certificate = head.client().node(&first.name).await.expect("it is known").certificate.expect("it has joined");
+    let certificate = head.client().node(&first.name).await.expect("known").certificate.expect("it has joined");
     assert!(certificate.life_ms == 9_000 && !certificate.is_being_renewed, "{certificate:?}");
     soon("the certificate to expire", async {
         loop {
@@ -182,7 +182,7 @@ async fn certificate_of_another_cluster_is_rejected_despite_known_authority() {
     let (mine, theirs) = (TestHead::start().await, TestHead::start().await);
     let (known, foreign) = (Identity::join(&mine, "n1").await, Identity::join(&theirs, "n1").await);
     // The agent knows this cluster's authority, but sends the certificate of its own cluster.
-    let config = tls::mutual(&known.authority, &foreign.certificate, &foreign.key).expect("they belong together");
+    let config = tls::mutual(&known.authority, &foreign.certificate, &foreign.key).expect("a matching key");
     let server_name = ServerName::try_from(HEAD_NAME).expect("a name");
     let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };
     let outcome = Client::new(endpoint).with_patience(hostler_client::Patience::NONE).missing_blobs(Vec::new()).await;

@@ -61,7 +61,7 @@ async fn node_relays_its_users_without_their_privileges() {
         let (status, submitted) = ask(&node, "POST /jobs", &relayed(said), &key).await;
         assert_eq!(status, 200, "{submitted}");
         let id = JobId(submitted["id"].as_u64().expect("an id"));
-        head.client().job(id, 0).await.expect("it is there").summary.user
+        head.client().job(id, 0).await.expect("it exists").summary.user
     };
     assert_eq!(user_of("1000:ada").await, "ada");
     // Root of a node is `root@node`, under any name or uid.
@@ -123,7 +123,7 @@ async fn privileged_account_has_no_rights_through_a_node_unless_an_admin_allows_
     // Only an admin can allow it, and it does not apply to root.
     let change = |value: &str| format!("{{\"value\":\"{value}\"}}");
     let line = "PUT /settings/roles-through-nodes";
-    client.change_setting("roles-through-nodes", Some("yes")).await.expect("root of the head's machine may");
+    client.change_setting("roles-through-nodes", Some("yes")).await.expect("permitted");
     assert_eq!(submit("2000:ada", "c").await.0, 200);
     assert_eq!(word(ask(&node, line, &relayed("2001:olga"), &change("yes")).await), "admins_only");
     assert_eq!(ask(&node, "GET /users", &relayed("2000:ada"), "").await.0, 200, "with her role");
@@ -133,7 +133,7 @@ async fn privileged_account_has_no_rights_through_a_node_unless_an_admin_allows_
 }
 
 async fn authority(head: &TestHead) -> Digest {
-    head.client().info().await.expect("it answers").head.authority.expect("it has one")
+    head.client().info().await.expect("a response").head.authority.expect("it has one")
 }
 
 #[tokio::test]
@@ -194,19 +194,19 @@ async fn failed_logins_get_the_same_error_and_many_are_blocked() {
         nonce: nonce.to_owned(),
         signature: "rubbish".to_owned(),
     };
-    let nonce = stranger.login_challenge(&authority, "ada").await.expect("anybody may try").nonce;
+    let nonce = stranger.login_challenge(&authority, "ada").await.expect("permitted").nonce;
     assert_eq!(code(stranger.login_by_key(&login("ada", &nonce)).await), "bad_key");
     assert_eq!(code(stranger.login_by_key(&login("ada", &nonce)).await), "bad_challenge", "good once");
     assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "bad_code");
     assert_eq!(code(client(Some("guess")).jobs(&Default::default()).await), "bad_token");
-    let code_text = head.client().invite_user(&name("ada")).await.expect("she is known").code;
+    let code_text = head.client().invite_user(&name("ada")).await.expect("a known user").code;
     let invited: hostler_proto::join::LoginCode = code_text.parse().expect("a login code");
     let logged_in = stranger.login_by_code(&CodeLogin { secret: invited.secret }).await.expect("invited");
     assert_eq!((logged_in.user, logged_in.role), (name("ada"), Role::User));
     let ada = client(Some(&logged_in.token));
-    ada.submit(&request("a")).await.expect("she is a user");
+    ada.submit(&request("a")).await.expect("permitted");
     assert_eq!(code(ada.users().await), "admins_only");
-    assert_eq!(ada.user(&name("ada")).await.expect("herself").uid, 2000);
+    assert_eq!(ada.user(&name("ada")).await.expect("her own data").uid, 2000);
     assert_eq!(code(ada.user(&name("ben")).await), "admins_only", "must not tell whether the user exists");
     // A role change takes effect with the next request. A token has no role of its own.
     head.client().set_role(&name("ada"), Role::Admin).await.expect("known");
@@ -240,7 +240,7 @@ async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
         ids.push(JobId(submitted["id"].as_u64().expect("an id")));
     }
     agent.next_launch().await;
-    let why = client.why(ids[1]).await.expect("it is there");
+    let why = client.why(ids[1]).await.expect("it exists");
     assert!(why.lines[0].contains("the quota of ada limits running jobs to 1 task"), "{:?}", why.lines);
     let mut large = request("c");
     large.spec.request.cpus = 2;

@@ -358,14 +358,14 @@ mod tests {
     fn all_known_error_formats_are_parsed() {
         let many = json!({ "error": { "code": "x", "message": "See ExtendedInfo.",
             "@Message.ExtendedInfo": [{ "MessageId": "Base.1.0.SessionLimitExceeded", "Message": "Too many." }] } });
-        let refusal: Refusal = read(many.to_string().as_bytes()).expect("the standard's form");
+        let refusal: Refusal = read(many.to_string().as_bytes()).expect("the standard's format");
         assert_eq!(refusal.words().as_deref(), Some("Too many"));
         assert!(refusal.is("SessionLimitExceeded") && !refusal.is("Other"));
         let ilo = json!({ "error": { "@Message.ExtendedInfo": [{ "MessageID": "iLO.0.10.InvalidOperationForSystemState" }] } });
-        let refusal: Refusal = read(ilo.to_string().as_bytes()).expect("iLO 4's form");
+        let refusal: Refusal = read(ilo.to_string().as_bytes()).expect("iLO 4's format");
         assert_eq!(refusal.words().as_deref(), Some("iLO.0.10.InvalidOperationForSystemState"));
         let one = json!({ "error": { "@Message.ExtendedInfo": { "Message": "no" } } });
-        assert_eq!(read::<Refusal>(one.to_string().as_bytes()).expect("sushy's form").words().as_deref(), Some("no"));
+        assert_eq!(read::<Refusal>(one.to_string().as_bytes()).expect("sushy's format").words().as_deref(), Some("no"));
     }
 
     #[test]

@@ -381,8 +381,8 @@ mod tests {
                 _ => ("", r#"{"PowerState":"On"}"#),
             };
             let answer = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len());
-            (&*stream).write_all(answer.as_bytes()).expect("it reads");
-            asked.send(request).expect("the test listens");
+            (&*stream).write_all(answer.as_bytes()).expect("the peer reads");
+            asked.send(request).expect("the test receives");
         }
     }
 
@@ -411,7 +411,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("secret");
         let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&path);
-        file.and_then(|mut file| file.write_all(b"a:b")).expect("it is ours");
+        file.and_then(|mut file| file.write_all(b"a:b")).expect("permitted");
         let identity = Identity {
             address: address.parse().expect("an address"),
             trust: Trust::Anybody,
@@ -419,7 +419,7 @@ mod tests {
         };
         let service = Arc::new(Service::new(identity));
         for _ in 0..4 {
-            service.get::<System>("/system").await.expect("it is there");
+            service.get::<System>("/system").await.expect("it exists");
         }
         let said: Vec<String> = asked.try_iter().collect();
         assert_eq!(

@@ -58,14 +58,14 @@ async fn commands_get_node_and_verb_as_variables() {
     assert_eq!(plug.controller.watts().await, Ok(Some(87.5)));
     assert_eq!(plug.controller.act(Verb::OffGracefully).await, Ok(Answer::Accepted));
     assert_eq!(plug.controller.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
-    plug.controller.act(Verb::On).await.expect("it is well");
+    plug.controller.act(Verb::On).await.expect("no fault");
     assert_eq!(plug.controller.act(Verb::OffByForce).await, Ok(Answer::Accepted));
 }
 
 #[tokio::test]
 async fn forced_off_needs_a_command() {
     let plug = plug("echo on", "true", "");
-    let fault = plug.controller.act(Verb::OffByForce).await.expect_err("there is no way");
+    let fault = plug.controller.act(Verb::OffByForce).await.expect_err("not supported");
     assert_eq!(fault.kind(), FaultKind::Unsupported);
     assert!(!plug.has("state"), "no graceful shutdown instead");
 }

@@ -28,8 +28,8 @@ impl Secrets {
     }
 
     pub(crate) fn write(&self, line: &str) {
-        fs::write(self.path(), format!("{line}\n")).expect("it is ours");
-        fs::set_permissions(self.path(), Permissions::from_mode(0o600)).expect("it is ours");
+        fs::write(self.path(), format!("{line}\n")).expect("permitted");
+        fs::set_permissions(self.path(), Permissions::from_mode(0o600)).expect("permitted");
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -58,8 +58,8 @@ pub(crate) fn try_controller(site: &Site, text: &str) -> Result<Controller, Faul
 /// Polls the status until the controller confirms the wanted state.
 pub(crate) async fn wait_for(controller: &Controller, wanted: Supply) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(40);
-    while controller.act(Verb::Status).await.expect("it answers") != Answer::Confirmed(wanted) {
-        assert!(tokio::time::Instant::now() < deadline, "it is not {wanted:?} after 40 s");
+    while controller.act(Verb::Status).await.expect("a response") != Answer::Confirmed(wanted) {
+        assert!(tokio::time::Instant::now() < deadline, "not {wanted:?} after 40 s");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

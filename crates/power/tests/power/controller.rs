@@ -99,7 +99,7 @@ impl Bmc {
 
     /// Reads or changes the state.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
-        look(&mut self.machine.lock().expect("whole"))
+        look(&mut self.machine.lock().expect("not poisoned"))
     }
 
     /// Adds a response that replaces the next normal one.

@@ -52,10 +52,13 @@ fn make_certificate(directory: &std::path::Path) {
 async fn machines_behind_one_controller_are_switched_on_and_off() {
     let emulator = Emulator::start();
     let site = site();
-    let fault = controller(&site, &emulator.config("system = 'r1'")).act(Verb::Status).await.expect_err("not known");
+    let fault = controller(&site, &emulator.config("system = 'r1'"))
+        .act(Verb::Status)
+        .await
+        .expect_err("an unknown certificate");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
-    let hint = fault.what_to_do().expect("there is something to do");
-    let fingerprint = hint.split('`').nth(1).expect("the line to write stands in it").to_owned();
+    let hint = fault.what_to_do().expect("a hint");
+    let fingerprint = hint.split('`').nth(1).expect("the hint contains the line").to_owned();
 
     let fault = controller(&site, &emulator.config(&fingerprint)).act(Verb::On).await.expect_err("there are three");
     assert_eq!(fault.kind(), FaultKind::Unprepared);
@@ -72,7 +75,7 @@ async fn machines_behind_one_controller_are_switched_on_and_off() {
     }
 
     emulator.secrets.write("admin:wrong");
-    let fault = first.act(Verb::On).await.expect_err("it is wrong");
+    let fault = first.act(Verb::On).await.expect_err("rejected");
     assert_eq!(fault.kind(), FaultKind::Refused, "{fault}");
 }
 

@@ -12,9 +12,8 @@ use crate::common::{controller, program, site};
 
 /// The guide's code blocks in this language.
 fn blocks(language: &str) -> Vec<String> {
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs");
-    let guide =
-        fs::read_to_string(Path::new(&manifest).join("../../docs/guides/power.md")).expect("the guide is there");
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo");
+    let guide = fs::read_to_string(Path::new(&manifest).join("../../docs/guides/power.md")).expect("the guide exists");
     let opening = format!("{language}\n");
     let blocks = guide.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix(&opening));
     blocks.map(str::to_owned).collect()
@@ -23,7 +22,7 @@ fn blocks(language: &str) -> Vec<String> {
 #[test]
 fn every_example_is_a_complete_configuration() {
     let examples: Vec<_> = blocks("toml").into_iter().filter(|block| block.starts_with("kind = ")).collect();
-    assert!(examples.len() >= 5, "the guide has lost examples");
+    assert!(examples.len() >= 5, "missing examples");
     for example in examples {
         let plain = toml::from_str::<ControllerConfig>(&example);
         plain.unwrap_or_else(|error| panic!("{example}\n{error}"));
@@ -61,7 +60,7 @@ fn plug() -> String {
                 None => panic!("{request}"),
             };
             let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
-            stream.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
+            stream.write_all(format!("{head}{body}").as_bytes()).expect("the peer reads");
         }
     });
     address
@@ -73,8 +72,8 @@ async fn plug_of_the_guide_is_switched() {
     let script = blocks("sh").into_iter().find(|block| block.contains("/etc/hostler/power/plug ADDRESS"));
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("plug");
-    fs::write(&path, script.expect("the guide has the script")).expect("it is ours");
-    fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("it is ours");
+    fs::write(&path, script.expect("the guide has the script")).expect("permitted");
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("permitted");
     let example = blocks("toml").into_iter().find(|block| block.starts_with("kind = \"command\""));
     let example = example.expect("the guide has the example").replace("10.0.8.31", &plug());
     let plug = controller(&site(), &example.replace("/etc/hostler/power/plug", path.to_str().expect("text")));

@@ -49,13 +49,13 @@ async fn machine_is_switched_on_and_off() {
 #[tokio::test]
 async fn busy_controller_is_not_used_for_the_requested_time() {
     let (bmc, controller, _secrets) = pair().await;
-    controller.act(Verb::Status).await.expect("it is well");
+    controller.act(Verb::Status).await.expect("no fault");
     bmc.instead("GET", SYSTEM, Said::Json(503, vec![("Retry-After", "7".into())], json!({})));
     let fault = controller.act(Verb::On).await.expect_err("it is busy");
     assert_eq!((fault.kind(), fault.retry_after()), (FaultKind::Busy, Some(Duration::from_secs(7))));
     assert!(fault.is_worth_retrying());
     let asked = bmc.asked_in_all();
-    let again = controller.act(Verb::On).await.expect_err("it is not asked");
+    let again = controller.act(Verb::On).await.expect_err("in back-off");
     assert_eq!(again.kind(), FaultKind::Busy);
     assert!(again.retry_after() <= fault.retry_after());
     assert_eq!(bmc.asked_in_all(), asked);
@@ -86,7 +86,7 @@ async fn unreachable_controller_is_a_fault_with_a_hint() {
         "kind = 'redfish'\naddress = 'http://127.0.0.1:{port}'\ninsecure = true\ncredentials = '{}'",
         secrets.path().display()
     );
-    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("nobody is there");
+    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("no server");
     assert_eq!(fault.kind(), FaultKind::Unreachable);
     assert!(fault.to_string().contains(&port.to_string()) && fault.what_to_do().is_some(), "{fault}");
 }
@@ -113,7 +113,7 @@ async fn invalid_responses_are_not_a_state() {
         for verb in [Verb::Status, Verb::On, Verb::OffByForce] {
             let (bmc, controller, _secrets) = pair().await;
             bmc.instead("GET", SYSTEM, said.clone());
-            let fault = controller.act(verb).await.expect_err("it makes no sense");
+            let fault = controller.act(verb).await.expect_err("invalid");
             assert_eq!(fault.kind(), FaultKind::Confused, "{fault}");
             assert!(!fault.to_string().contains('\u{1b}'), "{fault}");
             assert!(bmc.asked("POST", RESET).is_empty());
@@ -135,7 +135,7 @@ async fn endless_and_invalid_lists_are_limited() {
     assert!(bmc.asked("GET", SYSTEMS).len() <= 16);
     controller.forget_faults();
     bmc.with(|machine| machine.extra.insert(SYSTEMS, json!({ "Members": [{ "@odata.id": "http://10.0.0.1/x" }] })));
-    let fault = controller.act(Verb::Status).await.expect_err("it points elsewhere");
+    let fault = controller.act(Verb::Status).await.expect_err("a foreign link");
     assert!(fault.why().contains("10.0.0.1"), "{fault}");
 }
 
@@ -158,7 +158,7 @@ async fn graceful_shutdown_is_never_forced() {
             match expected {
                 Some(expected) => assert_eq!(sent, [json!({ "ResetType": expected }).to_string()]),
                 None => {
-                    assert_eq!(result.expect_err("it cannot").kind(), FaultKind::Unsupported);
+                    assert_eq!(result.expect_err("not supported").kind(), FaultKind::Unsupported);
                     assert!(sent.is_empty(), "{sent:?}");
                 }
             }
@@ -224,9 +224,9 @@ async fn accepted_does_not_mean_done() {
 #[tokio::test]
 async fn verb_with_a_lost_response_is_not_repeated() {
     let (bmc, controller, _secrets) = pair().await;
-    controller.act(Verb::Status).await.expect("it is well");
+    controller.act(Verb::Status).await.expect("no fault");
     bmc.instead("POST", RESET, Said::Raw(vec![]));
-    let fault = controller.act(Verb::On).await.expect_err("nobody knows");
+    let fault = controller.act(Verb::On).await.expect_err("unknown outcome");
     assert_eq!(fault.kind(), FaultKind::Unreachable);
     assert_eq!(bmc.asked("POST", RESET).len(), 1);
 }
@@ -243,7 +243,7 @@ async fn redirects_are_followed_only_within_the_controller() {
     let stranger = Bmc::start().await;
     let away = format!("http://127.0.0.1:{}/redfish/v1/", stranger.port);
     bmc.instead("GET", SYSTEM, here(away.clone()));
-    let fault = controller.act(Verb::Status).await.expect_err("it sends us away");
+    let fault = controller.act(Verb::Status).await.expect_err("a foreign redirect");
     assert!(fault.kind() == FaultKind::Confused && fault.why().contains(&away), "{fault}");
     controller.forget_faults();
     for _ in 0..6 {

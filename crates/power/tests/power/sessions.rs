@@ -58,15 +58,15 @@ async fn fault_of_a_controller_applies_to_all_its_nodes() {
     bmc.instead("GET", SYSTEM, Said::Json(503, vec![("Retry-After", "30".into())], json!({})));
     assert_eq!(first.act(Verb::Status).await.expect_err("it is busy").kind(), FaultKind::Busy);
     let asked = bmc.asked_in_all();
-    let fault = second.act(Verb::On).await.expect_err("it is busy for all");
+    let fault = second.act(Verb::On).await.expect_err("in back-off");
     assert!(fault.kind() == FaultKind::Busy && fault.retry_after() > Some(Duration::from_secs(20)), "{fault:?}");
     assert_eq!(bmc.asked_in_all(), asked);
     second.forget_faults();
     // A fault of one system affects only that system.
     bmc.instead("GET", SYSTEM, Said::Json(200, vec![], json!({ "PowerState": null })));
-    assert_eq!(first.act(Verb::Status).await.expect_err("it does not say").kind(), FaultKind::Confused);
+    assert_eq!(first.act(Verb::Status).await.expect_err("no state").kind(), FaultKind::Confused);
     assert_eq!(second.act(Verb::Status).await, Ok(OFF));
-    assert_eq!(first.act(Verb::Status).await.expect_err("it is left alone").kind(), FaultKind::Confused);
+    assert_eq!(first.act(Verb::Status).await.expect_err("in back-off").kind(), FaultKind::Confused);
 }
 
 #[tokio::test]
@@ -121,15 +121,15 @@ async fn rejected_password_is_not_sent_again_until_it_changes() {
         let secrets = Secrets::new(&format!("{USER}:wrong"));
         bmc.with(|machine| machine.has_sessions = has_sessions);
         let controller = controller(&site(), &config(&bmc, &secrets));
-        let fault = controller.act(Verb::On).await.expect_err("it is wrong");
+        let fault = controller.act(Verb::On).await.expect_err("rejected");
         assert_eq!(fault.kind(), FaultKind::Refused);
         assert!(!fault.is_worth_retrying());
-        let hint = fault.what_to_do().expect("there is something to do").to_owned();
+        let hint = fault.what_to_do().expect("a hint").to_owned();
         assert!(hint.contains(&secrets.path().display().to_string()), "{hint}");
         assert!(!format!("{fault:?}").contains("wrong\"") && !format!("{fault:?}").contains(":wrong"));
         let asked = bmc.asked_in_all();
         for _ in 0..3 {
-            let fault = controller.act(Verb::On).await.expect_err("it is still wrong");
+            let fault = controller.act(Verb::On).await.expect_err("still rejected");
             assert_eq!(fault.kind(), FaultKind::Refused);
             assert!(fault.retry_after().is_some_and(|pause| pause > Duration::from_secs(50)), "{fault:?}");
         }
@@ -145,7 +145,7 @@ async fn missing_permission_is_reported() {
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let controller = controller(&site(), &config(&bmc, &secrets));
     bmc.instead("GET", SYSTEM, Said::Json(403, vec![], json!({ "error": { "message": "Insufficient privilege" } })));
-    let fault = controller.act(Verb::On).await.expect_err("it may not");
+    let fault = controller.act(Verb::On).await.expect_err("no permission");
     assert_eq!(fault.kind(), FaultKind::Refused);
     assert!(fault.why().contains("Insufficient privilege") && fault.what_to_do().is_some(), "{fault:?}");
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
@@ -154,6 +154,6 @@ async fn missing_permission_is_reported() {
 #[test]
 fn password_is_sent_unencrypted_only_with_permission() {
     let fault = try_controller(&site(), "kind = 'redfish'\naddress = 'http://10.0.0.1'\ncredentials = '/x'").map(drop);
-    let fault = fault.expect_err("nobody has said so");
+    let fault = fault.expect_err("not permitted");
     assert!(fault.kind() == FaultKind::Unprepared && fault.what_to_do().is_some_and(|hint| hint.contains("insecure")));
 }

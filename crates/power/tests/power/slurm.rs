@@ -71,11 +71,11 @@ async fn missing_slurm_controller_is_unreachable() {
     let conf = directory.path().join("slurm.conf");
     let port = free_port();
     fs::write(&conf, format!("ClusterName=test\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort={port}\nMessageTimeout=2\nNodeName=n\nPartitionName=p Nodes=n\n"))
-        .expect("it is ours");
+        .expect("permitted");
     let text = format!(
         "kind = 'slurm'\nagent = ['true']\ntime_limit = '8s'\nenvironment = {{ SLURM_CONF = '{}' }}",
         conf.display()
     );
-    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("nobody is there");
+    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("no server");
     assert_eq!(fault.kind(), FaultKind::Unreachable, "{fault}");
 }

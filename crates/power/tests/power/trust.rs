@@ -15,9 +15,9 @@ use crate::controller::{Bmc, PASSWORD, USER};
 
 /// Creates a key and its certificate.
 fn certificate() -> (CertificateDer<'static>, KeyPair) {
-    let key = KeyPair::generate().expect("there is randomness");
+    let key = KeyPair::generate().expect("random bytes");
     let made = CertificateParams::new(vec!["iLO".into()]).and_then(|parameters| parameters.self_signed(&key));
-    (made.expect("it is simple").der().clone(), key)
+    (made.expect("valid parameters").der().clone(), key)
 }
 
 /// A simulated controller with this certificate and this key, which need not match.
@@ -28,7 +28,7 @@ async fn showing(
 ) -> Bmc {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::try_from(key.serialize_der()).expect("it is a key");
-    let key = provider.key_provider.load_private_key(key).expect("it is a usual one");
+    let key = provider.key_provider.load_private_key(key).expect("a supported key");
     let pair = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
     let config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])
@@ -55,7 +55,7 @@ async fn status(bmc: &Bmc, more: &str) -> Result<Answer, Fault> {
 #[tokio::test]
 async fn first_connection_reports_the_fingerprint_and_sends_nothing() {
     let (bmc, fingerprint) = bmc().await;
-    let fault = status(&bmc, "").await.expect_err("it is not known");
+    let fault = status(&bmc, "").await.expect_err("an unknown certificate");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
     assert!(!fault.is_worth_retrying());
     let line = format!("fingerprint = \"{fingerprint}\"");
@@ -68,7 +68,7 @@ async fn first_connection_reports_the_fingerprint_and_sends_nothing() {
 async fn server_with_another_certificate_gets_no_request() {
     let (bmc, fingerprint) = bmc().await;
     let other = Fingerprint::of(b"another");
-    let fault = status(&bmc, &format!("fingerprint = '{other}'")).await.expect_err("it is another");
+    let fault = status(&bmc, &format!("fingerprint = '{other}'")).await.expect_err("another certificate");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
     let (other, fingerprint) = (other.to_string(), fingerprint.to_string());
     assert!(fault.why().contains(&other) && fault.why().contains(&fingerprint), "{fault}");
@@ -81,7 +81,7 @@ async fn server_with_another_certificate_gets_no_request() {
 #[tokio::test]
 async fn server_without_tls_is_untrusted() {
     let bmc = Bmc::start().await;
-    let fault = status(&bmc, "").await.expect_err("it speaks no TLS");
+    let fault = status(&bmc, "").await.expect_err("no TLS");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
     assert_eq!(bmc.with(|machine| machine.made), 0);
 }

@@ -35,10 +35,10 @@ while len(seen) < int(sys.argv[2]):
 
 /// Runs on a test host in place of the head.
 fn wake(path: &OsStr) {
-    let text = fs::read_to_string(path).expect("the test has written it");
-    let config: ControllerConfig = toml::from_str(&text).expect("it is right");
-    let controller = Controller::new(&"r1".parse().expect("a name"), &config, &site()).expect("it can be meant");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it needs nothing");
+    let text = fs::read_to_string(path).expect("the test wrote it");
+    let config: ControllerConfig = toml::from_str(&text).expect("valid");
+    let controller = Controller::new(&"r1".parse().expect("a name"), &config, &site()).expect("a valid configuration");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     assert_eq!(runtime.block_on(controller.act(Verb::On)), Ok(Answer::Accepted));
 }
 
@@ -85,28 +85,28 @@ struct Nodes {
 
 impl Reach for Nodes {
     fn relay<'a>(&'a self, relay: &'a NodeName, packet: &'a WakeUp) -> BoxFuture<'a, Result<(), Fault>> {
-        self.asked.lock().expect("whole").push(format!("{relay} wakes {}", packet.mac));
+        self.asked.lock().expect("not poisoned").push(format!("{relay} wakes {}", packet.mac));
         Box::pin(async { Ok(()) })
     }
 
     fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>> {
-        self.asked.lock().expect("whole").push(format!("{node} shuts down"));
+        self.asked.lock().expect("not poisoned").push(format!("{node} shuts down"));
         Box::pin(async { Ok(()) })
     }
 
     fn is_alive(&self, _: &NodeName) -> bool {
-        *self.is_alive.lock().expect("whole")
+        *self.is_alive.lock().expect("not poisoned")
     }
 }
 
 fn with_nodes(more: &str) -> (Arc<Nodes>, Controller) {
     let nodes = Arc::new(Nodes::default());
     let config: ControllerConfig =
-        toml::from_str(&format!("kind = 'wake_on_lan'\nmac = '{MAC}'\nrelay = 'n1'\n{more}")).expect("it is right");
+        toml::from_str(&format!("kind = 'wake_on_lan'\nmac = '{MAC}'\nrelay = 'n1'\n{more}")).expect("valid");
     assert!(config.needs_the_agent());
     assert_eq!(config.guesses(), !more.contains("probe"));
     let site = Site::new(Arc::clone(&nodes) as Arc<dyn Reach>);
-    (nodes, Controller::new(&"r1".parse().expect("a name"), &config, &site).expect("it can be meant"))
+    (nodes, Controller::new(&"r1".parse().expect("a name"), &config, &site).expect("a valid configuration"))
 }
 
 #[tokio::test]
@@ -114,12 +114,12 @@ async fn relay_wakes_the_machine_and_its_agent_shuts_it_down() {
     let (nodes, controller) = with_nodes("");
     assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Confirmed(Supply::Off)));
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
-    *nodes.is_alive.lock().expect("whole") = true;
+    *nodes.is_alive.lock().expect("not poisoned") = true;
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Confirmed(Supply::On)));
-    let fault = controller.act(Verb::OffByForce).await.expect_err("nobody can");
+    let fault = controller.act(Verb::OffByForce).await.expect_err("not supported");
     assert_eq!(fault.kind(), FaultKind::Unsupported);
     assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Accepted));
-    assert_eq!(*nodes.asked.lock().expect("whole"), [format!("n1 wakes {MAC}"), "r1 shuts down".to_owned()]);
+    assert_eq!(*nodes.asked.lock().expect("not poisoned"), [format!("n1 wakes {MAC}"), "r1 shuts down".to_owned()]);
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn machine_without_agent_is_on_if_its_probe_responds() {
         Ok(Answer::Confirmed(Supply::On)),
         "a refused connection counts as a response"
     );
-    assert!(nodes.asked.lock().expect("whole").is_empty());
+    assert!(nodes.asked.lock().expect("not poisoned").is_empty());
     let (_, controller) = with_nodes("probe = 'nowhere'");
-    assert_eq!(controller.act(Verb::On).await.expect_err("it is no address").kind(), FaultKind::Confused);
+    assert_eq!(controller.act(Verb::On).await.expect_err("not an address").kind(), FaultKind::Confused);
 }
