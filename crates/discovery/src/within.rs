@@ -7,11 +7,11 @@ use std::time::Instant;
 /// A call that runs on a thread of its own.
 ///
 /// A thread that hangs in a driver cannot be stopped. It is abandoned together with its resources.
-pub(crate) struct Asked<T> {
+pub(crate) struct TimedCall<T> {
     answer: Receiver<T>,
 }
 
-impl<T: Send + 'static> Asked<T> {
+impl<T: Send + 'static> TimedCall<T> {
     /// Starts the call. If no thread can be created, the result never arrives.
     pub(crate) fn new(question: impl FnOnce() -> T + Send + 'static) -> Self {
         // The channel holds the only result, so sending never blocks.
@@ -22,7 +22,7 @@ impl<T: Send + 'static> Asked<T> {
     }
 
     /// The result, if it arrives before `deadline`; `None` also if the call has panicked.
-    pub(crate) fn by(&self, deadline: Instant) -> Option<T> {
+    pub(crate) fn wait_until(&self, deadline: Instant) -> Option<T> {
         self.answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 }

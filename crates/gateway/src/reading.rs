@@ -114,14 +114,14 @@ impl Reader<'_> {
         Some(Description {
             outer: parts.outer?,
             nodes: nodes?,
-            management: all_or_nothing(management)?,
+            management: valid_or_absent(management)?,
             machines: machines.into_iter().collect::<Option<_>>()?,
-            vpn: all_or_nothing(vpn)?,
-            pxe: all_or_nothing(pxe)?,
+            vpn: valid_or_absent(vpn)?,
+            pxe: valid_or_absent(pxe)?,
         })
     }
 
-    fn not_understood(&mut self, error: &toml::de::Error) {
+    fn syntax_mistake(&mut self, error: &toml::de::Error) {
         let line = error.span().map(|span| self.line(span.start));
         let advice = "`hostler gateway plan --example` prints a description with every field";
         self.mistakes.push(Mistake {
@@ -159,7 +159,7 @@ impl Reader<'_> {
             address: address?,
             domain: domain?,
             outside: raw.outside.unwrap_or(true),
-            pool: all_or_nothing(pool)?,
+            pool: valid_or_absent(pool)?,
             lease: lease?,
         })
     }
@@ -201,8 +201,8 @@ impl Reader<'_> {
             name: name?,
             mac: mac?,
             address: address?,
-            management_mac: all_or_nothing(management_mac)?,
-            management_address: all_or_nothing(management_address)?,
+            management_mac: valid_or_absent(management_mac)?,
+            management_address: valid_or_absent(management_address)?,
         })
     }
 
@@ -271,7 +271,7 @@ impl Reader<'_> {
                 None
             }
         };
-        Some(Pxe { boot_file: boot_file?, efi_boot_file: all_or_nothing(efi_boot_file)?, from: from? })
+        Some(Pxe { boot_file: boot_file?, efi_boot_file: valid_or_absent(efi_boot_file)?, from: from? })
     }
 
     fn interface(&mut self, field: &'static str, text: Option<&Spanned<String>>, lines: &mut Lines) -> Option<String> {
@@ -365,7 +365,7 @@ impl Reader<'_> {
 
 /// An omitted value is valid; an invalid value is not.
 #[expect(clippy::option_option, reason = "the outer `None` is an omitted value, the inner one a mistake")]
-fn all_or_nothing<T>(value: Option<Option<T>>) -> Option<Option<T>> {
+fn valid_or_absent<T>(value: Option<Option<T>>) -> Option<Option<T>> {
     match value {
         None => Some(None),
         Some(None) => None,

@@ -94,19 +94,19 @@ pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -
 
 /// Data that waits to be sent on a connection.
 pub(crate) struct Unsent {
-    standing: Mutex<Standing>,
+    progress: Mutex<Progress>,
 }
 
-struct Standing {
+struct Progress {
     /// Pieces in transit, plus bodies that may have more data.
-    owed: usize,
+    pending: usize,
     /// Time at which the client last read data, or at which data began to wait.
     moved: Instant,
 }
 
 impl Default for Unsent {
     fn default() -> Self {
-        Self { standing: Mutex::new(Standing { owed: 0, moved: Instant::now() }) }
+        Self { progress: Mutex::new(Progress { pending: 0, moved: Instant::now() }) }
     }
 }
 
@@ -122,8 +122,8 @@ impl Unsent {
     }
 
     fn has_stalled(&self, now: Instant) -> bool {
-        let standing = self.standing();
-        standing.owed > 0 && now.saturating_duration_since(standing.moved) >= READ_TIMEOUT
+        let progress = self.progress();
+        progress.pending > 0 && now.saturating_duration_since(progress.moved) >= READ_TIMEOUT
     }
 
     /// Watches a response while it is sent.
@@ -136,15 +136,15 @@ impl Unsent {
     }
 
     fn owe(&self) {
-        let mut standing = self.standing();
-        if standing.owed == 0 {
-            standing.moved = Instant::now();
+        let mut progress = self.progress();
+        if progress.pending == 0 {
+            progress.moved = Instant::now();
         }
-        standing.owed += 1;
+        progress.pending += 1;
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,7 +161,7 @@ impl More {
 impl Drop for More {
     fn drop(&mut self) {
         // A body without data at the moment is not progress of the client.
-        self.0.standing().owed -= 1;
+        self.0.progress().pending -= 1;
     }
 }
 
@@ -180,9 +180,9 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let mut standing = self.unsent.standing();
-        standing.owed -= 1;
-        standing.moved = Instant::now();
+        let mut progress = self.unsent.progress();
+        progress.pending -= 1;
+        progress.moved = Instant::now();
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
         let unsent = Arc::new(Unsent::default());
         let pieces = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))]);
         let mut body = watched(&unsent, Body::from_stream(pieces.chain(stream::pending())));
-        let moved = || unsent.standing().moved;
+        let moved = || unsent.progress().moved;
         let began = moved();
         let first = next(&mut body).await;
         let _second = next(&mut body).await;

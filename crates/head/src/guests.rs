@@ -64,15 +64,15 @@ const ANSWERS_KIB: usize = 80 << 10;
 const LISTS_KIB: usize = 16 << 10;
 
 /// Dropping this sender tells a stranger that its slot was taken.
-type Line = oneshot::Sender<()>;
+type EvictionSender = oneshot::Sender<()>;
 
 /// A stranger's slot, and a receiver that fires when the stranger must leave.
-pub(crate) type Waiting = (Place<Line>, oneshot::Receiver<()>);
+pub(crate) type Waiting = (Place<EvictionSender>, oneshot::Receiver<()>);
 
 /// All limits of the head.
 pub(crate) struct Guests {
-    handshakes: Arc<WaitingRoom<Line>>,
-    strangers: Arc<WaitingRoom<Line>>,
+    handshakes: Arc<WaitingRoom<EvictionSender>>,
+    strangers: Arc<WaitingRoom<EvictionSender>>,
     known: Mutex<BTreeSet<Network>>,
     /// Connections on the socket, by uid.
     pub(crate) uids: Arc<Shares<u32>>,
@@ -132,7 +132,7 @@ impl Guests {
         self.wait_in(&self.strangers, from)
     }
 
-    fn wait_in(&self, room: &Arc<WaitingRoom<Line>>, from: IpAddr) -> Waiting {
+    fn wait_in(&self, room: &Arc<WaitingRoom<EvictionSender>>, from: IpAddr) -> Waiting {
         let (line, gone) = oneshot::channel();
         let network = Network::from(from);
         let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&network);

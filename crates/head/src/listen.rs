@@ -84,11 +84,11 @@ pub(crate) enum Peer {
 pub(crate) struct Visitor {
     pub(crate) from: SocketAddr,
     /// The slot that the connection uses.
-    place: Arc<Mutex<Standing>>,
+    place: Arc<Mutex<Slot>>,
 }
 
 /// The slot of a connection. Dropping it frees the slot.
-enum Standing {
+enum Slot {
     /// A slot for unidentified clients.
     Stranger { _place: Place<oneshot::Sender<()>> },
     /// A slot of a user.
@@ -99,24 +99,24 @@ enum Standing {
 
 impl Visitor {
     fn stranger(from: SocketAddr, place: Place<oneshot::Sender<()>>) -> Self {
-        Self { from, place: Arc::new(Mutex::new(Standing::Stranger { _place: place })) }
+        Self { from, place: Arc::new(Mutex::new(Slot::Stranger { _place: place })) }
     }
 
     /// Identifies a stranger as this user. `false` when the user has the maximum number of connections.
     pub(crate) fn welcome(&self, head: &Head, user: &str) -> bool {
-        let mut standing = self.standing();
-        if matches!(*standing, Standing::Stranger { .. }) {
+        let mut slot = self.slot();
+        if matches!(*slot, Slot::Stranger { .. }) {
             let Some(share) = head.guests.users.take(user.to_owned()) else { return false };
-            *standing = Standing::User { _share: share };
+            *slot = Slot::User { _share: share };
         }
         true
     }
 
     fn is_stranger(&self) -> bool {
-        matches!(*self.standing(), Standing::Stranger { .. })
+        matches!(*self.slot(), Slot::Stranger { .. })
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -337,7 +337,7 @@ async fn serve_stranger(
             drop(waiting);
             let share = head.guests.nodes.take(bearer.node.clone());
             let share = share.with_context(|| format!("node {} has too many connections", bearer.node))?;
-            let visitor = Visitor { from, place: Arc::new(Mutex::new(Standing::Node { _share: share })) };
+            let visitor = Visitor { from, place: Arc::new(Mutex::new(Slot::Node { _share: share })) };
             serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor)), http).await;
         }
     }

@@ -54,7 +54,7 @@ impl Driver for CommandDriver {
     fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>> {
         Box::pin(async {
             let finished = self.run("status", &self.config.status).await?;
-            supply(&finished.stdout).ok_or_else(|| nonsense("status", &finished.stdout, "`on` or `off`"))
+            supply(&finished.stdout).ok_or_else(|| unexpected_output("status", &finished.stdout, "`on` or `off`"))
         })
     }
 
@@ -79,7 +79,7 @@ impl Driver for CommandDriver {
             let finished = self.run("watts", argv).await?;
             watts(&finished.stdout)
                 .map(Some)
-                .ok_or_else(|| nonsense("watts", &finished.stdout, "a number of watts, e.g. 87.5"))
+                .ok_or_else(|| unexpected_output("watts", &finished.stdout, "a number of watts, e.g. 87.5"))
         })
     }
 }
@@ -104,7 +104,7 @@ fn word(output: &[u8]) -> Option<&str> {
     std::str::from_utf8(output).ok().map(str::trim)
 }
 
-fn nonsense(verb: &str, output: &[u8], expected: &str) -> Fault {
+fn unexpected_output(verb: &str, output: &[u8], expected: &str) -> Fault {
     let shown = match quoted(&String::from_utf8_lossy(output)) {
         shown if shown.is_empty() => "nothing".to_owned(),
         shown => format!("\"{shown}\""),

@@ -94,9 +94,9 @@ impl Controller {
     /// # Errors
     /// Like the status.
     pub async fn watts(&self) -> Result<Option<f64>, Fault> {
-        self.may_ask()?;
+        self.check_back_off()?;
         let _turn = self.lane.turn(self.pace.gap).await;
-        self.may_ask()?;
+        self.check_back_off()?;
         // A failed measurement does not affect switching, so it causes no back-off.
         let read = tokio::time::timeout(self.pace.time_limit, self.driver.watts()).await;
         read.unwrap_or_else(|_| Err(self.took_too_long()))
@@ -118,10 +118,10 @@ impl Controller {
 
     /// Runs one request, after all earlier ones and with a timeout.
     async fn attempt<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-        self.may_ask()?;
+        self.check_back_off()?;
         let _turn = self.lane.turn(self.pace.gap).await;
         // An earlier request may have failed in the meantime.
-        self.may_ask()?;
+        self.check_back_off()?;
         let result = match tokio::time::timeout(self.pace.time_limit, work).await {
             Ok(result) => result,
             Err(_) => Err(self.took_too_long()),
@@ -129,7 +129,7 @@ impl Controller {
         self.note(result)
     }
 
-    fn may_ask(&self) -> Result<(), Fault> {
+    fn check_back_off(&self) -> Result<(), Fault> {
         let now = Instant::now();
         self.lane.outage.check(now)?;
         self.outage.check(now)

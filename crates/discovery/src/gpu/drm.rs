@@ -21,7 +21,7 @@ const INTEL: i64 = 0x8086;
 const AMD_SHARED: &str = "/dev/kfd";
 
 /// Whether the machine may have such GPUs.
-pub(super) fn is_there(source: &Source) -> bool {
+pub(super) fn may_have_gpus(source: &Source) -> bool {
     !source.numbered(DRM, RENDER).is_empty() || !source.numbered(NODES, "").is_empty()
 }
 
@@ -112,7 +112,7 @@ fn amd(source: &Source, node: &Node) -> Option<Gpu> {
         vendor: Vendor::Amd,
         uuid: serial
             .or_else(from_driver)
-            .map_or_else(|| by_place(pci.as_deref(), node.render), |id| format!("GPU-{id}")),
+            .map_or_else(|| id_from_location(pci.as_deref(), node.render), |id| format!("GPU-{id}")),
         name: model.map_or_else(|| format!("AMD {}", node.name), |name| clean(&name)),
         memory_bytes: node.memory_bytes.or_else(carved_out),
         numa: pci.as_deref().and_then(|pci| numa_of_pci(source, pci)),
@@ -134,7 +134,7 @@ fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
     Ok(Gpu {
         index: 0,
         vendor: Vendor::Intel,
-        uuid: by_place(pci.as_deref(), render),
+        uuid: id_from_location(pci.as_deref(), render),
         name: format!("Intel {}", clean(&source.read(&format!("{device}/device")).unwrap_or_default()))
             .trim()
             .to_owned(),
@@ -178,7 +178,7 @@ fn devices(source: &Source, render: u32, shared: &[&str]) -> Option<Vec<DeviceFi
     paths.map(|path| device_file(source, path)).collect()
 }
 
-fn by_place(pci: Option<&str>, render: u32) -> String {
+fn id_from_location(pci: Option<&str>, render: u32) -> String {
     pci.map_or_else(|| format!("{RENDER}{render}"), |pci| format!("pci-{pci}"))
 }
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 use hostler_model::{GpuId, Vendor};
 use serde::{Deserialize, Serialize};
 
-use crate::within::Asked;
+use crate::within::TimedCall;
 use crate::{Note, Source, Topic};
 
 /// A GPU, or a part of one that can be assigned separately.
@@ -77,7 +77,7 @@ type Found = (Vec<Gpu>, Vec<Note>);
 pub(crate) struct Search {
     source: Source,
     nvidia: Option<nvidia::Search>,
-    others: Option<Asked<Found>>,
+    others: Option<TimedCall<Found>>,
     deadline: Instant,
 }
 
@@ -85,9 +85,9 @@ impl Search {
     /// Starts the detection. On machines without GPUs, it takes only a few system calls.
     pub(crate) fn begin(source: &Source, deadline: Instant) -> Self {
         let nvidia = nvidia::Search::begin(source);
-        let others = drm::is_there(source).then(|| {
+        let others = drm::may_have_gpus(source).then(|| {
             let source = source.clone();
-            Asked::new(move || drm::find(&source))
+            TimedCall::new(move || drm::find(&source))
         });
         Self { source: source.clone(), nvidia, others, deadline }
     }
@@ -97,7 +97,7 @@ impl Search {
         let nvidia = self.nvidia.map(|search| search.end(self.deadline)).unwrap_or_default();
         let others = self.others.map(|asked| {
             let silent = "a graphics driver does not respond; GPUs of AMD and Intel are not offered";
-            asked.by(self.deadline).unwrap_or_else(|| (Vec::new(), vec![note(silent)]))
+            asked.wait_until(self.deadline).unwrap_or_else(|| (Vec::new(), vec![note(silent)]))
         });
         let (others, about_others) = others.unwrap_or_default();
         notes.extend(nvidia.1.into_iter().chain(about_others));

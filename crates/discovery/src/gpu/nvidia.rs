@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::nvml::{self, NvmlAnswer, NvmlCard, NvmlSlice};
 use super::{DeviceFile, Found, Gpu, Vendor, clean, device_file, note, numa_of_pci, pci_address};
 use crate::source::Nvml;
-use crate::within::Asked;
+use crate::within::TimedCall;
 use crate::{Note, Source};
 
 const CARDS: &str = "/proc/driver/nvidia/gpus";
@@ -58,10 +58,11 @@ impl Search {
         match answer {
             Ok(answer) => from_answer(&source, &answer),
             Err(why) => {
-                let asked = Asked::new(move || from_proc(&source));
-                let (gpus, mut notes) = asked.by(deadline.max(Instant::now()) + SECOND_PATIENCE).unwrap_or_else(|| {
-                    (Vec::new(), vec![note("NVIDIA's driver does not respond; its GPUs are not offered")])
-                });
+                let asked = TimedCall::new(move || from_proc(&source));
+                let (gpus, mut notes) =
+                    asked.wait_until(deadline.max(Instant::now()) + SECOND_PATIENCE).unwrap_or_else(|| {
+                        (Vec::new(), vec![note("NVIDIA's driver does not respond; its GPUs are not offered")])
+                    });
                 notes.insert(0, note(format!("NVIDIA's library {why}; its GPUs are detected through /proc")));
                 (gpus, notes)
             }

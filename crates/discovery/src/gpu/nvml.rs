@@ -64,9 +64,9 @@ mod asking {
 
     use super::{Instant, NvmlAnswer};
     use crate::gpu::library;
-    use crate::within::Asked;
+    use crate::within::TimedCall;
 
-    type Answer = Asked<Result<NvmlAnswer, String>>;
+    type Answer = TimedCall<Result<NvmlAnswer, String>>;
 
     /// Queries that exceeded their timeout, by library.
     static UNANSWERED: Mutex<Vec<(Vec<String>, Answer)>> = Mutex::new(Vec::new());
@@ -87,14 +87,14 @@ mod asking {
             let libraries = libraries.to_vec();
             let answer = owed.unwrap_or_else(|| {
                 let libraries = libraries.clone();
-                Asked::new(move || library::ask(&libraries))
+                TimedCall::new(move || library::ask(&libraries))
             });
             Self { libraries, answer }
         }
 
         /// The response, or the reason for its absence, as a phrase whose subject is the library.
         pub(in crate::gpu) fn answer_by(self, deadline: Instant) -> Result<NvmlAnswer, String> {
-            self.answer.by(deadline).unwrap_or_else(|| {
+            self.answer.wait_until(deadline).unwrap_or_else(|| {
                 let mut unanswered = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
                 unanswered.push((self.libraries, self.answer));
                 Err("does not respond".to_owned())

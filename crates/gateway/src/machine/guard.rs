@@ -44,7 +44,7 @@ impl Gateway {
             Some(_) if trial.is_over() => "it was not confirmed in time",
             Some(_) => return Ok(true),
         };
-        self.go_back(&trial, why)?;
+        self.roll_back(&trial, why)?;
         Ok(false)
     }
 

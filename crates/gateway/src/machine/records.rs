@@ -149,20 +149,20 @@ impl Records {
     /// that it called have ended. A called program therefore finishes before another process can take the lock.
     pub(super) fn lock(&self) -> Result<Flock<File>, GatewayError> {
         let held = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
-        self.hand_on(held.map_err(|(_, error)| self.failed("lock", LOCK, error.into()))?)
+        self.share_with_children(held.map_err(|(_, error)| self.failed("lock", LOCK, error.into()))?)
     }
 
     /// Like [`Self::lock`] without waiting. `None` if another process has the lock.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, GatewayError> {
         match Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => self.hand_on(held).map(Some),
+            Ok(held) => self.share_with_children(held).map(Some),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
             Err((_, error)) => Err(self.failed("lock", LOCK, error.into())),
         }
     }
 
     /// Lets called programs inherit the lock. Services close it at their start.
-    fn hand_on(&self, held: Flock<File>) -> Result<Flock<File>, GatewayError> {
+    fn share_with_children(&self, held: Flock<File>) -> Result<Flock<File>, GatewayError> {
         let shared = nix::fcntl::fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()));
         shared.map(|_| held).map_err(|error| self.failed("share", LOCK, error.into()))
     }

@@ -184,9 +184,9 @@ impl Services {
     }
 
     /// Whether a start or stop of the service was interrupted.
-    pub(super) fn is_between(&self, service: Service) -> Result<bool, GatewayError> {
-        let is_between = |it: &Started| it.is_ending || (it.process.is_none() && !it.arguments.is_empty());
-        Ok(self.started(service)?.is_some_and(|started| is_between(&started)))
+    pub(super) fn is_interrupted(&self, service: Service) -> Result<bool, GatewayError> {
+        let is_interrupted = |it: &Started| it.is_ending || (it.process.is_none() && !it.arguments.is_empty());
+        Ok(self.started(service)?.is_some_and(|started| is_interrupted(&started)))
     }
 
     /// Error for a service that does not run, with the last line of its log.
@@ -239,17 +239,17 @@ mod tests {
             None,
             "an incomplete start does not count as running"
         );
-        assert!(services.is_between(Service::Dnsmasq).expect("readable"));
+        assert!(services.is_interrupted(Service::Dnsmasq).expect("readable"));
         assert!(Process::running(&noted().arguments).contains(&process));
         services.stop(Service::Dnsmasq).expect("permitted");
         assert!(!process.is_alive() && services.started(Service::Dnsmasq).expect("readable").is_none());
 
         start();
         let process = noted().process.expect("known");
-        assert!(!services.is_between(Service::Dnsmasq).expect("readable"));
+        assert!(!services.is_interrupted(Service::Dnsmasq).expect("readable"));
         // As after a kill during the stop.
         services.note(Service::Dnsmasq, &Started { is_ending: true, ..noted() }).expect("writable");
-        assert!(services.is_between(Service::Dnsmasq).expect("readable"));
+        assert!(services.is_interrupted(Service::Dnsmasq).expect("readable"));
         assert_eq!(
             services.running(Service::Dnsmasq).expect("readable"),
             None,

@@ -96,7 +96,7 @@ impl Gateway {
         // The guard starts first, so that a crash at any moment leads to a rollback.
         self.start_guard(&token)?;
         self.records.write(&trial)?;
-        self.make_so(&trial, &todo)?;
+        self.execute(&trial, &todo)?;
         let Some(within) = confirm_within else {
             self.keep(&trial)?;
             return Ok(Applied::Confirmed { steps: todo });
@@ -123,10 +123,10 @@ impl Gateway {
     }
 
     /// Executes the steps. Rolls back after a failure.
-    fn make_so(&self, trial: &Trial, todo: &[Step]) -> Result<(), GatewayError> {
+    fn execute(&self, trial: &Trial, todo: &[Step]) -> Result<(), GatewayError> {
         let done = todo.iter().try_for_each(|step| self.carry_out(step, &Endpoints::new()));
         let Err(error) = done else { return Ok(()) };
-        let problems = self.go_back(trial, &error.to_string())?;
+        let problems = self.roll_back(trial, &error.to_string())?;
         match problems.is_empty() {
             true => Err(GatewayError::TakenBack(Box::new(error))),
             false => Err(GatewayError::HalfDone(Box::new(error), problems.join("; "))),
@@ -164,7 +164,7 @@ impl Gateway {
         let _lock = self.records.lock()?;
         let Some(trial) = self.records.read::<Trial>()? else { return Err(nothing()?) };
         if trial.is_over() || trial.deadline_ms.is_none() {
-            self.go_back(&trial, "it was not confirmed in time")?;
+            self.roll_back(&trial, "it was not confirmed in time")?;
             return Err(nothing()?);
         }
         self.keep(&trial)
@@ -180,10 +180,10 @@ impl Gateway {
     }
 
     /// Rolls back a change, complete or not. Returns the problems. The caller holds the lock.
-    pub(super) fn go_back(&self, trial: &Trial, why: &str) -> Result<Vec<String>, GatewayError> {
+    pub(super) fn roll_back(&self, trial: &Trial, why: &str) -> Result<Vec<String>, GatewayError> {
         let mut problems = Vec::new();
         for _ in 0..ATTEMPTS {
-            problems = match self.try_to_go_back(trial) {
+            problems = match self.try_to_roll_back(trial) {
                 Ok(problems) => problems,
                 Err(error) => vec![error.to_string()],
             };
@@ -204,7 +204,7 @@ impl Gateway {
         Ok(problems)
     }
 
-    fn try_to_go_back(&self, trial: &Trial) -> Result<Vec<String>, GatewayError> {
+    fn try_to_roll_back(&self, trial: &Trial) -> Result<Vec<String>, GatewayError> {
         let before = &trial.before;
         let mut wanted = match &before.confirmed {
             Some(confirmed) => self.wanted(&confirmed.setup)?,
@@ -222,10 +222,10 @@ impl Gateway {
 
     /// Ends services whose start or stop was interrupted.
     pub(super) fn finish_services(&self) -> Result<(), GatewayError> {
-        if self.services.is_between(Service::Dnsmasq)? {
+        if self.services.is_interrupted(Service::Dnsmasq)? {
             self.services.stop(Service::Dnsmasq)?;
         }
-        if self.services.is_between(Service::WireGuard)? {
+        if self.services.is_interrupted(Service::WireGuard)? {
             self.remove_vpn()?;
         }
         Ok(())
@@ -279,7 +279,7 @@ impl Gateway {
         }
         // This process holds the lock, so no other process works on the change.
         if trial.is_over() || trial.deadline_ms.is_none() {
-            return self.go_back(&trial, "it was interrupted, or not confirmed in time").map(drop);
+            return self.roll_back(&trial, "it was interrupted, or not confirmed in time").map(drop);
         }
         Err(GatewayError::Pending(trial.seconds_left().unwrap_or(0)))
     }

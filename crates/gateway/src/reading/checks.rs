@@ -81,7 +81,7 @@ impl Reader<'_> {
     }
 
     fn check_uniqueness(&mut self, machine: &MachineParts, at: &MachineLines, seen: &mut Seen) {
-        let name = called(machine);
+        let name = display_name(machine);
         if machine.name.is_some() {
             self.once("node.name", at.name, name.clone(), &name, &mut seen.names);
         }
@@ -111,7 +111,7 @@ impl Reader<'_> {
             self.no_management("node.management_address", at.management_address);
         }
         if at.management_mac != 0 && at.management_address == 0 {
-            let what = format!("the controller of {} has no address", called(machine));
+            let what = format!("the controller of {} has no address", display_name(machine));
             self.mistake(at.management_mac, "node.management_mac", &what, "add a management_address");
         }
     }
@@ -180,7 +180,7 @@ impl Reader<'_> {
 }
 
 /// The machine's name for messages. The name itself may be invalid.
-fn called(machine: &MachineParts) -> String {
+fn display_name(machine: &MachineParts) -> String {
     machine.name.clone().unwrap_or_else(|| "another machine".to_owned())
 }
 

@@ -83,7 +83,7 @@ impl Reader<'_> {
     pub(super) fn file(&mut self) -> Option<File> {
         let (root, errors) = DeTable::parse_recoverable(self.text);
         if !errors.is_empty() {
-            errors.iter().for_each(|error| self.not_understood(error));
+            errors.iter().for_each(|error| self.syntax_mistake(error));
             return None;
         }
         let mut file = Table { name: "", line: 1, entries: root.get_ref(), known: Vec::new() };

@@ -162,7 +162,7 @@ impl Driver for IpmiDriver {
                 }
                 // Controllers without a meter fail in many ways. A controller that has returned a reading before has a
                 // meter.
-                Err(fault) if *meter == Meter::NotAsked && !fault_of_the_way(&fault) => {
+                Err(fault) if *meter == Meter::NotAsked && !is_unrelated_to_features(&fault) => {
                     *meter = Meter::Absent;
                     Ok(None)
                 }
@@ -173,7 +173,7 @@ impl Driver for IpmiDriver {
 }
 
 /// Whether a fault tells nothing about the controller's features.
-fn fault_of_the_way(fault: &Fault) -> bool {
+fn is_unrelated_to_features(fault: &Fault) -> bool {
     use crate::FaultKind::{Busy, Refused, Unprepared, Unreachable};
     matches!(fault.kind(), Unreachable | Busy | Refused | Unprepared)
 }

@@ -139,7 +139,7 @@ async fn dial(address: &Address, trust: Trust) -> Result<Pin<Box<dyn Stream>>, F
 
 /// Explains why the TLS connection failed.
 fn no_tls(address: &Address, trust: Trust, verifier: &Verifier, error: &io::Error) -> Fault {
-    match (verifier.turned_away(), trust) {
+    match (verifier.rejected_certificate(), trust) {
         (Some(seen), Trust::Pinned(expected)) => {
             let why =
                 format!("the server at {address} has an unexpected certificate: SHA-256 {seen} instead of {expected}");

@@ -156,7 +156,7 @@ impl Service {
             reply = self.send(&mut state, method, path, body, Some(header(&pass)?)).await?;
         }
         match (reply.status, &pass) {
-            (StatusCode::UNAUTHORIZED, Pass::Password(credentials)) => Err(self.not_let_in(credentials)),
+            (StatusCode::UNAUTHORIZED, Pass::Password(credentials)) => Err(self.credentials_rejected(credentials)),
             (StatusCode::UNAUTHORIZED, Pass::Session(_)) => {
                 state.session = None;
                 let why = format!("the controller at {} rejects a session that it has just created", self.address());
@@ -192,7 +192,7 @@ impl Service {
             200..=299 => match reply.headers.get(TOKEN) {
                 Some(token) => {
                     state.session = Some(self.session(token, &reply));
-                    self.watch_over();
+                    self.close_when_idle();
                     Ok(Pass::Session(state.session.as_ref().map_or_else(|| token.clone(), |it| it.token.clone())))
                 }
                 None => Ok(Pass::Password(credentials)),
@@ -205,9 +205,9 @@ impl Service {
                 state.none_was_free = Some(Instant::now());
                 Ok(Pass::Password(credentials))
             }
-            401 | 403 => Err(self.not_let_in(&credentials)),
+            401 | 403 => Err(self.credentials_rejected(&credentials)),
             // iLO 4 does not use the status 401 here.
-            400 if refusal.is("Unauthorized") => Err(self.not_let_in(&credentials)),
+            400 if refusal.is("Unauthorized") => Err(self.credentials_rejected(&credentials)),
             _ => Err(self.refusal(&reply)),
         }
     }
@@ -223,7 +223,7 @@ impl Service {
     }
 
     /// Closes the session after a time without use.
-    fn watch_over(self: &Arc<Self>) {
+    fn close_when_idle(self: &Arc<Self>) {
         let service: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
@@ -245,11 +245,11 @@ impl Service {
         let reply = self.send(state, &Method::GET, ROOT, None, None).await?;
         if !reply.status.is_success() {
             return Err(match reply.status {
-                StatusCode::NOT_FOUND => self.no_redfish(&format!("has nothing at {ROOT}")),
+                StatusCode::NOT_FOUND => self.not_redfish(&format!("has nothing at {ROOT}")),
                 _ => self.refusal(&reply),
             });
         }
-        let root: Root = bodies::read(&reply.body).map_err(|_| self.no_redfish("does not return JSON"))?;
+        let root: Root = bodies::read(&reply.body).map_err(|_| self.not_redfish("does not return JSON"))?;
         let root = Arc::new(root);
         state.root = Some(Arc::clone(&root));
         Ok(root)
@@ -274,7 +274,8 @@ impl Service {
                 _ => return Ok(reply),
             };
             let location = reply.location().unwrap_or_default();
-            path = self.address().path_of(location).filter(|_| follows).ok_or_else(|| self.sent_away(location))?;
+            path =
+                self.address().path_of(location).filter(|_| follows).ok_or_else(|| self.foreign_redirect(location))?;
         }
         Err(Fault::confused(format!("the controller at {} redirects in circles", self.address())))
     }
@@ -330,18 +331,18 @@ impl Service {
         })
     }
 
-    fn not_let_in(&self, credentials: &Credentials) -> Fault {
+    fn credentials_rejected(&self, credentials: &Credentials) -> Fault {
         let why =
             format!("the controller at {} rejects the user {} with this password", self.address(), credentials.user);
         self.keyring.refused(credentials, &why)
     }
 
-    fn no_redfish(&self, what: &str) -> Fault {
+    fn not_redfish(&self, what: &str) -> Fault {
         Fault::confused(format!("the server at {} {what}, so it is not a Redfish controller", self.address()))
             .hint("check the address; iLO 4 supports Redfish since firmware 2.30; for older controllers, use `kind = \"ipmi\"`")
     }
 
-    fn sent_away(&self, location: &str) -> Fault {
+    fn foreign_redirect(&self, location: &str) -> Fault {
         Fault::confused(format!("the controller at {} redirects to {}", self.address(), crate::fault::quoted(location)))
             .hint("if this is correct, set it as the controller's `address`; credentials are not sent to other servers")
     }

@@ -120,7 +120,7 @@ impl Verifier {
     }
 
     /// The certificate's fingerprint, if it was rejected.
-    pub(crate) fn turned_away(&self) -> Option<Fingerprint> {
+    pub(crate) fn rejected_certificate(&self) -> Option<Fingerprint> {
         self.seen.get().copied().filter(|seen| !self.takes(*seen))
     }
 
