@@ -13,7 +13,7 @@ use crate::{Note, Source, Topic};
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
 
-/// More than the largest id of any kernel, which supports at most 8192 CPUs. `CpuSet` has the same limit.
+/// Upper limit for CPU ids, as in `CpuSet`. Kernels support at most 8192 CPUs.
 const MAX_CPUS: u32 = 1 << 16;
 
 /// Cores below this fraction of the fastest core's capacity are efficiency cores. On boards with three kinds of cores,
@@ -86,7 +86,7 @@ fn allowed(source: &Source, groups: &Groups, online: &CpuSet, notes: &mut Vec<No
     allowed
 }
 
-/// The number of allowed CPUs that the quota covers, rounded down, but at least one.
+/// As many of the allowed CPUs as the quota covers, rounded down, but at least one.
 fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, notes: &mut Vec<Note>) -> CpuSet {
     let Some(quota) = quota_millicpus else { return allowed };
     let count = u32::try_from(quota / 1000).unwrap_or(u32::MAX).max(1);

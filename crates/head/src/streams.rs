@@ -51,7 +51,7 @@ pub(crate) struct Place<T> {
 }
 
 impl<T> Meeting<T> {
-    /// Registers a reader of a connection from `node`.
+    /// Registers a reader that waits for a connection from `node`.
     pub(crate) fn wait_for(&self, node: &NodeName) -> Place<T> {
         let name = random_name();
         let (reader, arrival) = oneshot::channel();

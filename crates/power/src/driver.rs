@@ -25,14 +25,14 @@ pub trait Driver: Send + Sync {
     /// The controller does not report a state, or reports one other than on and off.
     fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>>;
 
-    /// Switches the machine on. The caller has just read the state off. Returns when the controller has accepted the
-    /// request, not when the machine is on.
+    /// Switches the machine on. The caller has just confirmed that it is off. Returns when the controller has accepted
+    /// the request, not when the machine is on.
     ///
     /// # Errors
     /// The controller did not accept the request, or it is unknown whether it did.
     fn on(&self) -> BoxFuture<'_, Result<(), Fault>>;
 
-    /// Switches the machine off in the given way only. The caller has just read the state on.
+    /// Switches the machine off in the given way only. The caller has just confirmed that it is on.
     ///
     /// # Errors
     /// Like [`Self::on`]; [`Unsupported`](crate::FaultKind::Unsupported) if the controller does not support this way.

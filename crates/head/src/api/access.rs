@@ -146,7 +146,7 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     if refused || (response.status().is_success() && is_audited(&method, &path)) {
         head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
     }
-    // The resources are released when the response was sent.
+    // The request's resources are held until the response is sent.
     response.extensions_mut().insert(answer);
     response
 }
@@ -300,7 +300,7 @@ fn by_token(head: &Head, shown: &[u8]) -> Identity {
     }
 }
 
-/// Checks the rule of an operation.
+/// Checks whether an operation's rule accepts the caller.
 fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
     match identity {
         _ if rule == Who::Anyone => Ok(()),

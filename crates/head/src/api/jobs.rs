@@ -30,8 +30,8 @@ use crate::views::{self, History, Shown, Viewer};
 const PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
-/// Number of jobs per lock of the state. The reason of a waiting job requires counting the jobs before it, and a long
-/// page must not block the engine.
+/// Number of jobs to process while the state is locked. The reason of a waiting job requires counting the jobs before
+/// it, and a long page must not block the engine.
 const AT_ONCE: usize = 50;
 
 /// Default and maximum number of ended tasks in a job's details.
@@ -212,7 +212,7 @@ pub(crate) async fn show(
     }
     let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
     answer.reserve(&head.guests, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
-    // The job as of the history read, so that an ended job always comes with its tasks.
+    // Use the job from the time of the history read, so that an ended job always comes with its tasks.
     let (job, history) = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();
     Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now().at)))
