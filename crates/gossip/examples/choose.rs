@@ -1,4 +1,4 @@
-//! Prints how long the choice of a node takes, for several sizes of cluster.
+//! Measures how long the choice of a node takes in clusters of several sizes.
 //!
 //! `cargo run --release -p hostler-gossip --example choose`
 
@@ -28,7 +28,7 @@ fn main() {
     }
 }
 
-/// The median of many runs.
+/// The median time of many runs.
 fn micros(run: impl Fn(u64) -> usize) -> f64 {
     let time = |random| {
         let begin = Instant::now();
@@ -40,7 +40,7 @@ fn micros(run: impl Fn(u64) -> usize) -> f64 {
     times[times.len() / 2]
 }
 
-/// A node that has heard of all others, and how long it took it to take a datagram.
+/// A node that knows the loads of all others, and its mean time to process a datagram.
 fn table(size: u32) -> (Gossip, f64) {
     let member = |id: u32| Member {
         id: MemberId(id),

@@ -1,4 +1,4 @@
-//! Simulates a whole cluster and prints what gossip costs and how fast it is.
+//! Simulates whole clusters and measures the cost and speed of gossip.
 //!
 //! `cargo run --release -p hostler-gossip --example cluster [-- NODES...]`
 
@@ -45,13 +45,16 @@ fn measure(size: usize, lost: u64) {
     let expired = world.sum(|counters| counters.expired);
     world.run_for(pace.silence_ms);
     steady(&mut world, &sample);
-    println!("  wrongly let go: {expired} while starting, {} after", world.sum(|counters| counters.expired) - expired);
-    println!("  not sent for the budget: {}", world.sum(|counters| counters.over_budget));
+    println!(
+        "  wrongly declared silent: {expired} while starting, {} after",
+        world.sum(|counters| counters.expired) - expired
+    );
+    println!("  not sent because of the budget: {}", world.sum(|counters| counters.over_budget));
     changing(&mut world);
     println!("  simulated {} s in {:.1} s\n", world.now / 1000, begin.elapsed().as_secs_f64());
 }
 
-/// All nodes start within a second: when is which share of the loads known?
+/// All nodes start within a second: measures when which share of the loads is known.
 fn starting(world: &mut World, sample: &[usize]) {
     let size = world.nodes.len();
     let known = |world: &World| {
@@ -70,7 +73,7 @@ fn starting(world: &mut World, sample: &[usize]) {
     }
 }
 
-/// Nothing happens for half a minute.
+/// Measures half a minute without changes.
 fn steady(world: &mut World, sample: &[usize]) {
     let size = world.nodes.len();
     let (bytes, at) = (world.sum(|counters| counters.sent_bytes), world.now);
@@ -97,10 +100,10 @@ fn steady(world: &mut World, sample: &[usize]) {
     println!("  {bytes} bytes/s a node, {peak} at most in any second; {} KiB of table", memory / 1024);
 }
 
-/// How many nodes have noticed something.
+/// The number of nodes that have noticed a change.
 type Count<'a> = &'a dyn Fn(&World) -> usize;
 
-/// The load of one node changes much, that of another a little, and a third dies and comes back.
+/// The loads of two nodes change, one much and one a little; a third node dies and returns.
 fn changing(world: &mut World) {
     let size = world.nodes.len();
     world.nodes[1].load = Some(load(6400, 10_000));

@@ -1,24 +1,24 @@
-//! Which datagrams are believed: those that a member has made for this node and that have not come before.
+//! Authentication of datagrams: each must come from a member, be made for this node, and be new.
 
 use std::fmt;
 
 use crate::MemberId;
 use crate::wire::TAG_BYTES;
 
-/// The key that all members of a cluster share.
+/// The secret key that all members of a cluster share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key made from 32 secret bytes, which should come from a good source of randomness.
+    /// Derives a key from 32 secret bytes, which must come from a secure random source.
     #[must_use]
     pub fn new(secret: &[u8; 32]) -> Self {
-        // So that the same secret used elsewhere, by mistake, gives nothing away.
+        // Derived with a context, so that reuse of the secret elsewhere by mistake reveals nothing.
         Self(blake3::derive_key("hostler gossip 2026-11-21 datagrams", secret))
     }
 
-    /// The tag of a datagram for `receiver`. The receiver is part of it and not of the datagram, so that what was meant for one node
-    /// cannot be passed on to another.
+    /// The tag of a datagram for `receiver`. The tag covers the receiver, which the datagram does not contain, so a datagram for one node
+    /// cannot be forwarded to another.
     fn tag(&self, receiver: MemberId, untagged: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(&receiver.0.to_le_bytes());
@@ -33,54 +33,54 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys of now. To change the key of a running cluster, give all nodes the new one as `also`, then as `sign` with the old one as
-/// `also`, then alone.
+/// The current keys. To change the key of a running cluster, set the new key on all nodes as `also`, then as `sign` with the old key as
+/// `also`, and finally alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keyring {
-    /// Makes the tags of what is sent, and is believed.
+    /// The key that tags outgoing datagrams; also accepted on incoming ones.
     pub sign: Key,
-    /// Is believed as well.
+    /// A second key that is accepted on incoming datagrams.
     pub also: Option<Key>,
 }
 
 impl Keyring {
-    /// Puts the tag behind a datagram.
+    /// Appends the tag to a datagram.
     pub(crate) fn seal(&self, receiver: MemberId, datagram: &mut Vec<u8>) {
         let tag = self.sign.tag(receiver, datagram);
         datagram.extend_from_slice(tag.as_bytes());
     }
 
-    /// What is before the tag, if that is right.
+    /// The datagram without its tag, if the tag is valid.
     pub(crate) fn open<'a>(&self, receiver: MemberId, datagram: &'a [u8]) -> Option<&'a [u8]> {
         let (untagged, tag) = datagram.split_last_chunk::<TAG_BYTES>()?;
         let tag = blake3::Hash::from_bytes(*tag);
         let mut keys = std::iter::once(&self.sign).chain(&self.also);
-        // Hashes are compared in constant time.
+        // blake3 compares hashes in constant time.
         keys.any(|key| key.tag(receiver, untagged) == tag).then_some(untagged)
     }
 }
 
-/// Which counters of a sender have come, as far as it matters.
+/// Recently received counters of a sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReplayWindow {
     highest: u64,
-    /// Bit `n` says that `highest - n` has come.
+    /// Bit `n` is set if counter `highest - n` has arrived.
     seen: u64,
 }
 
-/// Whether a counter has come before.
+/// Whether a counter is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     New,
     Repeated,
-    /// So far behind that it is not known.
+    /// Too old for the window to tell.
     TooLate,
 }
 
 impl ReplayWindow {
     const WIDTH: u64 = u64::BITS as u64;
 
-    /// Whether this counter has come, and that it has now.
+    /// Records a counter; returns whether it is new.
     pub(crate) fn arrive(&mut self, counter: u64) -> Arrival {
         if counter > self.highest {
             let ahead = counter - self.highest;
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_made_for_the_receiver_with_a_valid_key_is_opened() {
+    fn only_datagrams_for_the_receiver_with_a_valid_key_are_opened() {
         let keys = keyring(1, None);
         let whole = sealed(1);
         assert_eq!(keys.open(ME, &whole), Some(&b"news"[..]));
-        assert_eq!(keys.open(MemberId(4), &whole), None, "made for another");
+        assert_eq!(keys.open(MemberId(4), &whole), None, "made for another node");
         assert_eq!(keys.open(ME, &sealed(2)), None, "another key");
         for cut in 0..whole.len() {
             assert_eq!(keys.open(ME, &whole[..cut]), None, "{cut} bytes");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_changed_without_a_gap() {
+    fn key_change_loses_no_datagrams() {
         let steps = [keyring(1, None), keyring(1, Some(2)), keyring(2, Some(1)), keyring(2, None)];
         for pair in steps.windows(2) {
             for (sender, receiver) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
@@ -142,16 +142,16 @@ mod tests {
                 assert!(receiver.open(ME, &datagram).is_some());
             }
         }
-        assert_eq!(steps[3].open(ME, &sealed(1)), None, "the old key is worth nothing any more");
+        assert_eq!(steps[3].open(ME, &sealed(1)), None, "the old key is no longer accepted");
     }
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn debug_output_hides_keys() {
         assert_eq!(format!("{:?}", keyring(1, Some(2))), "Keyring { sign: Key, also: Some(Key) }");
     }
 
     #[test]
-    fn counters_count_once_in_any_order_and_not_after_long() {
+    fn counters_are_accepted_once_in_any_order_within_the_window() {
         let mut window = ReplayWindow::default();
         for (counter, arrival) in [
             (0, Arrival::TooLate),

@@ -1,8 +1,8 @@
-//! A clock that stands still while this node does.
+//! A clock that stops while this node is suspended.
 //!
-//! A node that has slept, was stopped or got no CPU has heard nobody, and nobody is to blame. So silence is measured on a clock that goes
-//! on only while the node takes part: between two of its inputs no more than one round passes on it. A node that is late all the time is
-//! thus patient all the time (what Lifeguard calls local health).
+//! A node that was suspended, stopped or without CPU has received nothing, so the silence of others means nothing. Silence is therefore
+//! measured on a clock that advances at most one round between two inputs of the node, if the gap is longer than normal. A node that is
+//! always late is thus always patient (local health in the Lifeguard paper).
 
 use hostler_model::Timestamp;
 
@@ -10,7 +10,7 @@ use hostler_model::Timestamp;
 pub(crate) struct Awake {
     last: Timestamp,
     slept_ms: u64,
-    /// What may pass between two inputs of a node that is well.
+    /// The longest normal gap between two inputs.
     most_ms: u64,
     round_ms: u64,
 }
@@ -20,7 +20,7 @@ impl Awake {
         Self { last: now, slept_ms: 0, most_ms: 2 * round_ms, round_ms }
     }
 
-    /// Notes that there is an input; says what time it is on this clock.
+    /// Records an input and returns the time on this clock.
     pub(crate) fn input(&mut self, now: Timestamp) -> Timestamp {
         let awake = self.at(now);
         self.last = self.last.max(now);
@@ -28,14 +28,14 @@ impl Awake {
         awake
     }
 
-    /// What time it is on this clock. A time before the last input counts as that.
+    /// The time on this clock. A time before the last input counts as the last input.
     pub(crate) fn at(&self, now: Timestamp) -> Timestamp {
         let gap_ms = now.ms_since(self.last);
         let counts_ms = if gap_ms > self.most_ms { self.round_ms } else { gap_ms };
         Timestamp(self.last.0 - self.slept_ms).plus_ms(counts_ms)
     }
 
-    /// For how long the node has been away in all, in milliseconds.
+    /// How long the node was suspended in total, in milliseconds.
     pub(crate) const fn slept_ms(&self) -> u64 {
         self.slept_ms
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleep_counts_as_one_round() {
+    fn suspension_counts_as_one_round() {
         let mut awake = Awake::new(1000, Timestamp(10_000));
         assert_eq!(awake.input(Timestamp(11_000)), Timestamp(11_000));
         assert_eq!(awake.input(Timestamp(13_000)), Timestamp(13_000), "a little late");
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(awake.input(Timestamp(63_000)), Timestamp(14_000), "fifty seconds away");
         assert_eq!(awake.slept_ms(), 49_000);
         assert_eq!(awake.input(Timestamp(64_000)), Timestamp(15_000));
-        assert_eq!(awake.input(Timestamp(1)), Timestamp(15_000), "it never goes back");
+        assert_eq!(awake.input(Timestamp(1)), Timestamp(15_000), "the clock never goes back");
         assert_eq!(awake.input(Timestamp(64_500)), Timestamp(15_500));
         awake.input(Timestamp::NEVER);
         awake.input(Timestamp::NEVER);

@@ -1,14 +1,14 @@
-//! What a node may send in a second, whatever happens.
+//! A hard limit on the bytes that a node sends per second.
 
 use std::collections::VecDeque;
 
 use hostler_model::Timestamp;
 
-/// Bounds the bytes of every second, wherever that second begins.
+/// Limits the bytes in every interval of one second.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     bytes: usize,
-    /// What was sent within the last second, the oldest first. Datagrams have a least size, so this is bounded too.
+    /// Datagrams of the last second, the oldest first. Bounded, since datagrams have a minimum size.
     sent: VecDeque<(Timestamp, usize)>,
     used: usize,
 }
@@ -32,7 +32,7 @@ impl Budget {
         self.bytes.saturating_sub(self.used)
     }
 
-    /// Takes so many bytes if there is room for them; says whether there was.
+    /// Takes bytes from the budget if they fit; returns whether they did.
     pub(crate) fn take(&mut self, bytes: usize, now: Timestamp) -> bool {
         let fits = bytes <= self.room(now);
         if fits {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_second_has_more_than_the_budget() {
+    fn no_interval_of_a_second_exceeds_the_budget() {
         let mut budget = Budget::new(100);
         assert!(budget.take(60, Timestamp(0)));
         assert!(!budget.take(41, Timestamp(500)));

@@ -1,4 +1,4 @@
-//! Commands under way: what this node has sent to others, of which their loads may not speak yet.
+//! Commands in flight that loads of other nodes may not include yet.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use hostler_model::Timestamp;
 
 use crate::{MemberId, Policy, Version};
 
-/// What this node has sent where, and where it could not get through.
+/// Commands that this node has sent to others, and nodes that it could not reach.
 ///
-/// The node that a command was sent to says in the end that it is busier, but not before its next load has come. Until then the command
-/// counts here, or twenty of them in a second would all go to the same node.
+/// A node's load includes a command only after its next update. Until then this table counts the command. Otherwise many commands
+/// within a second would all go to the same node.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     by_node: BTreeMap<MemberId, Vec<Call>>,
-    /// Until when nodes are passed over.
+    /// Unreachable nodes, each with the time until which to avoid it.
     avoided: BTreeMap<MemberId, Timestamp>,
     sent: u64,
 }
@@ -29,15 +29,15 @@ pub struct Ticket {
 struct Call {
     number: u64,
     at: Timestamp,
-    /// What the node had told last when the command began there.
+    /// The version of the node's load when the command started there.
     began: Option<Version>,
 }
 
-/// The most commands that are counted at one node. More change nothing: it is full.
+/// The most commands counted per node. More make no difference: the node is full.
 const MOST_CALLS: usize = 1024;
 
 impl Calls {
-    /// A command is sent to a node.
+    /// Records a command that is sent to a node.
     pub fn send(&mut self, node: MemberId, now: Timestamp) -> Ticket {
         self.sent += 1;
         let calls = self.by_node.entry(node).or_default();
@@ -48,8 +48,8 @@ impl Calls {
         Ticket { node, number: self.sent }
     }
 
-    /// The command has begun there, when the node's own version was this: see [`crate::Gossip::version`]. It counts until it has ended or
-    /// the node's load shows it.
+    /// Records that a command has started, with the node's version at that time: see [`crate::Gossip::version`]. The command counts
+    /// until it ends or the node's load includes it.
     pub fn began(&mut self, ticket: Ticket, version: Version) {
         let calls = self.by_node.get_mut(&ticket.node).into_iter().flatten();
         if let Some(call) = calls.into_iter().find(|call| call.number == ticket.number) {
@@ -57,7 +57,7 @@ impl Calls {
         }
     }
 
-    /// The command has ended, or was never started.
+    /// Removes a command that has ended or never started.
     pub fn ended(&mut self, ticket: Ticket) {
         if let Some(calls) = self.by_node.get_mut(&ticket.node) {
             calls.retain(|call| call.number != ticket.number);
@@ -67,13 +67,13 @@ impl Calls {
         }
     }
 
-    /// The node could not be reached. It is passed over for a while, which is shorter than the gossip may take to notice.
+    /// Records that a node is unreachable. It is avoided for less time than gossip may need to notice its absence.
     pub fn unreachable(&mut self, node: MemberId, policy: &Policy, now: Timestamp) {
         self.avoided.retain(|_, until| now < *until);
         self.avoided.insert(node, now.plus_ms(policy.avoid_ms.into()));
     }
 
-    /// Forgets what does not count any more. To be called now and then, so that what is kept stays small.
+    /// Drops outdated entries. Call this regularly to bound the memory.
     pub fn forget(&mut self, load_version: impl Fn(MemberId) -> Version, policy: &Policy, now: Timestamp) {
         self.by_node.retain(|node, calls| {
             let version = load_version(*node);
@@ -83,7 +83,7 @@ impl Calls {
         self.avoided.retain(|_, until| now < *until);
     }
 
-    /// How many commands a node's load of this version does not show yet.
+    /// How many commands a load with this version does not include yet.
     pub(crate) fn in_flight(&self, node: MemberId, load: Version, policy: &Policy, now: Timestamp) -> u64 {
         let Some(calls) = self.by_node.get(&node) else { return 0 };
         calls.iter().filter(|call| call.counts(load, policy, now)).count() as u64
@@ -97,7 +97,7 @@ impl Calls {
 impl Call {
     fn counts(&self, load: Version, policy: &Policy, now: Timestamp) -> bool {
         match self.began {
-            // The first load after it may have been measured before it.
+            // The first load after the start may have been measured before it.
             Some(began) => load < Version { seq: began.seq.saturating_add(2), ..began },
             None => now.ms_since(self.at) < u64::from(policy.call_ms),
         }
@@ -120,27 +120,27 @@ mod tests {
     }
 
     #[test]
-    fn a_command_counts_until_it_ends_or_shows_or_time_has_passed() {
+    fn command_counts_until_it_ends_or_the_load_includes_it() {
         let mut calls = Calls::default();
         let tickets: Vec<_> = (0..4).map(|_| calls.send(NODE, Timestamp(0))).collect();
         assert_eq!(count(&calls, version(1, 7), 0), 4);
         calls.ended(tickets[0]);
         calls.began(tickets[1], version(1, 7));
         assert_eq!(count(&calls, version(1, 8), 2999), 3);
-        assert_eq!(count(&calls, version(1, 8), 3000), 1, "nothing was heard of two");
-        assert_eq!(count(&calls, version(1, 9), 3000), 0, "the second load after it shows it");
-        assert_eq!(count(&calls, version(2, 1), 0), 2, "it has not survived the restart of that node");
+        assert_eq!(count(&calls, version(1, 8), 3000), 1, "two were never reported as started");
+        assert_eq!(count(&calls, version(1, 9), 3000), 0, "the second load after the start includes it");
+        assert_eq!(count(&calls, version(2, 1), 0), 2, "the command ended with the restart of its node");
         calls.ended(tickets[1]);
         calls.ended(tickets[1]);
         assert_eq!(count(&calls, version(1, 7), 3000), 0);
         calls.forget(|_| version(1, 7), &Policy::default(), Timestamp(3000));
         assert!(calls.by_node.is_empty());
         calls.began(tickets[2], version(1, 7));
-        assert_eq!(count(&calls, version(1, 7), 3000), 0, "it was forgotten");
+        assert_eq!(count(&calls, version(1, 7), 3000), 0, "the command was dropped");
     }
 
     #[test]
-    fn nodes_that_cannot_be_reached_are_passed_over_for_a_while() {
+    fn unreachable_nodes_are_avoided_for_a_while() {
         let mut calls = Calls::default();
         calls.unreachable(NODE, &Policy::default(), Timestamp(100));
         assert!(calls.is_avoided(NODE, Timestamp(10_099)) && !calls.is_avoided(MemberId(5), Timestamp(100)));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn counted_commands_are_bounded() {
         let mut calls = Calls::default();
         (0..5000).for_each(|_| _ = calls.send(NODE, Timestamp(0)));
         assert_eq!(count(&calls, version(1, 1), 0), MOST_CALLS as u64);

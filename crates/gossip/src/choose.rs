@@ -1,7 +1,7 @@
-//! Which node a command should run on.
+//! Chooses the node for a command.
 //!
-//! Everything that counts comes in as an argument: what is known of the nodes, what the command needs, how nodes are compared, what is
-//! under way, and a few random bits. Nobody is asked, so it takes microseconds.
+//! All inputs are arguments: the nodes' loads, the command's needs, the policy, commands in flight, and random bits. The choice asks no
+//! other node, so it takes microseconds.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,95 +11,95 @@ use hostler_model::{Constraint, Feature, NodeName, Timestamp};
 use crate::dice::Dice;
 use crate::{Calls, Load, Member, MemberId, Node, Policy, Presence};
 
-/// What a command needs of the node that it runs on.
+/// The needs of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Memory, in bytes.
+    /// Required memory, in bytes.
     pub memory_bytes: u64,
-    /// Features of the node.
+    /// Required features.
     pub constraint: Option<Constraint>,
-    /// One of these nodes; any, if none is named.
+    /// The allowed nodes; all if empty.
     pub only: BTreeSet<NodeName>,
-    /// None of these nodes.
+    /// Excluded nodes.
     pub not: BTreeSet<NodeName>,
-    /// It had rather run here.
+    /// Whether the command prefers this node.
     pub prefer_local: bool,
-    /// What the way to another node adds to that node's score, in thousandths of the command's own time: see [`crate::Estimate::way`].
+    /// The cost of running on another node, in thousandths of the command's own time: see [`crate::Estimate::way`].
     pub way: u64,
 }
 
-/// A node that a command can run on.
+/// A node that can run the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which one.
+    /// The member number.
     pub id: MemberId,
-    /// Its name.
+    /// The name.
     pub name: NodeName,
-    /// Whether it is the node that chooses.
+    /// Whether it is the choosing node itself.
     pub is_local: bool,
-    /// How it was judged.
+    /// Its score.
     pub score: Score,
-    /// How many commands were counted that its load does not show yet.
+    /// Commands in flight that its load does not include yet.
     pub in_flight: u64,
-    /// What it said of itself.
+    /// Its last published load.
     pub load: Load,
 }
 
-/// How good a node is for one more command, in thousandths of the time that it takes on an idle usual node: the least is best.
+/// A node's score for one more command, in thousandths of the command's time on an idle reference node; lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Score {
-    /// How much longer a command takes since CPUs must be shared; 1000 if they need not be.
+    /// The slowdown by sharing CPUs; 1000 without sharing.
     pub sharing: u64,
-    /// For how full the node is.
+    /// A penalty for busy CPUs.
     pub fullness: u64,
-    /// For work that is held up.
+    /// A penalty for pressure (stalled work).
     pub pressure: u64,
-    /// For memory that is used.
+    /// A penalty for used memory.
     pub memory: u64,
-    /// All of these, times the node's load weight.
+    /// The sum, times the node's load weight.
     pub total: u64,
 }
 
-/// Why a command cannot run on a node.
+/// Why a node cannot run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// Other nodes were named.
+    /// It is not one of the allowed nodes.
     NotNamed,
-    /// It was ruled out.
+    /// It is excluded.
     RuledOut,
-    /// It has not been heard of.
+    /// No message from it has arrived.
     Unheard,
-    /// It has been silent for so long, in milliseconds.
+    /// It has been silent for this many milliseconds.
     Silent(u64),
-    /// It could not be reached a moment ago.
+    /// It was unreachable a moment ago.
     Unreachable,
-    /// Its load has not come yet.
+    /// Its load is not known yet.
     Unknown,
-    /// It takes no commands: it is drained, or a job has it for itself.
+    /// It accepts no commands at present: it is drained, or a job has it exclusively.
     Closed,
-    /// It takes none at all.
+    /// It never accepts commands.
     NeverOpen,
-    /// It has not the features that were asked for.
+    /// It lacks required features.
     Features,
-    /// It has only so much memory to spare, in bytes.
+    /// It has only this many bytes of available memory.
     Memory(u64),
 }
 
-/// What came out for every node.
+/// The assessment of every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// In the order in which they would be taken.
+    /// The candidates, best first.
     pub candidates: Vec<Candidate>,
-    /// Why the others are none, in the order of their numbers.
+    /// The other nodes with the reason, in order of member numbers.
     pub unfit: Vec<(NodeName, Unfit)>,
 }
 
-/// How many nodes a choice names.
+/// The most nodes that a choice returns.
 const RANKED: usize = 8;
 
-/// The best nodes for a command, the one to take first and then those to fall back on; none if no node will do.
+/// The best nodes for a command: the first choice, then fallbacks; empty if no node is suitable.
 ///
-/// Whoever sends the command there says so to `calls`.
+/// A caller that sends the command must record it in `calls`.
 pub fn choose<'a>(
     nodes: impl IntoIterator<Item = Node<'a>>,
     needs: &Needs,
@@ -112,7 +112,7 @@ pub fn choose<'a>(
     ranked(fit.collect(), RANKED, policy, random)
 }
 
-/// What [`choose`] makes of every node.
+/// Assesses every node like [`choose`].
 pub fn explain<'a>(
     nodes: impl IntoIterator<Item = Node<'a>>,
     needs: &Needs,
@@ -131,9 +131,9 @@ pub fn explain<'a>(
     Explanation { candidates: ranked(fit, usize::MAX, policy, random), unfit }
 }
 
-/// A candidate on its way into the order: small, since there are thousands.
+/// A candidate while sorting. Small, since there may be thousands.
 struct Rank<'a> {
-    /// The score, and what the way there adds to it; among equals, chance.
+    /// The score plus the cost of the way; random bits break ties.
     key: (u64, u64),
     member: &'a Member,
     load: &'a Load,
@@ -154,7 +154,7 @@ impl Rank<'_> {
     }
 }
 
-/// Puts the best in order, of which one among equals comes first by chance.
+/// Sorts the best candidates. A random one of those with nearly equal scores comes first.
 fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -> Vec<Candidate> {
     let Some(best) = ranks.iter().map(|rank| rank.key.0).min() else { return Vec::new() };
     let is_equal = |rank: &Rank<'_>| rank.key.0 <= best.saturating_add(policy.tie.into());
@@ -171,7 +171,7 @@ fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -
     ranks.iter().map(|rank| rank.candidate(policy)).collect()
 }
 
-/// Whether a command can run on a node, and how well.
+/// Whether a node can run a command, and its rank.
 fn judge<'a>(
     node: &Node<'a>,
     needs: &Needs,
@@ -223,7 +223,7 @@ fn judge<'a>(
 /// More CPUs than any node has.
 const MOST_CPUS: u32 = 1 << 20;
 
-/// How good a node with this load is for one more command than are `in_flight`.
+/// The score of a node with this load for one more command besides `in_flight`.
 fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
     let capacity = 100 * u64::from(load.cpus.clamp(1, MOST_CPUS));
     let demand = load.busy() + in_flight * u64::from(policy.call_load) + 100;
@@ -246,37 +246,37 @@ fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotNamed => f.write_str("other nodes were named"),
-            Self::RuledOut => f.write_str("it was ruled out"),
-            Self::Unheard => f.write_str("it has not been heard of"),
+            Self::NotNamed => f.write_str("it is not one of the named nodes"),
+            Self::RuledOut => f.write_str("it is excluded"),
+            Self::Unheard => f.write_str("no message from it has arrived yet"),
             Self::Silent(ms) => {
                 let silent = std::time::Duration::from_millis(*ms);
                 write!(f, "it has been silent for {}", hostler_model::format_duration(silent))
             }
-            Self::Unreachable => f.write_str("it could not be reached a moment ago"),
-            Self::Unknown => f.write_str("its load has not come yet"),
-            Self::Closed => f.write_str("it takes no commands now"),
-            Self::NeverOpen => f.write_str("its agent takes no commands"),
-            Self::Features => f.write_str("it has not the features asked for"),
+            Self::Unreachable => f.write_str("it was unreachable a moment ago"),
+            Self::Unknown => f.write_str("its load is not known yet"),
+            Self::Closed => f.write_str("it accepts no commands now"),
+            Self::NeverOpen => f.write_str("its agent accepts no commands"),
+            Self::Features => f.write_str("it lacks the requested features"),
             Self::Memory(bytes) => {
-                write!(f, "it has only {} of memory to spare", hostler_model::format_bytes(*bytes))
+                write!(f, "it has only {} of available memory", hostler_model::format_bytes(*bytes))
             }
         }
     }
 }
 
 impl fmt::Display for Explanation {
-    /// A line for each node, the best first.
+    /// One line per node, the best first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Candidate { name, score, in_flight, load, is_local, .. } in &self.candidates {
             let Score { sharing, fullness, pressure, memory, total } = score;
             let (busy, weight) = (load.busy() as f64 / 100.0, f64::from(load.load_weight) / 100.0);
             let available = hostler_model::format_bytes(u64::from(load.available_memory_mib()) << 20);
-            let here = if *is_local { ", here" } else { "" };
+            let here = if *is_local { ", local" } else { "" };
             write!(f, "{name}: {total} = ({sharing} for CPUs + {fullness} for fullness + {pressure} for pressure")?;
             write!(f, " + {memory} for memory) × {weight}; {busy} of {} CPUs busy", load.cpus)?;
-            writeln!(f, ", {in_flight} commands under way, {available} of memory to spare{here}")?;
+            writeln!(f, ", {in_flight} commands in flight, {available} of memory available{here}")?;
         }
-        self.unfit.iter().try_for_each(|(name, why)| writeln!(f, "{name}: no candidate, {why}"))
+        self.unfit.iter().try_for_each(|(name, why)| writeln!(f, "{name}: not suitable, {why}"))
     }
 }

@@ -1,16 +1,16 @@
-//! What commands cost: how long those of a kind run, and what the way to another node adds.
+//! Costs of commands: run time by kind of command, and the overhead of running on another node.
 //!
-//! A command that runs for a millisecond is not worth the way to an idle node, and one that runs for a minute is. What is measured of each
-//! command goes into an average of its kind, in which recent ones count most.
+//! For a command of a millisecond the overhead is not worth an idle node; for a minute it is. Measurements update a moving average per
+//! kind of command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
-/// What was measured so far.
+/// The measurements so far.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
     kinds: BTreeMap<String, Kind>,
-    /// The way there of all commands.
+    /// The overhead, averaged over all commands.
     way_us: Option<Average>,
 }
 
@@ -20,26 +20,26 @@ struct Kind {
     way_us: Option<Average>,
 }
 
-/// What commands of a kind may be expected to cost.
+/// The expected costs of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// How long they run on an idle usual node, in microseconds.
+    /// The run time on an idle reference node, in microseconds.
     pub run_us: u64,
-    /// What the way to another node and back adds, in microseconds.
+    /// The overhead of running on another node and returning, in microseconds.
     pub way_us: u64,
 }
 
-/// An average in which the last of so many counts as much as all before.
+/// An exponential moving average.
 #[derive(Debug, Clone, Copy)]
 struct Average(u64);
 
-/// By how much one measurement moves an average: one part in so many.
+/// One measurement moves the average by one part in this many.
 const INERTIA: u64 = 4;
 
-/// The most kinds that are told apart. Beyond that all are forgotten: it learns quickly.
+/// The most kinds. Beyond that all are dropped, since the table refills quickly.
 const MOST_KINDS: usize = 1000;
 
-/// Longer names are no names.
+/// The longest name of a kind, in bytes.
 const KIND_BYTES: usize = 64;
 
 impl Average {
@@ -49,7 +49,7 @@ impl Average {
 }
 
 impl Costs {
-    /// What commands of this kind are, by the program and what it is told to do: compiling takes other times than linking.
+    /// The kind of a command: its program and mode, since compiling and linking take different times.
     #[must_use]
     pub fn kind<'a>(argv: impl IntoIterator<Item = &'a OsStr>) -> String {
         let mut words = argv.into_iter();
@@ -63,21 +63,21 @@ impl Costs {
         kind
     }
 
-    /// A command of this kind ran for so long, in microseconds, on a node with this score, in thousandths.
+    /// Records a run time in microseconds on a node with this score in thousandths.
     pub fn ran(&mut self, kind: &str, run_us: u64, score: u64) {
         let usual = run_us.saturating_mul(1000) / score.max(1000);
         let entry = self.entry(kind);
         entry.run_us = Average::and(entry.run_us, usual);
     }
 
-    /// The way there and back took so long, in microseconds.
+    /// Records an overhead in microseconds.
     pub fn went(&mut self, kind: &str, way_us: u64) {
         let entry = self.entry(kind);
         entry.way_us = Average::and(entry.way_us, way_us);
         self.way_us = Average::and(self.way_us, way_us);
     }
 
-    /// What a command of this kind may be expected to cost; `None` while nothing is known of either part.
+    /// The expected costs of a kind; `None` if the run time or the overhead is unknown.
     #[must_use]
     pub fn estimate(&self, kind: &str) -> Option<Estimate> {
         let known = self.kinds.get(kind).copied().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Costs {
         Some(Estimate { run_us: run.0, way_us: way.0 })
     }
 
-    /// How long commands of this kind run on an idle usual node, in microseconds.
+    /// The expected run time of a kind on an idle reference node, in microseconds.
     #[must_use]
     pub fn run_us(&self, kind: &str) -> Option<u64> {
         self.kinds.get(kind)?.run_us.map(|run| run.0)
@@ -100,7 +100,7 @@ impl Costs {
 }
 
 impl Estimate {
-    /// What the way adds to the score of another node, in thousandths of the command's own time.
+    /// The overhead in thousandths of the run time, which is added to the score of another node.
     #[must_use]
     pub fn way(&self) -> u64 {
         const MOST: u64 = 1_000_000;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_programs_and_what_they_are_told_to_do() {
+    fn kind_is_program_and_mode() {
         assert_eq!(kind("/usr/bin/gcc -O2 -c x.c -o x.o"), "gcc -c");
         assert_eq!(kind("gcc -o x x.o"), "gcc");
         assert_eq!(kind("sh -c true"), "sh -c");
@@ -126,24 +126,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_kind_is_said_and_the_rest_is_taken_from_others() {
+    fn estimate_uses_the_common_overhead_for_a_new_kind() {
         let mut costs = Costs::default();
         assert_eq!(costs.estimate("gcc -c"), None);
         costs.ran("gcc -c", 400_000, 2000);
-        assert_eq!(costs.estimate("gcc -c"), None, "nothing has gone anywhere");
+        assert_eq!(costs.estimate("gcc -c"), None, "no overhead is known");
         costs.went("true", 5_000);
         let estimate = costs.estimate("gcc -c").expect("both are known");
         assert_eq!(estimate, Estimate { run_us: 200_000, way_us: 5_000 });
         assert_eq!(estimate.way(), 25);
         costs.went("gcc -c", 20_000);
         assert_eq!(costs.estimate("gcc -c").map(|estimate| estimate.way()), Some(100));
-        assert_eq!(costs.estimate("true"), None, "its way is known, and not how long it runs");
+        assert_eq!(costs.estimate("true"), None, "the overhead is known, but not the run time");
         costs.ran("true", 0, 1000);
         assert_eq!(costs.estimate("true").map(|estimate| estimate.way()), Some(1_000_000));
     }
 
     #[test]
-    fn it_follows_what_changes_and_stays_small() {
+    fn averages_follow_changes_and_memory_is_bounded() {
         let mut costs = Costs::default();
         costs.went("a", 1_000);
         for _ in 0..30 {

@@ -1,45 +1,45 @@
-//! What came, what went and what was refused: for operators, and for tests.
+//! Counters of datagrams and events, for operators and tests.
 
-/// Counts since the agent began.
+/// Counters since the agent started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams that were believed.
+    /// Accepted datagrams.
     pub accepted: u64,
-    /// Datagrams that were not.
+    /// Refused datagrams.
     pub refused: Refused,
-    /// Beats and loads about nodes that are no members.
+    /// Beats and loads of nodes that are not members.
     pub about_strangers: u64,
-    /// Datagrams that were sent.
+    /// Sent datagrams.
     pub sent: u64,
-    /// Bytes that were sent, with the headers of IP and UDP.
+    /// Sent bytes, with IP and UDP headers.
     pub sent_bytes: u64,
-    /// Datagrams that were not sent since the budget of that second was spent.
+    /// Datagrams that were not sent because the budget was spent.
     pub over_budget: u64,
-    /// Members that were let go after their silence.
+    /// Members that were declared silent.
     pub expired: u64,
-    /// For how long this node has been away itself, in milliseconds: what its rounds were late by.
+    /// How long this node was suspended, in milliseconds: the delay of its rounds.
     pub away_ms: u64,
 }
 
-/// Datagrams that were not believed, by the first reason that was found.
+/// Refused datagrams, by the first failed check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Too short, too long, another protocol version, or, with a right tag, not readable.
+    /// Wrong length, wrong protocol version, or unreadable despite a valid tag.
     pub malformed: u64,
-    /// The sender is no member, or this node itself, or this node is no member.
+    /// The sender is not a member or is this node itself, or this node is not a member.
     pub stranger: u64,
-    /// The sender has another address.
+    /// The source address is not the sender's.
     pub wrong_address: u64,
-    /// Made with another key, for another node, or changed on the way.
+    /// Tagged with another key, for another node, or modified.
     pub wrong_tag: u64,
-    /// It has come before.
+    /// A repeated datagram.
     pub repeated: u64,
-    /// It is from an earlier life of the sender, or later than the replay window reaches.
+    /// From an earlier incarnation of the sender, or too old for the replay window.
     pub too_late: u64,
 }
 
 impl Refused {
-    /// All of them.
+    /// The sum.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.malformed + self.stranger + self.wrong_address + self.wrong_tag + self.repeated + self.too_late

@@ -1,4 +1,4 @@
-//! Random numbers from bits that the caller passes in.
+//! Pseudo-random numbers from bits that the caller provides.
 
 /// `SplitMix64`: the same bits give the same numbers on every machine. Not for secrets.
 #[derive(Debug, Clone)]
@@ -17,12 +17,12 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, zero when that is zero. The bias is below 2⁻³² for the limits of this crate.
+    /// A number below `limit`; zero if `limit` is zero. The bias is below 2⁻³² for the limits in this crate.
     pub(crate) const fn below(&mut self, limit: usize) -> usize {
         if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
     }
 
-    /// True once in `among` cases, for each of `times`.
+    /// True with probability `times / among`.
     pub(crate) const fn happens(&mut self, times: usize, among: usize) -> bool {
         self.below(among) < times
     }

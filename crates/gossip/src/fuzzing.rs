@@ -1,4 +1,4 @@
-//! What the fuzz targets need of this crate's inside. Not in the product.
+//! Entry points for the fuzz targets. Not part of the product.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::{Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, 
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
-/// Reads bytes as the sections of a datagram, whose items must be the same when they are written and read again; as a load; as a whole
-/// datagram of a stranger, and as the sections of one that a member has made. Says how many items were understood.
+/// Decodes bytes as sections, which must survive encoding and decoding; as a load; as a datagram of a stranger; and as sections of a
+/// datagram from a member. Returns the number of decoded items.
 ///
 /// # Panics
-/// When items change on the way, or a node says more than it may.
+/// When an item changes in a round trip, or a node exceeds its budget for answers.
 pub fn datagram(bytes: &[u8]) -> usize {
     let read: Vec<_> = items(bytes).map_while(Result::ok).collect();
     let mut packer = Packer::default();
@@ -39,7 +39,7 @@ pub fn datagram(bytes: &[u8]) -> usize {
     read.len()
 }
 
-/// Honest sections: what a node that knows others says and asks.
+/// Well-formed bodies: news and questions of a node that knows others.
 #[must_use]
 pub fn honest_bodies() -> Vec<Vec<u8>> {
     let version = |seq| Version { incarnation: Incarnation(3), seq };
@@ -86,7 +86,7 @@ fn members() -> Members {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn honest_bodies_and_their_ruins_are_taken() {
+    fn well_formed_and_damaged_bodies_are_handled() {
         for body in super::honest_bodies() {
             assert!(super::datagram(&body) > 0 || body.len() < 40);
             for at in 0..body.len() {

@@ -1,34 +1,34 @@
-//! Load gossip: every node knows how every other is, and chooses among them without asking anyone.
+//! Load gossip: every node knows the load of every other node and chooses one for a command without asking anyone.
 //!
 //! ```text
-//! Load            what a node says of itself                                            load.rs
-//! Gossip          one node's part: rounds, what comes in, what goes out                 node.rs, round.rs, receive.rs
-//! Pace            how often there are news in a cluster of this size                    settings.rs
-//! Members         who may take part, as the head says                                   member.rs
-//! Keyring         which datagrams are believed                                          auth.rs
+//! Load            a node's load                                                         load.rs
+//! Gossip          one node's protocol state: rounds, incoming and outgoing datagrams    node.rs, round.rs, receive.rs
+//! Pace            update intervals for a cluster of this size                           settings.rs
+//! Members         the nodes that take part, as the head defines them                    member.rs
+//! Keyring         authentication of datagrams                                           auth.rs
 //! choose, explain which node a command should run on, and why                           choose.rs, policy.rs
-//! Calls           commands under way, of which loads do not speak yet                   calls.rs
+//! Calls           commands in flight that loads do not include yet                      calls.rs
 //! ```
 //!
-//! Inside: what is known of each member (`table`), the bytes of datagrams (`wire`), the budget of a second (`budget`) and the clock
-//! that stands still while the node does (`awake`). How it all works together, and the figures, are in `docs/internals/gossip.md`.
+//! Internal modules: the state of each member (`table`), the encoding of datagrams (`wire`), the limit of bytes per second (`budget`)
+//! and the clock that stops while the node is suspended (`awake`). The protocol and measurements are in `docs/internals/gossip.md`.
 //!
-//! Nothing here reads a clock, draws a random number or touches a socket: times, random bits and datagrams are arguments, datagrams to
-//! send are return values. So a simulation of thousands of nodes runs what agents run.
+//! The crate reads no clock, draws no random numbers and opens no sockets: times, random bits and datagrams are arguments, outgoing
+//! datagrams are return values. So simulations of thousands of nodes run the agents' code.
 //!
 //! # What the agent must provide
 //!
-//! - A UDP socket on the address that [`Member::address`] says, from which everything is sent. What comes goes to [`Gossip::receive`].
-//! - A timer for [`Gossip::next_round`] on a thread that gets its turn when all CPUs are busy. Being late is borne; see [`Settings`].
-//! - An [`Incarnation`] one greater than at the start before, written to disk before the first round; and, whenever
-//!   [`Gossip::incarnation`] has grown, that. If the disk forgets, peers tell.
-//! - Members and keys, which the head sends over its authenticated link, kept on disk so that all works while the head is away. A member's
-//!   number that is given to another node has another name with it.
-//! - Measurements, about once a second, for [`Gossip::publish`].
+//! - A UDP socket bound to [`Member::address`], from which it sends everything. Incoming datagrams go to [`Gossip::receive`].
+//! - A timer for [`Gossip::next_round`] on a thread that runs even when all CPUs are busy. Delays are tolerated; see [`Settings`].
+//! - An [`Incarnation`] that is one greater than at the previous start, written to disk before the first round and whenever
+//!   [`Gossip::incarnation`] has grown. If the disk loses it, peers report it.
+//! - Members and keys, which the head sends over its authenticated connection. They are stored on disk, so gossip works without the
+//!   head. A member number that is reassigned to another node comes with another name.
+//! - Measurements for [`Gossip::publish`], about once per second.
 //! - 64 random bits for each round and choice.
 //!
-//! Deliberately absent: encryption (loads are no secret on the cluster's network), leaving with a word (silence is enough), and
-//! suspicions that are passed on (each node judges by what it has heard itself).
+//! Not included by design: encryption (loads are not secret within the cluster's network), a farewell message (silence is enough), and
+//! shared suspicions (each node judges only by what it received itself).
 
 mod auth;
 mod awake;

@@ -1,58 +1,58 @@
-//! What a node says of itself.
+//! A node's load, as it publishes it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::wire::{Malformed, Reader, Writer};
 
-/// A node's load and the room that it has.
+/// A node's load and free resources.
 ///
-/// Small, since it travels a lot: a typical one takes about thirty bytes. Fields are only ever added, at the end: a reader takes those
-/// that it knows and passes all on as they came.
+/// The encoding is small, typically about thirty bytes, since loads are sent often. New fields are only appended: a reader decodes the
+/// fields that it knows and forwards all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Load average of the last minute, in hundredths.
+    /// Load average over one minute, in hundredths.
     pub average: u32,
-    /// Load average of the last few seconds, in hundredths.
+    /// Load average over a few seconds, in hundredths.
     pub recent: u32,
-    /// Processes that run or could run, and commands that wait their turn.
+    /// Runnable processes and queued commands.
     pub runnable: u32,
-    /// CPUs that the node has for work.
+    /// CPUs available for work.
     pub cpus: u32,
-    /// Memory that could be used now without swapping, in MiB.
+    /// Memory available without swapping, in MiB.
     pub free_memory_mib: u32,
-    /// Memory that the node has, in MiB.
+    /// Total memory, in MiB.
     pub memory_mib: u32,
-    /// How much work has been held up lately.
+    /// Recent pressure (stalled work).
     pub pressure: Pressure,
-    /// CPUs that no scheduled job holds.
+    /// CPUs that no job holds.
     pub unallocated_cpus: u32,
-    /// Memory that no scheduled job holds, in MiB.
+    /// Memory that no job holds, in MiB.
     pub unallocated_memory_mib: u32,
-    /// How long the node takes for a given amount of work, in hundredths of what a usual node takes: 200 is half as fast.
+    /// The node's time for a given amount of work, in hundredths of a reference node's: 200 is half as fast.
     pub load_weight: u32,
-    /// How good its memory is, in hundredths: 200 counts twice as much as that of a usual node.
+    /// The weight of its memory, in hundredths: 200 counts twice as much as a reference node's.
     pub memory_weight: u32,
-    /// Whether it takes commands: not while it is drained, or while a job has it for itself.
+    /// Whether it accepts commands. False while it is drained or a job has it exclusively.
     pub accepts: bool,
-    /// Where it takes commands.
+    /// The address at which it accepts commands.
     pub commands: SocketAddr,
-    /// By how much its rounds have been late recently, in milliseconds. [`crate::Gossip`] fills it in; others are that much more patient.
+    /// The recent delay of its rounds, in milliseconds. [`crate::Gossip`] sets it; other nodes are more patient accordingly.
     pub late_ms: u32,
 }
 
-/// Pressure stall information: the share of the last ten seconds in which some work stood still for want of something, in thousandths.
-/// `None` where the kernel does not say.
+/// Pressure stall information: the share of the last ten seconds in which work was stalled for a resource, in thousandths. `None` if the
+/// kernel does not provide it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// For want of a CPU.
+    /// Stalled for a CPU.
     pub cpu: Option<u16>,
-    /// For want of memory.
+    /// Stalled for memory.
     pub memory: Option<u16>,
-    /// For want of IO.
+    /// Stalled for IO.
     pub io: Option<u16>,
 }
 
-/// The most bytes that a load may take.
+/// The longest encoding of a load, in bytes.
 pub(crate) const MAX_LOAD_BYTES: usize = 200;
 
 const ACCEPTS: u8 = 1;
@@ -62,7 +62,7 @@ const HAS_IO: u8 = 8;
 const IS_IPV6: u8 = 16;
 
 impl Load {
-    /// An idle node with this much, which takes commands at `commands`.
+    /// The load of an idle node with these resources.
     #[must_use]
     pub const fn idle(cpus: u32, memory_mib: u32, commands: SocketAddr) -> Self {
         Self {
@@ -83,22 +83,22 @@ impl Load {
         }
     }
 
-    /// The CPUs that are busy, in hundredths: by the load of the last seconds, by what could run now and by what jobs hold, whichever is
-    /// most. What a job holds is not free even while it sleeps.
+    /// Busy CPUs in hundredths: the maximum of the recent load average, runnable processes, and CPUs that jobs hold. A job's CPUs count
+    /// even while the job sleeps.
     #[must_use]
     pub fn busy(&self) -> u64 {
         let held = self.cpus.saturating_sub(self.unallocated_cpus);
         u64::from(self.recent).max(100 * u64::from(self.runnable)).max(100 * u64::from(held))
     }
 
-    /// The memory that a command can have, in MiB.
+    /// Memory available to a command, in MiB.
     #[must_use]
     pub fn available_memory_mib(&self) -> u32 {
         self.free_memory_mib.min(self.unallocated_memory_mib)
     }
 
-    /// Whether this should not wait for the usual time of telling when `told` is what others know: a quarter of the CPUs or of the memory
-    /// has changed hands, the node has become late by a second, or anything that does not change by itself.
+    /// Whether the load differs from the published load `told` so much that it should be published early: by a quarter of the CPUs or
+    /// memory, by a second of delay, or in any fixed property.
     #[must_use]
     pub fn differs_much(&self, told: &Self) -> bool {
         let fixed = |load: &Self| {
@@ -147,7 +147,7 @@ impl Load {
         writer.into_bytes()
     }
 
-    /// Reads a load; what a newer version has put behind it is left alone.
+    /// Decodes a load; ignores fields that a newer version appended.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let flags = reader.byte()?;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_it_was_written_and_small() {
+    fn loads_round_trip_and_are_small() {
         let largest = Load {
             average: u32::MAX,
             recent: u32::MAX,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_adds_is_left_alone_and_what_is_missing_is_not_guessed() {
+    fn appended_fields_are_ignored_and_missing_ones_are_errors() {
         let mut bytes = typical().encode();
         for cut in 0..bytes.len() {
             assert_eq!(Load::decode(&bytes[..cut]), Err(Malformed), "{cut} bytes");
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn shares_above_the_whole_are_refused() {
+    fn pressure_above_one_is_refused() {
         let mut load = typical();
         load.pressure.cpu = Some(1001);
         assert_eq!(Load::decode(&load.encode()), Err(Malformed));
     }
 
     #[test]
-    fn what_jobs_hold_is_busy_even_while_they_sleep() {
+    fn cpus_held_by_jobs_count_as_busy() {
         let load = Load { unallocated_cpus: 4, unallocated_memory_mib: 100, ..typical() };
         assert_eq!(load.busy(), 6000);
         assert_eq!(load.available_memory_mib(), 100);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn great_changes_are_told_from_small_ones() {
+    fn only_great_changes_are_published_early() {
         let told = typical();
         assert!(!told.differs_much(&told));
         assert!(!Load { runnable: 20, average: 5000, ..told }.differs_much(&told));

@@ -1,4 +1,4 @@
-//! Who may be in the table: the head says it, the agent keeps it on its disk.
+//! The members of the gossip, as the head defines them. The agent stores them on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,22 +6,22 @@ use std::net::SocketAddr;
 use hostler_model::{Feature, NodeName};
 use serde::{Deserialize, Serialize};
 
-/// A member's number in datagrams, given out by the head. A node keeps its number for as long as it is a member. When it has left, the
-/// number may be given to another: what was known of the one is then forgotten. Small and dense numbers make small datagrams.
+/// A member's number in datagrams, assigned by the head. A node keeps its number while it is a member. Afterwards the number may be
+/// reassigned; state of the former node is then dropped. Small, dense numbers make datagrams small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(pub u32);
 
-/// A node that may take part.
+/// A node that takes part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Its number in datagrams.
     pub id: MemberId,
     /// Its name.
     pub name: NodeName,
-    /// Where it sends its datagrams from and takes those of others.
+    /// The address from which it sends and at which it receives datagrams.
     pub address: SocketAddr,
-    /// What commands may ask of it; its name is one of them without being listed.
+    /// Its features for constraints of commands. Its name is implicitly one of them.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
 }
@@ -29,13 +29,13 @@ pub struct Member {
 /// All members.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// In the order of their numbers, each of which is there once.
+    /// Sorted by number, each number once.
     sorted: Vec<Member>,
     by_name: BTreeMap<NodeName, usize>,
 }
 
 impl Members {
-    /// These members; of several with the same number, the last.
+    /// These members; of several with the same number, the last one.
     pub fn new(members: impl IntoIterator<Item = Member>) -> Self {
         let by_id: BTreeMap<_, _> = members.into_iter().map(|member| (member.id, member)).collect();
         let sorted: Vec<_> = by_id.into_values().collect();
@@ -43,13 +43,13 @@ impl Members {
         Self { sorted, by_name }
     }
 
-    /// How many there are.
+    /// The number of members.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no members.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sorted.is_empty()
@@ -67,15 +67,15 @@ impl Members {
         self.by_name.get(name).map(|place| self.at(*place))
     }
 
-    /// In the order of their numbers.
+    /// The members in order of their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.sorted.iter()
     }
 
-    /// At which place of the order this number is.
+    /// The index of this number in that order.
     pub(crate) fn place(&self, id: MemberId) -> Option<usize> {
         let first = self.sorted.first()?.id.0;
-        // Right when numbers are dense, which they mostly are.
+        // Correct if numbers are dense, which is common.
         let guess = id.0.checked_sub(first)? as usize;
         if self.sorted.get(guess).is_some_and(|member| member.id == id) {
             return Some(guess);

@@ -1,5 +1,4 @@
-//! One node's part in the gossip: what it knows and what it says of itself. What it sends when is in `round.rs`, and what becomes of
-//! what it receives in `receive.rs`.
+//! The protocol state of one node. `round.rs` decides what it sends, `receive.rs` handles what it receives.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,11 +13,11 @@ use crate::table::{Entry, Presence, Published, Table};
 use crate::wire::{Header, PACKET_OVERHEAD, Packer};
 use crate::{Counters, Incarnation, Load, Member, MemberId, Members, Pace, Settings, Version};
 
-/// A node's state in the gossip.
+/// A node's protocol state.
 ///
-/// The agent calls [`Self::publish`] about once a second with what it has measured, [`Self::round`] when [`Self::next_round`] has come,
-/// and [`Self::receive`] for every datagram; it sends what these answer. Times are milliseconds on the node's own monotonic clock, from
-/// any beginning.
+/// The agent calls [`Self::publish`] about once per second with its measurements, [`Self::round`] at [`Self::next_round`], and
+/// [`Self::receive`] for every datagram. It sends the returned datagrams. Times are milliseconds on the node's monotonic clock, with
+/// any origin.
 #[derive(Debug)]
 pub struct Gossip {
     pub(crate) me: MemberId,
@@ -29,66 +28,66 @@ pub struct Gossip {
     pub(crate) awake: Awake,
     pub(crate) counters: Counters,
     pub(crate) own: Own,
-    /// What is to be passed on in the next rounds, each member at most once.
+    /// Beats to forward in the next rounds, each member at most once; likewise `loads`.
     pub(crate) beats: VecDeque<MemberId>,
     pub(crate) loads: VecDeque<MemberId>,
     pub(crate) budget: Budget,
     answers: Budget,
     pub(crate) next_round: Timestamp,
-    /// By how much rounds have been late recently, in milliseconds: the most, of which each round on time forgets an eighth.
+    /// The recent delay of rounds in milliseconds: the maximum, which decays by an eighth with each round on time.
     pub(crate) late_ms: u32,
 }
 
-/// What this node says of itself.
+/// What this node publishes about itself.
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) version: Version,
-    /// Counts the datagrams of this life.
+    /// Counts the datagrams of this incarnation.
     counter: u64,
-    /// What was measured last.
+    /// The last measurement.
     pub(crate) measured: Option<Load>,
-    /// What was told last, as of which version and when.
+    /// The last published load, with its version and time.
     pub(crate) told: Option<Published>,
-    /// When the next sign of life and the next load are due.
+    /// When the next beat is due; likewise `load_due` for the next load.
     pub(crate) beat_due: Timestamp,
     pub(crate) load_due: Timestamp,
 }
 
-/// Bytes to send, as one UDP datagram.
+/// A UDP datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    /// To whom.
+    /// The destination.
     pub to: SocketAddr,
-    /// What.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
-/// What a node knows of a member, which may be itself.
+/// The state of a member, which may be the node itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
-    /// Who it is.
+    /// The member.
     pub member: &'a Member,
-    /// Whether it is there.
+    /// Whether it is live.
     pub presence: Presence,
-    /// Whether it is the node that knows this.
+    /// Whether it is the node itself.
     pub is_local: bool,
-    /// The newest version that is known of.
+    /// The newest known version.
     pub version: Version,
-    /// Its newest load; `None` if none has come yet.
+    /// Its newest load; `None` if none has arrived.
     pub load: Option<&'a Load>,
     /// The version of that load.
     pub load_version: Version,
-    /// How long ago the last sign of life came, in milliseconds in which this node was awake; zero for itself.
+    /// The time since its last sign of life, in milliseconds without suspension; zero for the node itself.
     pub silent_ms: u64,
-    /// How long ago the load came, likewise.
+    /// The age of its load, in milliseconds without suspension.
     pub load_age_ms: u64,
 }
 
-/// The share of the budget that may go into answers: one part in so many. Loads may use half of that, as news of who lives come first.
+/// One part in this many of the budget is available for answers. Loads may use half of it, since signs of life come first.
 const ANSWERS_SHARE: usize = 5;
 
 impl Gossip {
-    /// A node that knows nobody yet. `incarnation` must be greater than that of any start before, as far as the disk remembers.
+    /// A node without knowledge of others. `incarnation` must be greater than at any earlier start, as far as the disk remembers.
     #[must_use]
     pub fn new(me: MemberId, incarnation: Incarnation, keys: Keyring, settings: Settings, now: Timestamp) -> Self {
         let settings = settings.within_bounds();
@@ -118,7 +117,7 @@ impl Gossip {
         }
     }
 
-    /// Takes the members, this node among them; what is known of others is forgotten.
+    /// Sets the members, which include this node. Drops the state of all other nodes.
     pub fn set_members(&mut self, members: Arc<Members>, now: Timestamp) {
         self.pace = Pace::of(&self.settings, members.len());
         let expected_until = self.awake.at(now).plus_ms(self.settings.expect_ms.into());
@@ -128,66 +127,66 @@ impl Gossip {
         self.loads.retain(|id| members.get(*id).is_some());
     }
 
-    /// Its own number.
+    /// The node's own number.
     #[must_use]
     pub const fn me(&self) -> MemberId {
         self.me
     }
 
-    /// Takes other keys; see [`Keyring`].
+    /// Sets the keys; see [`Keyring`].
     pub fn set_keys(&mut self, keys: Keyring) {
         self.keys = keys;
     }
 
-    /// Says how this node is. It goes out with one of the next rounds; before the first time the node only listens and passes on.
+    /// Sets the node's load, which a later round sends. Before the first call the node only listens and forwards.
     pub const fn publish(&mut self, load: Load) {
         self.own.measured = Some(load);
     }
 
-    /// When [`Self::round`] is to be called next.
+    /// When to call [`Self::round`] next.
     #[must_use]
     pub const fn next_round(&self) -> Timestamp {
         self.next_round
     }
 
-    /// The life that this node is in. It grows when peers have seen a later one than the disk remembered; the agent then writes it down,
-    /// at leisure, since forgetting it only means that peers say so again.
+    /// The current incarnation. It grows if peers know a later one than the disk. The agent then stores it without hurry: after another
+    /// loss, peers report it again.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.own.version.incarnation
     }
 
-    /// What this node has told last. A command that begins now is in the load of the second version after it at the latest.
+    /// The version of the last published news. The second version after the current one includes a command that starts now.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.own.version
     }
 
-    /// How often there are news.
+    /// The current update intervals.
     #[must_use]
     pub const fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    /// About how much memory is taken by what is known of others, in bytes.
+    /// The approximate memory of the member table, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }
 
-    /// What came and went.
+    /// Counters of datagrams and events.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         Counters { away_ms: self.awake.slept_ms(), ..self.counters }
     }
 
-    /// What is known of every member, in the order of their numbers.
+    /// The state of every member, in order of their numbers.
     pub fn nodes(&self, now: Timestamp) -> impl Iterator<Item = Node<'_>> {
         let now = self.awake.at(now);
         self.table.entries().map(move |(place, entry)| self.node(self.table.members.at(place), entry, now))
     }
 
-    /// What is known of one member.
+    /// The state of one member.
     #[must_use]
     pub fn get(&self, id: MemberId, now: Timestamp) -> Option<Node<'_>> {
         let place = self.table.members.place(id)?;
@@ -211,13 +210,13 @@ impl Gossip {
         }
     }
 
-    /// Sends answers, as far as their share of the budget goes.
+    /// Sends answers within their share of the budget.
     pub(crate) fn answer(&mut self, place: usize, answers: Answers, now: Timestamp) -> Vec<Datagram> {
         let mut sent = Vec::new();
         let share = self.settings.budget_bytes as usize / ANSWERS_SHARE;
         for (packer, to_be_left) in [(answers.beats, 0), (answers.loads, share / 2)] {
             for body in packer.into_iter().flat_map(Packer::finish) {
-                // What it takes at most: its header is not known yet.
+                // An upper bound, since the header is not known yet.
                 let cost = body.len() + 64 + PACKET_OVERHEAD;
                 if self.answers.room(now) < cost + to_be_left || !self.answers.take(cost, now) {
                     self.counters.over_budget += 1;
@@ -254,7 +253,7 @@ impl Gossip {
     }
 }
 
-/// What a node answers to a datagram, if anything.
+/// The answers to a datagram.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) beats: Option<Packer>,
@@ -262,7 +261,7 @@ pub(crate) struct Answers {
 }
 
 impl Own {
-    /// Begins a life after the one that others have seen of this node, and tells of it in the next round.
+    /// Starts an incarnation after one that others have seen, and publishes it in the next round.
     pub(crate) fn outlive(&mut self, seen: Version) {
         self.version = Version { incarnation: seen.incarnation.next(), seq: 0 };
         self.beat_due = Timestamp::default();

@@ -1,36 +1,36 @@
-//! What makes a node better than another, as operators may set it.
+//! The policy for comparing nodes, which operators can configure.
 
 use serde::{Deserialize, Serialize};
 
-/// How nodes are compared. Scores are in thousandths of the time that a command takes on an idle usual node; the lowest is best.
+/// Weights for comparing nodes. Scores are thousandths of a command's time on an idle reference node; the lowest is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// What a node's score grows by as it fills up, before its CPUs have to be shared: so much when all are busy.
+    /// Added to the score in proportion to busy CPUs, up to this amount when all are busy.
     pub fullness: u32,
-    /// What a node's score grows by when all work is held up for want of a CPU, of memory, or of IO.
+    /// Added to the score in proportion to CPU pressure, up to this amount when all work is stalled.
     pub cpu_pressure: u32,
-    /// See [`Self::cpu_pressure`].
+    /// The same for memory pressure.
     pub memory_pressure: u32,
-    /// See [`Self::cpu_pressure`].
+    /// The same for IO pressure.
     pub io_pressure: u32,
-    /// What a node's score grows by as its memory fills up: so much when none is left, divided by the node's memory weight.
+    /// Added to the score in proportion to used memory, up to this amount when all is used; divided by the node's memory weight.
     pub used_memory: u32,
-    /// The load that a command adds to where it was sent until that node's own load shows it, in hundredths of a CPU.
+    /// The load that a command in flight adds to its node until the node's own load includes it, in hundredths of a CPU.
     pub call_load: u32,
-    /// For how long it adds that when nothing more is heard of the command, in milliseconds.
+    /// How long a command in flight counts if it is not reported as started, in milliseconds.
     pub call_ms: u32,
-    /// By how much another node must be better than this one, in thousandths of its score: the way there costs something.
+    /// How much better another node must be than this one, in thousandths of its score.
     pub remote_margin: u32,
-    /// The same for a command that had rather stay here.
+    /// The same margin for a command that prefers this node.
     pub prefer_local_margin: u32,
-    /// Nodes whose scores differ by no more than this are equals, and chance decides among them, so that several callers who know the
-    /// same do not all go to the same node.
+    /// Scores that differ by no more than this are equal, and a random node among them is chosen. So callers with the same knowledge use
+    /// different nodes.
     pub tie: u32,
-    /// For how long a node that could not be reached is passed over, in milliseconds.
+    /// How long an unreachable node is avoided, in milliseconds.
     pub avoid_ms: u32,
-    /// The longest that a short command waits for a free CPU on this node, in milliseconds, at most 30,000. With 0 none
-    /// does.
+    /// The longest time that a short command waits for a free CPU on this node, in milliseconds; at most 30,000. With 0, no command
+    /// waits.
     pub wait_ms: u32,
 }
 

@@ -1,7 +1,7 @@
-//! What becomes of a datagram.
+//! Handling of received datagrams.
 //!
-//! Cheap checks come first, and nothing is changed before all of them have passed: who sends it, from where, made with which key, whether
-//! it has come before, and whether all of it can be read.
+//! Cheap checks come first, and the state changes only after all checks: sender, source address, tag, replay, and that every item can be
+//! decoded.
 
 use std::net::SocketAddr;
 
@@ -14,11 +14,11 @@ use crate::table::{Entry, Presence, Published};
 use crate::wire::{Header, Item, MAX_DATAGRAM, Malformed, Packer, Standing, TAG_BYTES, items};
 use crate::{Datagram, Load, MemberId, Version};
 
-/// For how long a sender that has forgotten a life of its own is not told again, in milliseconds.
+/// The shortest interval between two corrections of a sender that has lost its incarnation, in milliseconds.
 const CORRECTION_MS: u64 = 1000;
 
 impl Gossip {
-    /// Takes a datagram that came from this address, and answers the questions in it. What is wrong with a datagram is counted.
+    /// Handles a datagram from this address and returns answers to its questions. Refused datagrams are counted.
     pub fn receive(&mut self, from: SocketAddr, datagram: &[u8], now: Timestamp) -> Vec<Datagram> {
         let awake = self.awake.input(now);
         let (place, header, body) = match self.trusted(from, datagram) {
@@ -47,7 +47,7 @@ impl Gossip {
         self.answer(place, answers, now)
     }
 
-    /// Who has sent it and what it says, if it can be believed and all of it can be read.
+    /// The sender and the body of a datagram, if it is authentic and can be decoded completely.
     fn trusted<'a>(&self, from: SocketAddr, datagram: &'a [u8]) -> Result<(usize, Header, &'a [u8]), Refusal> {
         let untagged = datagram.len().checked_sub(TAG_BYTES).filter(|_| datagram.len() <= MAX_DATAGRAM);
         let untagged = untagged.ok_or(Refusal::Malformed)?;
@@ -70,7 +70,7 @@ impl Gossip {
         Ok((place, header, body))
     }
 
-    /// Notes that a trusted datagram has come from a member.
+    /// Records an authentic datagram of a member.
     fn arrive(&mut self, place: usize, header: Header, now: Timestamp) -> Arrival {
         let entry = self.table.heard_of(place, now);
         let (incarnation, window) = &mut entry.window;
@@ -88,7 +88,7 @@ impl Gossip {
         arrival
     }
 
-    /// Takes one thing that was said, and adds to the answers what it asks for.
+    /// Handles one item and adds the answer, if it is a question.
     fn take(&mut self, item: &Item<'_>, answers: &mut Answers, now: Timestamp) {
         match *item {
             Item::Beat { id, version, standing } => self.learn(id, version, standing, None, now),
@@ -111,7 +111,7 @@ impl Gossip {
         now: Timestamp,
     ) {
         if id == self.me {
-            // Others have seen a life of this node that its disk has forgotten.
+            // Others have seen an incarnation of this node that its disk has lost.
             if version > self.own.version {
                 self.own.outlive(version);
             }
@@ -163,7 +163,7 @@ impl Gossip {
         }
     }
 
-    /// Tells a sender what is known of it, when it has begun again with numbers that it has used before.
+    /// Tells a sender the newest known version of itself, because it started again with an old incarnation.
     fn correct(&mut self, place: usize, now: Timestamp) -> Vec<Datagram> {
         let id = self.table.members.at(place).id;
         let Some(entry) = self.table.entry_mut(place) else { return Vec::new() };
@@ -180,7 +180,7 @@ impl Gossip {
         self.table.members.place(id).and_then(|place| self.table.entry(place))
     }
 
-    /// What others may make of an answer about a member.
+    /// The standing of an answer about a member.
     fn standing(&self, entry: &Entry, now: Timestamp) -> Standing {
         let is_life = entry.presence() == Presence::Live && entry.is_fresh(&self.pace, now);
         if is_life { Standing::Answer } else { Standing::Old }
@@ -191,7 +191,7 @@ fn read_load(bytes: &[u8]) -> Result<Load, Malformed> {
     if bytes.len() <= MAX_LOAD_BYTES { Load::decode(bytes) } else { Err(Malformed) }
 }
 
-/// Why a datagram is not believed.
+/// Why a datagram is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     Malformed,

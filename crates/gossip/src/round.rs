@@ -1,4 +1,4 @@
-//! What a node sends in a round: its own news, those of others that are new to it, and questions.
+//! What a node sends in a round: its own news, new news of others, and questions.
 
 use hostler_model::Timestamp;
 
@@ -8,39 +8,39 @@ use crate::table::{Entry, Presence, Published};
 use crate::wire::{Item, MAX_BODY, PACKET_OVERHEAD, Packer, Standing};
 use crate::{Datagram, Load, MemberId, Version};
 
-/// Questions to a peer in a round, for a kilobyte of the budget: about whom nothing was heard for a while, and whose load is missing.
+/// Questions per peer and round, per KiB of the budget: about silent members, and about missing loads.
 const ASKS_PER_KIB: usize = 3;
 const WANTS_PER_2_KIB: usize = 1;
 
-/// What an item takes beyond the load that is in it, for planning.
+/// The size of an item without its load, for planning.
 const ITEM_BYTES: usize = 7;
 
-/// Whom a node turns to in a round, by their places.
+/// The peers of a round, by their indexes.
 #[derive(Debug)]
 struct Turn {
-    /// They get the news.
+    /// Peers that get the news.
     peers: Vec<usize>,
-    /// They are asked if it is urgent.
+    /// Further peers, which are asked only urgent questions.
     reserve: Vec<usize>,
-    /// One that is not there, so that it notices us when it is back.
+    /// A missing member, which gets a message so that it can notice this node when it returns.
     knocked: Option<usize>,
 }
 
-/// A member, and what is known of it.
+/// A member and its newest known version.
 type Question = (MemberId, Version);
 
-/// What a node asks in a round.
+/// The questions of a round.
 #[derive(Debug, Default)]
 struct Questions {
-    /// Who has heard of them?
+    /// Members that have been silent for a while.
     asks: Vec<Question>,
-    /// The same, of those that are soon to be let go.
+    /// Members that are about to be declared silent.
     urgent: Vec<Question>,
-    /// Who has their loads?
+    /// Members whose load is missing or old.
     wants: Vec<Question>,
 }
 
-/// What a node says of itself in a round.
+/// What a node publishes about itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnNews {
     None,
@@ -49,16 +49,16 @@ enum OwnNews {
 }
 
 impl Gossip {
-    /// Lets silent members go and sends what is new. `random` are bits that nobody else knows beforehand.
+    /// Runs a round: declares members silent and sends news. `random` must be unpredictable for others.
     ///
-    /// To be called at [`Self::next_round`]; being late is fine, being early only spends the budget sooner.
+    /// Call this at [`Self::next_round`]. A late call is harmless; an early one only uses up the budget.
     pub fn round(&mut self, now: Timestamp, random: u64) -> Vec<Datagram> {
         let mut dice = Dice::new(random);
         let awake = self.awake.input(now);
         let round_ms = self.settings.round_ms;
         let late_ms = u32::try_from(now.ms_since(self.next_round)).unwrap_or(u32::MAX);
         self.late_ms = late_ms.max(self.late_ms - self.late_ms.div_ceil(8));
-        // Never less than a round, so that what one round has sent is out of the budget's second when the next begins.
+        // At least a round, so that the bytes of a round have left the budget's window when the next one begins.
         self.next_round = now.plus_ms(u64::from(round_ms) + dice.below(round_ms as usize / 5 + 1) as u64);
         self.counters.expired += self.table.expire(&self.pace, awake);
         let Some(my_place) = self.table.members.place(self.me) else { return Vec::new() };
@@ -82,11 +82,11 @@ impl Gossip {
         sent
     }
 
-    /// Counts this node's version up if it is time for news of it.
+    /// Increments this node's version if its news are due.
     fn tell(&mut self, now: Timestamp, dice: &mut Dice) -> OwnNews {
         let Some(measured) = self.own.measured else { return OwnNews::None };
         let load = Load { late_ms: self.late_ms, ..measured };
-        // Rounds come when they come: at the one that is closest.
+        // Use the round that is closest to the due time.
         let soon = now.plus_ms(u64::from(self.settings.round_ms) / 2);
         let beat_is_due = soon >= self.own.beat_due;
         let has_changed = self.own.told.as_ref().is_none_or(|told| load.differs_much(&told.load));
@@ -94,7 +94,7 @@ impl Gossip {
         if !beat_is_due && !load_is_due {
             return OwnNews::None;
         }
-        // Nodes that have begun together do not tell together for long.
+        // Random intervals keep nodes that started together from sending together.
         let mut after = |ms: u64| now.plus_ms(ms * 3 / 4 + dice.below(ms as usize / 2) as u64);
         self.own.version.seq += 1;
         self.own.beat_due = after(self.pace.beat_ms);
@@ -107,7 +107,7 @@ impl Gossip {
         OwnNews::Load
     }
 
-    /// Whom to turn to in this round.
+    /// Chooses the peers of this round.
     fn turn(&self, my_place: usize, now: Timestamp, dice: &mut Dice) -> Turn {
         let others = self.table.entries().filter(|(place, _)| *place != my_place);
         let (mut expected, mut missing) = (Vec::new(), Vec::new());
@@ -120,7 +120,7 @@ impl Gossip {
             let other = at + dice.below(expected.len() - at);
             expected.swap(at, other);
         }
-        // All nodes that are here together knock at each that is not about twice in a round.
+        // All present nodes together contact each missing node about twice per round.
         let knocks = !missing.is_empty() && dice.happens(2 * missing.len(), expected.len() + 1);
         let knocked = knocks.then(|| missing[dice.below(missing.len())]);
         expected.truncate(drawn);
@@ -128,7 +128,7 @@ impl Gossip {
         Turn { peers: expected, reserve, knocked }
     }
 
-    /// Sends the same news to all of these, and to each other questions.
+    /// Sends the same news to all peers, and different questions to each.
     fn send_news(
         &mut self,
         peers: &[usize],
@@ -162,7 +162,7 @@ impl Gossip {
                 });
             }
             questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::Ask { id, known }));
-            // What is not urgent is asked of one only.
+            // Ask only one peer about each member that is not urgent.
             let of_this_one = |all: &[Question]| all.iter().copied().skip(at).step_by(peers.len()).collect::<Vec<_>>();
             of_this_one(&questions.asks).into_iter().for_each(|(id, known)| packer.push(&Item::Ask { id, known }));
             of_this_one(&questions.wants).into_iter().for_each(|(id, known)| packer.push(&Item::Want { id, known }));
@@ -170,7 +170,7 @@ impl Gossip {
         }
     }
 
-    /// Puts in what this node says of itself.
+    /// Adds this node's own news.
     fn pack_own(&self, news: &OwnNews, packer: &mut Packer) {
         let (id, version, standing) = (self.me, self.own.version, Standing::News);
         match (news, &self.own.told) {
@@ -180,8 +180,8 @@ impl Gossip {
         }
     }
 
-    /// Members whose beats and whose loads are passed on in so many bytes. Beats come before loads if there is room for some only, but loads
-    /// get two fifths in any case.
+    /// Members whose beats and loads are forwarded within `room` bytes. Beats take precedence over loads, but loads get at least two
+    /// fifths.
     fn take_news(&mut self, room: usize, now: Timestamp) -> (Vec<MemberId>, Vec<MemberId>) {
         let (mut loads, bytes) = self.take_loads(room * 2 / 5, now);
         let room = room - bytes;
@@ -192,7 +192,7 @@ impl Gossip {
         (beats, loads)
     }
 
-    /// Up to so many members whose beats wait, in the order of their numbers.
+    /// Up to `most` members with waiting beats, in order of their numbers.
     fn take_beats(&mut self, most: usize, now: Timestamp) -> Vec<MemberId> {
         let mut taken = Vec::new();
         while taken.len() < most
@@ -201,7 +201,7 @@ impl Gossip {
             let pace = self.pace;
             let Some(entry) = self.entry_mut(id) else { continue };
             entry.beat_waits = false;
-            // What has waited for too long is no news.
+            // A beat that has waited too long is not news.
             if entry.is_fresh(&pace, now) {
                 taken.push(id);
             }
@@ -210,7 +210,7 @@ impl Gossip {
         taken
     }
 
-    /// Members whose loads wait and take up to so many bytes, in the order of their numbers, and how many bytes they take.
+    /// Members with waiting loads of up to `most_bytes`, in order of their numbers, and the bytes used.
     fn take_loads(&mut self, most_bytes: usize, now: Timestamp) -> (Vec<MemberId>, usize) {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -236,7 +236,7 @@ impl Gossip {
         (taken, bytes)
     }
 
-    /// Those beats that no load says as well.
+    /// The beats that no load in the same datagram includes.
     fn without(&self, mut beats: Vec<MemberId>, loads: &[MemberId]) -> Vec<MemberId> {
         beats.retain(|id| {
             let mut is_said = false;
@@ -249,8 +249,8 @@ impl Gossip {
         beats
     }
 
-    /// Whom to ask about: those that have been quiet for a while or never heard, and those whose load is missing or old. Which of them, if they are too
-    /// many, is left to chance.
+    /// Chooses questions: about members that have been silent for a while or were never heard, and about missing or old loads. If there
+    /// are too many, a random subset.
     fn questions(&self, now: Timestamp, dice: &mut Dice) -> Questions {
         let members = self.table.entries().map(|(place, entry)| (self.table.members.at(place).id, entry));
         let expected = members.filter(|(id, entry)| *id != self.me && self.table.is_expected(*entry, now));
@@ -291,7 +291,7 @@ impl Gossip {
     }
 }
 
-/// Leaves so many in a row of them, from anywhere.
+/// Keeps `most` consecutive elements, from a random start.
 fn some_of<T>(all: &mut Vec<T>, most: usize, dice: &mut Dice) {
     if all.len() > most {
         let begin = dice.below(all.len());

@@ -1,69 +1,69 @@
-//! How fast, how much, how patient; and what follows from the number of members.
+//! Settings of the protocol, and the update intervals that follow from them and the number of members.
 
-/// What operators may choose. All nodes of a cluster should have the same.
+/// Settings of the protocol. All nodes of a cluster should use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The least time from one round to the next, in milliseconds. Up to a fifth more is added at random each time. At least 100.
+    /// The shortest time between two rounds, in milliseconds; at least 100. Up to a fifth is added at random.
     pub round_ms: u32,
-    /// To how many members a node turns in a round. At least 1.
+    /// The number of peers per round; at least 1.
     pub fanout: u32,
-    /// The most bytes that a node sends in any second, with the headers of IP and UDP. At least 4096.
+    /// The most bytes that a node sends in any second, with IP and UDP headers; at least 4096.
     pub budget_bytes: u32,
-    /// For how long a node may be silent in a cluster whose news are not slowed down by the budget, in milliseconds.
+    /// How long a node may be silent in a cluster small enough for the full pace, in milliseconds.
     pub silence_ms: u32,
-    /// For how long members that have never been heard of are turned to like those that have, in milliseconds.
+    /// How long members that were never heard are contacted like live ones, in milliseconds.
     pub expect_ms: u32,
 }
 
 impl Default for Settings {
-    /// A round a second, to three members, 32 KiB a second, six seconds of silence.
+    /// One round per second to three peers, 32 KiB per second, six seconds of silence.
     fn default() -> Self {
         Self { round_ms: 1000, fanout: 3, budget_bytes: 32 << 10, silence_ms: 6000, expect_ms: 30_000 }
     }
 }
 
-/// How often there are news, so that the budget suffices for all to be passed on.
+/// Update intervals, chosen such that the budget suffices for forwarding all news.
 ///
-/// Every node passes everything on that is new to it, once, to [`Settings::fanout`] members. What it sends is thus known beforehand, and
-/// all nodes come to the same pace without talking about it.
+/// Every node forwards each piece of news once, to [`Settings::fanout`] members. So the traffic is predictable, and all nodes compute the
+/// same pace without communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// From one sign of life of a node to its next, in milliseconds.
+    /// The interval between beats of a node, in milliseconds.
     pub beat_ms: u64,
-    /// From one load of a node to its next, in milliseconds, unless it changes much.
+    /// The interval between loads of a node, in milliseconds, unless its load changes much.
     pub load_ms: u64,
-    /// After such a silence others ask those that they turn to anyway for news of a node, in milliseconds.
+    /// Silence after which others ask their regular peers about a node, in milliseconds.
     pub ask_ms: u64,
-    /// After such a silence they ask as many others besides, in milliseconds. What was heard so long ago is no sign of life for others.
+    /// Silence after which others also ask further peers, in milliseconds. Older news are no sign of life for others.
     pub urgent_ms: u64,
-    /// After such a silence a node has left the table, in milliseconds.
+    /// Silence after which a node is declared silent, in milliseconds.
     pub silence_ms: u64,
 }
 
-/// What a beat takes in a datagram: two bytes for the node and its life, three for the sequence number, and its share of what a datagram
-/// costs before it says anything.
+/// The size of a beat: two bytes for the member and its incarnation, three for the sequence number, and a share of the datagram's
+/// overhead.
 const BEAT_BYTES: u64 = 6;
 
-/// What a load takes, likewise.
+/// The size of a load, likewise.
 const LOAD_BYTES: u64 = 44;
 
-/// Up to so many members news are everywhere after a few rounds.
+/// In clusters up to this size, news reach every node within a few rounds.
 const SMALL: u64 = 50;
 
 impl Pace {
-    /// The pace of a cluster with so many members.
+    /// The pace of a cluster with this many members.
     #[must_use]
     pub fn of(settings: &Settings, members: usize) -> Self {
         let settings = settings.within_bounds();
         let round_ms = u64::from(settings.round_ms);
         let copies = (members as u64).saturating_mul(settings.fanout.into());
-        // Shares of the budget, in percent; what is left is for questions, answers, and chance.
+        // Percentages of the budget; the rest is for questions, answers and variance.
         let spread_ms = |bytes: u64, percent: u64| {
             let per_second = u64::from(settings.budget_bytes) * percent / 100;
             (copies.saturating_mul(bytes).saturating_mul(1000) / per_second).max(round_ms)
         };
         let beat_ms = spread_ms(BEAT_BYTES, 45);
-        // Each doubling makes the ways of news longer and more different, and there are more to be wrong about.
+        // Each doubling makes paths longer and more variable, and there are more nodes to misjudge.
         let further_ms = round_ms * u64::from((members as u64 / SMALL).max(1).ilog2());
         let silence_ms = u64::from(settings.silence_ms) + 3 * (beat_ms - round_ms) + further_ms;
         Self {
@@ -77,7 +77,7 @@ impl Pace {
 }
 
 impl Settings {
-    /// The same, with what is too small raised to the least.
+    /// The settings with values below their minimum raised to it.
     pub(crate) fn within_bounds(&self) -> Self {
         let round_ms = self.round_ms.max(100);
         Self {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_clusters_are_fast_and_large_ones_slow_but_not_loud() {
+    fn pace_slows_down_with_the_size_of_the_cluster() {
         let settings = Settings::default();
         let pace = |members| Pace::of(&settings, members);
         assert_eq!(pace(5), Pace { beat_ms: 1000, load_ms: 1000, ask_ms: 2000, urgent_ms: 3000, silence_ms: 6000 });
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_raised_to_the_least() {
+    fn too_small_settings_are_raised_to_the_minimum() {
         let nothing = Settings { round_ms: 0, fanout: 0, budget_bytes: 0, silence_ms: 0, expect_ms: 0 };
         let pace = Pace::of(&nothing, 10);
         assert!(pace.beat_ms >= 100 && pace.silence_ms >= 200);

@@ -1,4 +1,4 @@
-//! What is known of every member.
+//! The state of every member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,44 +9,44 @@ use crate::auth::ReplayWindow;
 use crate::wire::Standing;
 use crate::{Incarnation, Load, Member, Members, Pace, Version};
 
-/// Whether a member is there.
+/// Whether a member is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
-    /// It has not been heard of since this agent began or the node became a member.
+    /// No message since this agent started or the node became a member.
     Unheard,
-    /// There have been signs of life.
+    /// Recent signs of life.
     Live,
-    /// There have been none for too long.
+    /// Silent for too long.
     Silent,
 }
 
-/// How much longer than others a late node may be silent at most, in milliseconds. Later than that is as good as gone.
+/// The longest additional silence for a node with late rounds, in milliseconds.
 const MOST_ALLOWANCE_MS: u64 = 10_000;
 
-/// What is known of the members, by their places in [`Members`]. Its size is bounded by their number.
+/// The state of the members, by their index in [`Members`]. Its size is bounded by the number of members.
 ///
-/// All times are on the clock that stands still while this node does: see `awake.rs`.
+/// All times are on the clock that stops while this node is suspended: see `awake.rs`.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) members: Arc<Members>,
-    /// `None` for those of which nothing has come.
+    /// `None` for members without any news.
     entries: Vec<Option<Box<Entry>>>,
-    /// Until then members that have not been heard are expected to be there.
+    /// Until this time, unheard members are expected to be live.
     pub(crate) expected_until: Timestamp,
 }
 
-/// What is known of one member.
+/// The state of one member.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The newest that is known of; it never goes back, so it is also the tombstone of a node that is silent.
+    /// The newest known version. It never decreases, so it also serves as the tombstone of a silent node.
     pub(crate) version: Version,
-    /// When the last sign of life came, or when it was first heard of.
+    /// The time of the last sign of life, or of the first news.
     pub(crate) heard: Timestamp,
     life: Life,
     pub(crate) published: Option<Published>,
-    /// What has come from it directly, and in which of its lives.
+    /// The incarnation of its last datagram, and the datagrams received directly in it.
     pub(crate) window: (Incarnation, ReplayWindow),
-    /// When it was last told that its news are older than what is known of it.
+    /// When it was last told that its version is outdated.
     pub(crate) corrected: Option<Timestamp>,
     pub(crate) beat_waits: bool,
     pub(crate) load_waits: bool,
@@ -57,7 +57,7 @@ enum Life {
     /// No sign of life yet.
     Unheard,
     Live,
-    /// `stirred` is when one newer version came after all. That may be an old one that was late; the second is life.
+    /// `stirred` is the time at which one newer version arrived. That may be delayed old news; a second one is a sign of life.
     Silent {
         stirred: Option<Timestamp>,
     },
@@ -68,7 +68,7 @@ enum Life {
 pub(crate) struct Published {
     pub(crate) version: Version,
     pub(crate) load: Load,
-    /// As it came, with what a newer version of the protocol may have put behind it.
+    /// The received encoding, including fields of a newer protocol version.
     pub(crate) encoded: Box<[u8]>,
     pub(crate) heard: Timestamp,
 }
@@ -79,10 +79,10 @@ impl Table {
         Self { members, entries, expected_until }
     }
 
-    /// Takes other members; what is known of those that stay, stays.
+    /// Sets the members; keeps the state of those that remain.
     pub(crate) fn set_members(&mut self, members: Arc<Members>, expected_until: Timestamp) {
         let entries = std::mem::take(&mut self.entries);
-        // By name, too: a number of a node that has left the cluster may be another's by now.
+        // Compare names as well, since a number may have been reassigned.
         let who = |member: &Member| (member.id, member.name.clone());
         let mut known: BTreeMap<_, _> = self.members.iter().map(who).zip(entries).collect();
         let has_new = members.iter().any(|member| !known.contains_key(&who(member)));
@@ -101,17 +101,17 @@ impl Table {
         self.entries[place].as_deref_mut()
     }
 
-    /// What is known of a member, made if nothing was.
+    /// The entry of a member; created if missing.
     pub(crate) fn heard_of(&mut self, place: usize, now: Timestamp) -> &mut Entry {
         self.entries[place].get_or_insert_with(|| Box::new(Entry::new(now)))
     }
 
-    /// In the order of their places.
+    /// The entries in order of their indexes.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Option<&Entry>)> {
         self.entries.iter().map(Option::as_deref).enumerate()
     }
 
-    /// About how much memory it takes, in bytes; the members are not counted, which everyone shares.
+    /// The approximate memory in bytes, without the shared list of members.
     pub(crate) fn memory_bytes(&self) -> usize {
         let known = self.entries.iter().flatten();
         let published = known.clone().filter_map(|entry| entry.published.as_ref());
@@ -120,7 +120,7 @@ impl Table {
             + published.map(|published| published.encoded.len()).sum::<usize>()
     }
 
-    /// Whether a member is worth turning to.
+    /// Whether a member should be contacted regularly.
     pub(crate) fn is_expected(&self, entry: Option<&Entry>, now: Timestamp) -> bool {
         match entry.map(Entry::presence) {
             Some(Presence::Live) => true,
@@ -129,7 +129,7 @@ impl Table {
         }
     }
 
-    /// Lets those go that have been silent for too long; says how many.
+    /// Declares members silent whose silence is too long; returns how many.
     pub(crate) fn expire(&mut self, pace: &Pace, now: Timestamp) -> u64 {
         let live = self.entries.iter_mut().flatten().filter(|entry| entry.life == Life::Live);
         let mut expired = 0;
@@ -163,7 +163,7 @@ impl Entry {
         }
     }
 
-    /// A version of this member has come, not necessarily from itself. Says whether it is newer than what was known.
+    /// Records a version of this member, from any source. Returns whether it is newer than the known one.
     pub(crate) fn learn(&mut self, version: Version, standing: Standing, pace: &Pace, now: Timestamp) -> bool {
         if version <= self.version {
             return false;
@@ -175,7 +175,7 @@ impl Entry {
         true
     }
 
-    /// A load of this member has come, not necessarily from itself. Says whether it is newer than what was known.
+    /// Records a load of this member, from any source. Returns whether it is newer than the known one.
     pub(crate) fn learn_load(&mut self, version: Version, load: Load, encoded: &[u8], now: Timestamp) -> bool {
         let is_newer = self.published.as_ref().is_none_or(|published| published.version < version);
         if is_newer {
@@ -184,19 +184,19 @@ impl Entry {
         is_newer
     }
 
-    /// A trusted datagram has come from the member itself.
+    /// Records an authentic datagram from the member itself.
     pub(crate) const fn spoke(&mut self, now: Timestamp) {
         self.life = Life::Live;
         self.heard = now;
     }
 
-    /// For how much longer than others it may be silent since it says that its rounds are late: by two of them, as one may get lost.
+    /// The additional silence allowed because the member reports late rounds: two delays, since one message may be lost.
     fn allowance_ms(&self) -> u64 {
         let late_ms = self.published.as_ref().map_or(0, |published| published.load.late_ms);
         (2 * u64::from(late_ms)).min(MOST_ALLOWANCE_MS)
     }
 
-    /// Whether the last sign of life is recent enough to be one for others.
+    /// Whether the last sign of life is recent enough to be forwarded as one.
     pub(crate) const fn is_fresh(&self, pace: &Pace, now: Timestamp) -> bool {
         now.ms_since(self.heard) <= pace.urgent_ms
     }
@@ -234,7 +234,7 @@ mod tests {
         Pace::of(&Settings::default(), 5)
     }
 
-    /// An entry that was alive with version 1.100 and is silent since six seconds later.
+    /// A member that was live with version 1.100 and has been declared silent six seconds later.
     fn silent() -> (Table, Timestamp) {
         let mut table = Table::new(members([1]), Timestamp(0));
         let entry = table.heard_of(0, Timestamp(0));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_says_that_it_is_late_is_waited_for() {
+    fn late_nodes_get_more_time() {
         for (late_ms, patience_ms) in [(0, 6000), (3000, 12_000), (60_000, 16_000)] {
             let mut table = Table::new(members([1]), Timestamp(0));
             let entry = table.heard_of(0, Timestamp(0));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_newer_than_the_tombstone_wakes_nobody() {
+    fn old_versions_do_not_revive_a_silent_node() {
         let (mut table, now) = silent();
         for seq in [1, 99, 100] {
             assert_eq!(learn(&mut table, version(1, seq), Standing::News, now), Presence::Silent);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_newer_version_may_have_been_late_and_the_next_is_life() {
+    fn second_newer_version_revives_a_silent_node() {
         for (first, second) in [(version(1, 101), version(1, 102)), (version(2, 1), version(2, 2))] {
             let (mut table, now) = silent();
             assert_eq!(learn(&mut table, first, Standing::News, now), Presence::Silent);
@@ -290,11 +290,11 @@ mod tests {
         let (mut table, now) = silent();
         assert_eq!(learn(&mut table, version(1, 101), Standing::News, now), Presence::Silent);
         let at_once = learn(&mut table, version(1, 102), Standing::News, now.plus_ms(10));
-        assert_eq!(at_once, Presence::Silent, "both may have been late");
+        assert_eq!(at_once, Presence::Silent, "both may be delayed old news");
     }
 
     #[test]
-    fn its_own_word_is_life_at_once() {
+    fn own_datagram_revives_a_silent_node_at_once() {
         let (mut table, now) = silent();
         table.entry_mut(0).expect("it was heard of").spoke(now);
         assert_eq!(presence(&table), Presence::Live);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_are_floors_and_no_life() {
+    fn versions_marked_old_raise_the_tombstone_without_reviving() {
         let (mut table, now) = silent();
         for seq in [200, 201, 202] {
             let at = now.plus_ms(10 * seq);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_of_one_that_was_never_heard_is_no_life_either() {
+    fn versions_marked_old_do_not_make_an_unheard_node_live() {
         let mut table = Table::new(members([1]), Timestamp(0));
         table.heard_of(0, Timestamp(0));
         assert_eq!(learn(&mut table, version(1, 5), Standing::Old, Timestamp(0)), Presence::Unheard);
@@ -322,17 +322,17 @@ mod tests {
     }
 
     #[test]
-    fn members_come_and_go_and_the_others_stay_as_they_were() {
+    fn changing_members_keeps_the_state_of_the_others() {
         let mut table = Table::new(members([1, 2, 3]), Timestamp(5));
         for place in 0..3 {
             let entry = table.heard_of(place, Timestamp(0));
             entry.learn(version(1, 10 + place as u64), Standing::News, &pace(), Timestamp(0));
         }
         table.set_members(members([1, 3]), Timestamp(99));
-        assert_eq!(table.expected_until, Timestamp(5), "nobody has come");
+        assert_eq!(table.expected_until, Timestamp(5), "no member was added");
         table.set_members(members([1, 2, 3, 4]), Timestamp(99));
         assert_eq!(table.expected_until, Timestamp(99));
         let versions: Vec<_> = table.entries().map(|(_, entry)| entry.map(|entry| entry.version.seq)).collect();
-        assert_eq!(versions, [Some(10), None, Some(12), None], "what was removed begins anew");
+        assert_eq!(versions, [Some(10), None, Some(12), None], "a removed member starts without state");
     }
 }

@@ -1,28 +1,28 @@
-//! How news of a node are put in order without any clock.
+//! Versions: the order of a node's news without clocks.
 
 use serde::{Deserialize, Serialize};
 
-/// Which life of an agent, counted up by one at each start and kept on the node's disk.
+/// The incarnation of an agent: incremented at each start and stored on the node's disk.
 ///
-/// If the disk has forgotten it (a reinstallation, a restored backup), the node begins with a number that its peers have seen before.
-/// They tell it what they have, and it goes on above that: see [`crate::Gossip::incarnation`]. No clock is asked and no head.
+/// If the disk loses it (a reinstallation, a restored backup), the node starts with a number that its peers have already seen. They tell
+/// it the highest one, and it continues above: see [`crate::Gossip::incarnation`]. This needs neither a clock nor the head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// The one after it; the last one stays.
+    /// The next incarnation; saturates.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// Which news of a node: of two, the greater is the later.
+/// The version of a node's news; the greater of two is newer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The life of its agent.
+    /// The incarnation of its agent.
     pub incarnation: Incarnation,
-    /// Counts up within that life, from 1; zero where only the life is known.
+    /// Counts from 1 within the incarnation; zero if only the incarnation is known.
     pub seq: u64,
 }

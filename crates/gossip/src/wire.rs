@@ -1,4 +1,4 @@
-//! Datagrams as bytes.
+//! The encoding of datagrams.
 //!
 //! ```text
 //! datagram   version: u8   sender   incarnation   counter   section*   tag: 32 bytes
@@ -8,44 +8,43 @@
 //! ask, want  id   incarnation   seq
 //! ```
 //!
-//! What has no type is a number in LEB128. Within a section the id of an item is said as the difference to that of the item before it,
-//! so items are in the order of their ids. A kind that is not known is passed over. Reading allocates nothing: items are taken from the
-//! datagram as they are asked for.
+//! Fields without a type are LEB128 numbers. Within a section, an id is encoded as the difference to the previous item's id, so items are
+//! sorted by id. Unknown kinds of sections are skipped. Decoding allocates nothing: the iterator reads items from the datagram.
 
 use crate::{Incarnation, MemberId, Version};
 
 /// The first byte of every datagram.
 pub(crate) const PROTOCOL: u8 = 1;
 
-/// The longest datagram: the least packet that every IPv6 link carries whole, without the headers of IPv6 and UDP.
+/// The longest datagram: it fits into the smallest packet that every IPv6 link must carry, minus IPv6 and UDP headers.
 pub(crate) const MAX_DATAGRAM: usize = 1280 - PACKET_OVERHEAD;
 
-/// What IPv6 and UDP add to a datagram.
+/// The size of IPv6 and UDP headers.
 pub(crate) const PACKET_OVERHEAD: usize = 40 + 8;
 
-/// What makes a datagram trusted.
+/// The size of the authentication tag.
 pub(crate) const TAG_BYTES: usize = 32;
 
-/// The longest header: a version, a number of 32 bits, two of 64.
+/// The longest header: a byte, a 32-bit number and two 64-bit numbers.
 const MAX_HEADER: usize = 1 + 5 + 10 + 10;
 
-/// What is left for sections.
+/// The space for sections.
 pub(crate) const MAX_BODY: usize = MAX_DATAGRAM - MAX_HEADER - TAG_BYTES;
 
-/// What a section costs before its first item.
+/// The size of a section's header.
 const SECTION_HEADER: usize = 3;
 
-/// Bytes that are not what they should be.
+/// An encoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed datagram")]
 pub(crate) struct Malformed;
 
-/// Who sends a datagram.
+/// The header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) sender: MemberId,
     pub(crate) incarnation: Incarnation,
-    /// Counts the datagrams of a life, from 1.
+    /// Counts the datagrams of an incarnation, from 1.
     pub(crate) counter: u64,
 }
 
@@ -59,7 +58,7 @@ impl Header {
         writer.into_bytes()
     }
 
-    /// Reads the header of a datagram whose tag is cut off, and says what is behind it.
+    /// Decodes the header of a datagram without tag; returns the header and the rest.
     pub(crate) fn read(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut reader = Reader::new(bytes);
         if reader.byte()? != PROTOCOL {
@@ -71,27 +70,27 @@ impl Header {
     }
 }
 
-/// One thing that is said in a datagram.
+/// An item of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     /// The newest version of a node that the sender knows.
     Beat { id: MemberId, version: Version, standing: Standing },
-    /// A node's load as of this version.
+    /// The load of a node with this version.
     Load { id: MemberId, version: Version, standing: Standing, load: &'a [u8] },
-    /// The sender has heard nothing newer of this node for a while: has the receiver?
+    /// A question: the receiver's version of this node, if it is newer than `known`.
     Ask { id: MemberId, known: Version },
-    /// The sender has no newer load of this node: has the receiver?
+    /// A question: the receiver's load of this node, if it is newer than `known`.
     Want { id: MemberId, known: Version },
 }
 
-/// What is to be made of a beat or a load that is new to the receiver.
+/// How the receiver should treat a new beat or load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// A sign of life, to be passed on.
+    /// A sign of life, to be forwarded.
     News = 0,
-    /// A sign of life that others have had: the answer to a question.
+    /// A sign of life in an answer, which others already know.
     Answer = 1,
-    /// No sign of life: the sender has had it for long itself.
+    /// No sign of life: old news even for the sender.
     Old = 2,
 }
 
@@ -141,9 +140,9 @@ impl Item<'_> {
     }
 }
 
-/// Puts items into as few bodies as they take, in the order in which they come.
+/// Packs items into as few bodies as possible, in the given order.
 ///
-/// Items should come kind by kind, each kind in the order of ids; where they do not, the bodies only get longer.
+/// Items should be grouped by kind and sorted by id within a kind; otherwise the bodies become longer.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
     full: Vec<Vec<u8>>,
@@ -176,7 +175,7 @@ impl Packer {
         self.section = Some(Section { kind: item.kind(), begins_at, last: item.id().0 });
     }
 
-    /// The bodies; one that is empty if nothing was put in.
+    /// The bodies; a single empty one without items.
     pub(crate) fn finish(mut self) -> Vec<Vec<u8>> {
         if !self.body.bytes.is_empty() || self.full.is_empty() {
             self.finish_body();
@@ -197,7 +196,7 @@ impl Packer {
     }
 }
 
-/// The items of a body. After the first error there are no more.
+/// The items of a body. Stops after the first error.
 pub(crate) const fn items(body: &[u8]) -> Items<'_> {
     Items { body: Reader::new(body), kind: 0, section: Reader::new(&[]), last: 0 }
 }
@@ -252,7 +251,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// Takes values from the beginning of bytes.
+/// Reads values from the start of a byte slice.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -297,13 +296,13 @@ impl<'a> Reader<'a> {
         Err(Malformed)
     }
 
-    /// A number of 32 bits.
+    /// A 32-bit number.
     pub(crate) fn small(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.number()?).map_err(|_| Malformed)
     }
 }
 
-/// Puts values behind each other.
+/// Appends values to a buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -349,7 +348,7 @@ mod tests {
         Version { incarnation: Incarnation(incarnation), seq }
     }
 
-    /// Some of each kind, as many as do not fit one datagram.
+    /// Items of each kind, more than fit into one datagram.
     fn many(load: &[u8]) -> Vec<Item<'_>> {
         let ids = || (0..400).map(|at| MemberId(at * at));
         let standings = [Standing::News, Standing::Answer, Standing::Old];
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_read_as_they_were_written() {
+    fn items_round_trip() {
         let load = [9; 40];
         let written = many(&load);
         let bodies = pack(&written);
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_out_of_order_cost_bytes_and_nothing_else() {
+    fn unsorted_ids_round_trip() {
         let beat = |id| Item::Beat { id: MemberId(id), version: version(1, 1), standing: Standing::News };
         let written = [beat(5), beat(5), beat(3), beat(u32::MAX)];
         let body = &pack(&written)[0];
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_of_an_unknown_kind_is_passed_over() {
+    fn sections_of_unknown_kinds_are_skipped() {
         let beat = Item::Beat { id: MemberId(5), version: version(1, 1), standing: Standing::News };
         let mut body = vec![77, 3, 0, 1, 2, 3];
         body.extend(&pack(&[beat])[0]);
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_overflows_is_an_error_and_the_last_item() {
+    fn truncation_and_overflow_are_errors_and_end_the_iteration() {
         let whole = &pack(&[Item::Ask { id: MemberId(300), known: version(1, 1000) }])[0];
         for cut in 1..whole.len() {
             assert_eq!(items(&whole[..cut]).collect::<Vec<_>>(), [Err(Malformed)], "{cut} bytes");
@@ -415,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_they_were_written() {
+    fn headers_round_trip() {
         let header = Header { sender: MemberId(u32::MAX), incarnation: Incarnation(u64::MAX), counter: u64::MAX };
         let mut bytes = header.write();
         assert_eq!(bytes.len(), MAX_HEADER);

@@ -1,4 +1,4 @@
-//! The choice of a node: what counts, what rules out, and that callers spread out.
+//! The choice of a node: scores, exclusions, and distribution of commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp(100_000);
 
-/// Nodes as a table would show them: 8 CPUs, 16 GiB, idle, unless a test changes that.
+/// Nodes as in a table: 8 CPUs, 16 GiB, idle, unless a test changes that.
 struct Scene {
     members: Vec<Member>,
     loads: Vec<Option<Load>>,
     presence: Vec<Presence>,
-    /// The node that chooses, if it is one of them.
+    /// The choosing node, if it is one of them.
     local: Option<usize>,
     load_seq: u64,
 }
@@ -83,29 +83,29 @@ fn names(names: &[&str]) -> BTreeSet<hostler_model::NodeName> {
 }
 
 #[test]
-fn the_node_with_the_most_room_is_taken() {
+fn node_with_the_most_free_capacity_is_chosen() {
     let busy = |runnable| move |load: &mut Load| load.runnable = runnable;
     assert_eq!(Scene::new(3).change(0, busy(6)).change(2, busy(3)).best(), 1);
     assert_eq!(Scene::new(3).change(0, busy(8)).change(1, busy(9)).change(2, busy(20)).best(), 0);
     let large = Scene::new(2).change(0, busy(2)).change(1, |load| (load.cpus, load.runnable) = (64, 8));
     let large = large.change(1, |load| load.unallocated_cpus = 64);
-    assert_eq!(large.best(), 1, "an eighth of it is busy, of the other a quarter");
+    assert_eq!(large.best(), 1, "an eighth of its CPUs is busy, a quarter of the other's");
 }
 
 #[test]
-fn weights_are_as_in_the_original() {
+fn load_and_memory_weights_apply() {
     let slow = |load: &mut Load| load.load_weight = 200;
     let full = |load: &mut Load| load.runnable = 11;
-    assert_eq!(Scene::new(2).change(0, slow).change(1, full).best(), 1, "1.5 of its time is less than twice");
+    assert_eq!(Scene::new(2).change(0, slow).change(1, full).best(), 1, "a factor of 1.5 is less than 2");
     let fuller = |load: &mut Load| load.runnable = 19;
-    assert_eq!(Scene::new(2).change(0, slow).change(1, fuller).best(), 0, "2.5 of its time is more than twice");
+    assert_eq!(Scene::new(2).change(0, slow).change(1, fuller).best(), 0, "a factor of 2.5 is more than 2");
     let used = |load: &mut Load| load.free_memory_mib = 1 << 10;
     let better = |load: &mut Load| load.memory_weight = 300;
     assert_eq!(Scene::new(2).change(0, used).change(1, used).change(1, better).best(), 1);
 }
 
 #[test]
-fn what_jobs_hold_counts_as_used() {
+fn resources_held_by_jobs_count_as_used() {
     let held = |load: &mut Load| load.unallocated_cpus = 0;
     assert_eq!(Scene::new(2).change(0, held).best(), 1);
     let held = |load: &mut Load| load.unallocated_memory_mib = 1 << 10;
@@ -116,23 +116,23 @@ fn what_jobs_hold_counts_as_used() {
 }
 
 #[test]
-fn pressure_counts_where_the_kernel_tells_it() {
+fn pressure_counts_if_known() {
     let pressed = |load: &mut Load| load.pressure = Pressure { io: Some(400), ..Pressure::default() };
     assert_eq!(Scene::new(2).change(0, pressed).best(), 1);
 }
 
 #[test]
-fn a_node_that_takes_no_commands_is_passed_by() {
+fn node_that_accepts_no_commands_is_not_chosen() {
     let never = |load: &mut Load| (load.accepts, load.commands) = (false, ([0, 0, 0, 0], 0).into());
     let scene = Scene::new(2).change(0, never);
     assert_eq!(scene.best(), 1);
     let unfit = scene.unfit(&Needs::default(), &Calls::default());
     assert_eq!(unfit, [("n0".to_owned(), Unfit::NeverOpen)].into());
-    assert_eq!(Unfit::NeverOpen.to_string(), "its agent takes no commands");
+    assert_eq!(Unfit::NeverOpen.to_string(), "its agent accepts no commands");
 }
 
 #[test]
-fn every_node_that_will_not_do_says_why() {
+fn every_unsuitable_node_has_a_reason() {
     let mut scene = Scene::new(9).change(4, |load| load.accepts = false).change(5, |load| load.free_memory_mib = 100);
     scene.presence[2] = Presence::Silent;
     scene.presence[3] = Presence::Unheard;
@@ -146,15 +146,15 @@ fn every_node_that_will_not_do_says_why() {
         ..Needs::default()
     };
     let expected = [
-        ("n0", Unfit::RuledOut, "it was ruled out"),
-        ("n1", Unfit::Features, "it has not the features asked for"),
+        ("n0", Unfit::RuledOut, "it is excluded"),
+        ("n1", Unfit::Features, "it lacks the requested features"),
         ("n2", Unfit::Silent(12_000), "it has been silent for 12s"),
-        ("n3", Unfit::Unheard, "it has not been heard of"),
-        ("n4", Unfit::Closed, "it takes no commands now"),
-        ("n5", Unfit::Memory(100 << 20), "it has only 100M of memory to spare"),
-        ("n6", Unfit::Unknown, "its load has not come yet"),
-        ("n7", Unfit::Unreachable, "it could not be reached a moment ago"),
-        ("n8", Unfit::Features, "it has not the features asked for"),
+        ("n3", Unfit::Unheard, "no message from it has arrived yet"),
+        ("n4", Unfit::Closed, "it accepts no commands now"),
+        ("n5", Unfit::Memory(100 << 20), "it has only 100M of available memory"),
+        ("n6", Unfit::Unknown, "its load is not known yet"),
+        ("n7", Unfit::Unreachable, "it was unreachable a moment ago"),
+        ("n8", Unfit::Features, "it lacks the requested features"),
     ];
     let unfit = scene.unfit(&needs, &calls);
     for (name, why, text) in expected {
@@ -171,22 +171,22 @@ fn every_node_that_will_not_do_says_why() {
 }
 
 #[test]
-fn the_way_to_another_node_must_be_worth_it() {
+fn another_node_must_be_better_by_a_margin() {
     let busy = |runnable| move |load: &mut Load| load.runnable = runnable;
     let local = |mut scene: Scene| {
         scene.local = Some(0);
         scene
     };
     let stays = Needs { prefer_local: true, ..Needs::default() };
-    assert_eq!(local(Scene::new(3).change(0, busy(3))).best(), 0, "it is fuller, but not by enough");
+    assert_eq!(local(Scene::new(3).change(0, busy(3))).best(), 0, "it is fuller, but within the margin");
     let overfull = || local(Scene::new(3).change(0, busy(10)));
     assert_ne!(overfull().best(), 0);
     assert_eq!(overfull().best_with(&stays), 0);
-    assert_ne!(local(Scene::new(3).change(0, busy(30))).best_with(&stays), 0, "not at any price");
+    assert_ne!(local(Scene::new(3).change(0, busy(30))).best_with(&stays), 0, "the preference is limited");
 }
 
 #[test]
-fn twenty_calls_in_a_second_spread_out() {
+fn twenty_commands_in_a_second_are_distributed() {
     let scene = Scene::new(4);
     let mut calls = Calls::default();
     let mut sent = BTreeMap::new();
@@ -199,24 +199,24 @@ fn twenty_calls_in_a_second_spread_out() {
     let explanation = explain(scene.nodes(), &Needs::default(), &Policy::default(), &calls, NOW, 1);
     assert_eq!(explanation.candidates.iter().map(|candidate| candidate.in_flight).sum::<u64>(), 20);
     let later = explain(scene.nodes(), &Needs::default(), &Policy::default(), &calls, NOW.plus_ms(3000), 1);
-    assert!(later.candidates.iter().all(|candidate| candidate.in_flight == 0), "their loads would show it by now");
+    assert!(later.candidates.iter().all(|candidate| candidate.in_flight == 0), "loads include the commands by then");
 }
 
 #[test]
-fn callers_who_know_the_same_do_not_all_go_to_the_same_node() {
+fn callers_with_the_same_knowledge_choose_different_nodes() {
     let scene = Scene::new(10);
     let mut sent = BTreeMap::new();
     for caller in 0..1000_u64 {
         let ranked = scene.ranked(&Needs::default(), &Calls::default(), caller.wrapping_mul(0x9E37_79B9));
         let distinct: BTreeSet<_> = ranked.iter().map(|candidate| candidate.id).collect();
-        assert_eq!((ranked.len(), distinct.len()), (8, 8), "seven to fall back on");
+        assert_eq!((ranked.len(), distinct.len()), (8, 8), "seven fallbacks");
         *sent.entry(ranked[0].id).or_insert(0) += 1;
     }
     assert!(sent.len() == 10 && sent.values().all(|count| (60..=140).contains(count)), "{sent:?}");
 }
 
 #[test]
-fn an_explanation_can_be_printed() {
+fn explanation_is_displayed() {
     let mut scene = Scene::new(2).change(0, |load| (load.runnable, load.load_weight) = (11, 150));
     scene.local = Some(0);
     scene.presence[1] = Presence::Silent;
@@ -224,12 +224,12 @@ fn an_explanation_can_be_printed() {
     assert_eq!(
         text,
         "n0: 2625 = (1500 for CPUs + 250 for fullness + 0 for pressure + 0 for memory) × 1.5; 11 of 8 CPUs busy, \
-         0 commands under way, 16G of memory to spare, here\nn1: no candidate, it has been silent for 12s\n"
+         0 commands in flight, 16G of memory available, local\nn1: not suitable, it has been silent for 12s\n"
     );
 }
 
 proptest! {
-    /// Whatever nodes say of themselves, the choice is one that the explanation has first or as its equal, and nothing overflows.
+    /// For all loads, the choice matches the explanation, and nothing overflows.
     #[test]
     fn choices_agree_with_their_explanations(
         loads in proptest::collection::vec(any::<[u32; 10]>(), 1..40),

@@ -1,4 +1,4 @@
-//! The rules of the protocol, between a few nodes that a test moves by hand.
+//! Tests of the protocol's rules with a few nodes.
 
 mod pair;
 mod properties;

@@ -1,4 +1,4 @@
-//! A few nodes, whose datagrams a test carries.
+//! A few nodes whose datagrams the test delivers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use hostler_gossip::{
 };
 use hostler_model::Timestamp;
 
-/// The nodes 0, 1, 2 … of a cluster, all of which know each other.
+/// Nodes 0, 1, 2 … of a cluster, all members of it.
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<Gossip>,
     pub(crate) now: Timestamp,
@@ -24,7 +24,7 @@ impl Nodes {
         Self { nodes, now, random: 1 }
     }
 
-    /// All nodes have a round, at the same time; what they send is carried, and so is what is answered.
+    /// Runs one round on every node and delivers all datagrams and answers.
     pub(crate) fn round(&mut self) {
         for at in 0..self.nodes.len() {
             let sent = self.round_of(at);
@@ -33,7 +33,7 @@ impl Nodes {
         self.now = self.now.plus_ms(1200);
     }
 
-    /// What one node sends in its round.
+    /// The datagrams that one node sends in its round.
     pub(crate) fn round_of(&mut self, node: usize) -> Vec<Datagram> {
         self.random += 1;
         self.nodes[node].publish(load(4));

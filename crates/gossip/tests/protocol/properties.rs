@@ -1,4 +1,4 @@
-//! What must hold whatever comes, in whatever order.
+//! Invariants that hold for all inputs in any order.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use proptest::prelude::*;
 
 use crate::pair::{address, load, members, started};
 
-/// Node 3 is removed in the course of things, 4 was never a member.
+/// Node 3 may be removed as a member; node 4 is never one for the others.
 const NODES: u32 = 5;
 
-/// What happens next.
+/// A step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Time passes for all.
+    /// Time passes on all nodes.
     Pass(u64),
-    /// A node has a round.
+    /// A node runs a round.
     Round(usize),
-    /// Datagram number so many of those that were ever sent arrives, perhaps again, perhaps damaged, perhaps from elsewhere.
+    /// An earlier datagram arrives, possibly again, damaged, or from another address.
     Arrive { datagram: usize, damage: Option<(usize, u8)>, from: Option<u32> },
-    /// Bytes arrive that nobody has made.
+    /// Random bytes arrive.
     Garbage { to: usize, from: u32, bytes: Vec<u8> },
-    /// An agent starts again; it may have forgotten its lives.
+    /// An agent restarts; it may have lost its incarnation.
     Restart { node: usize, forgets: bool },
-    /// The members change, for one node.
+    /// The members change on one node.
     Members { node: usize, with_third: bool },
 }
 
@@ -43,14 +43,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The nodes and all that was ever sent.
+/// The nodes and all sent datagrams.
 struct World {
     nodes: Vec<Gossip>,
     now: Timestamp,
     sent: Vec<(u32, Datagram)>,
-    /// The bytes that each node has sent in the last second, by an account of its own.
+    /// The bytes that each node has sent in the last second, counted independently.
     spent: Vec<Vec<(Timestamp, usize)>>,
-    /// The newest version that each life of an observer has known of each node.
+    /// The newest version that each observer has known of each node since its last start.
     known: BTreeMap<(usize, u32), Version>,
 }
 
@@ -71,7 +71,7 @@ impl World {
     }
 
     fn set_members(&mut self, node: usize, with_third: bool) {
-        // The fourth thinks that it is one.
+        // Node 4 considers itself a member.
         let ids = (0..NODES).filter(|id| (with_third || *id != 3) && (*id != 4 || node == 4));
         self.nodes[node].set_members(members(ids), self.now);
         if !with_third {
@@ -121,7 +121,7 @@ impl World {
         Ok(())
     }
 
-    /// Keeps what was sent, and checks that it is within the budget.
+    /// Records sent datagrams and checks the budget.
     fn note(&mut self, node: usize, sent: Vec<Datagram>) -> Result<(), TestCaseError> {
         let spent = &mut self.spent[node];
         spent.retain(|(at, _)| self.now.ms_since(*at) < 1000);
@@ -135,7 +135,7 @@ impl World {
         Ok(())
     }
 
-    /// Versions never go back, and the table holds members only.
+    /// Checks that versions never decrease and that the table contains only members.
     fn check(&mut self) -> Result<(), TestCaseError> {
         for observer in 0..self.nodes.len() {
             for node in self.nodes[observer].nodes(self.now) {
@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_comes_breaks_a_node(steps in proptest::collection::vec(step(), 1..300)) {
+    fn no_input_breaks_an_invariant(steps in proptest::collection::vec(step(), 1..300)) {
         let mut world = World::new();
         for (at, step) in steps.into_iter().enumerate() {
             world.happen(step, at)?;

@@ -1,4 +1,4 @@
-//! One test for each rule.
+//! One test per rule.
 
 use hostler_gossip::{Counters, Gossip, Incarnation, Keyring, MemberId, Presence, Refused};
 use hostler_model::Timestamp;
@@ -20,12 +20,12 @@ fn nodes_know_each_other_after_a_round() {
 }
 
 #[test]
-fn news_of_a_node_go_around_a_broken_path() {
+fn news_take_a_detour_around_a_broken_link() {
     let mut nodes = Nodes::new(3);
     for _ in 0..20 {
         for from in 0..3 {
             let mut sent = nodes.round_of(from);
-            // Between 0 and 1 nothing comes through.
+            // The link between 0 and 1 is cut.
             sent.retain(|datagram| from == 2 || datagram.to == address(2));
             nodes.carry(from, sent);
         }
@@ -37,7 +37,7 @@ fn news_of_a_node_go_around_a_broken_path() {
 }
 
 #[test]
-fn a_silent_node_leaves_within_seconds_and_returns_at_once() {
+fn silent_node_is_noticed_within_seconds_and_returns_at_once() {
     let mut nodes = Nodes::new(3);
     nodes.round();
     let died = nodes.now;
@@ -57,9 +57,9 @@ fn a_silent_node_leaves_within_seconds_and_returns_at_once() {
     assert_eq!(nodes.sees(0, 2), Presence::Live);
 }
 
-/// Everything that is wrong with a datagram, in turn; the node must be as before, but for what it counts.
+/// Tries every defect of a datagram. Only counters may change.
 #[test]
-fn what_is_not_to_be_trusted_changes_nothing_and_is_counted() {
+fn refused_datagrams_change_only_counters() {
     let mut nodes = Nodes::new(2);
     nodes.round();
     let honest = nodes.round_of(1).remove(0).bytes;
@@ -95,7 +95,7 @@ fn what_is_not_to_be_trusted_changes_nothing_and_is_counted() {
     ];
     for (from, bytes, refused) in cases {
         let already = nodes.nodes[0].counters().refused;
-        assert!(nodes.nodes[0].receive(from, &bytes, nodes.now).is_empty(), "nothing is answered");
+        assert!(nodes.nodes[0].receive(from, &bytes, nodes.now).is_empty(), "refused datagrams get no answer");
         let now = nodes.nodes[0].counters().refused;
         assert_eq!(now.total(), already.total() + 1);
         assert_eq!(now.malformed - already.malformed, refused.malformed, "{now:?}");
@@ -105,17 +105,21 @@ fn what_is_not_to_be_trusted_changes_nothing_and_is_counted() {
         assert_eq!(format!("{:?}", nodes.nodes[0].nodes(nodes.now).collect::<Vec<_>>()), before);
     }
     nodes.nodes[0].receive(from, &honest, nodes.now);
-    assert_ne!(format!("{:?}", nodes.nodes[0].nodes(nodes.now).collect::<Vec<_>>()), before, "it was honest");
+    assert_ne!(
+        format!("{:?}", nodes.nodes[0].nodes(nodes.now).collect::<Vec<_>>()),
+        before,
+        "the original datagram is accepted"
+    );
 }
 
 #[test]
-fn a_datagram_counts_once() {
+fn repeated_datagram_is_refused() {
     let mut nodes = Nodes::new(2);
     nodes.round();
     let sent = nodes.round_of(1).remove(0).bytes;
     nodes.nodes[0].receive(address(1), &sent, nodes.now);
     let accepted = nodes.nodes[0].counters().accepted;
-    // A replay long after the node has died is no sign of life.
+    // A replay long after the node's death is not a sign of life.
     for _ in 0..10 {
         nodes.now = nodes.now.plus_ms(1000);
         nodes.round_of(0);
@@ -127,7 +131,7 @@ fn a_datagram_counts_once() {
 }
 
 #[test]
-fn what_was_meant_for_one_node_cannot_be_passed_on_to_another() {
+fn datagram_for_one_node_is_refused_by_another() {
     let mut nodes = Nodes::new(3);
     let sent = nodes.round_of(2);
     for datagram in sent {
@@ -138,7 +142,7 @@ fn what_was_meant_for_one_node_cannot_be_passed_on_to_another() {
 }
 
 #[test]
-fn a_node_whose_disk_has_forgotten_its_lives_goes_on_above_them() {
+fn node_with_a_lost_incarnation_continues_above_it() {
     for forgotten in [1, 5, 9] {
         let mut nodes = Nodes::new(2);
         let restart = |nodes: &mut Nodes, incarnation| {
@@ -158,7 +162,7 @@ fn a_node_whose_disk_has_forgotten_its_lives_goes_on_above_them() {
 }
 
 #[test]
-fn what_is_said_of_strangers_and_removed_members_is_dropped() {
+fn news_of_strangers_and_removed_members_are_dropped() {
     let mut nodes = Nodes::new(3);
     nodes.round();
     nodes.nodes[0].set_members(members([0, 1]), nodes.now);
@@ -166,16 +170,16 @@ fn what_is_said_of_strangers_and_removed_members_is_dropped() {
     nodes.round();
     nodes.round();
     let counters = nodes.nodes[0].counters();
-    assert!(counters.about_strangers > 0, "node 1 has passed on news of it");
-    assert!(counters.refused.stranger > 0, "it has spoken itself");
+    assert!(counters.about_strangers > 0, "node 1 has forwarded its news");
+    assert!(counters.refused.stranger > 0, "it has sent datagrams itself");
     assert_eq!(nodes.nodes[0].nodes(nodes.now).count(), 2);
     nodes.nodes[0].set_members(members([0, 1, 2]), nodes.now);
     nodes.round();
-    assert_eq!(nodes.sees(0, 2), Presence::Live, "it is welcome again");
+    assert_eq!(nodes.sees(0, 2), Presence::Live, "it is a member again");
 }
 
 #[test]
-fn a_node_that_is_no_member_says_nothing_and_believes_nothing() {
+fn node_that_is_not_a_member_sends_and_accepts_nothing() {
     let mut nodes = Nodes::new(2);
     nodes.nodes[0].set_members(members([1]), nodes.now);
     assert!(nodes.round_of(0).is_empty());
@@ -185,7 +189,7 @@ fn a_node_that_is_no_member_says_nothing_and_believes_nothing() {
 }
 
 #[test]
-fn keys_change_while_nodes_talk() {
+fn keys_can_change_while_nodes_communicate() {
     let mut nodes = Nodes::new(2);
     let (old, new) = (keys(7).sign, keys(8).sign);
     let steps = [
@@ -202,11 +206,11 @@ fn keys_change_while_nodes_talk() {
     assert!(nodes.nodes.iter().all(|node| node.counters().refused == Refused::default()));
     nodes.nodes[0].set_keys(keys(7));
     nodes.round();
-    assert_eq!(nodes.nodes[0].counters().refused.wrong_tag, 1, "the old key is worth nothing any more");
+    assert_eq!(nodes.nodes[0].counters().refused.wrong_tag, 1, "the old key is no longer accepted");
 }
 
 #[test]
-fn a_node_that_has_slept_blames_nobody() {
+fn suspended_node_declares_no_one_silent() {
     let mut nodes = Nodes::new(3);
     nodes.round();
     nodes.now = nodes.now.plus_ms(3_600_000);
@@ -214,7 +218,7 @@ fn a_node_that_has_slept_blames_nobody() {
     assert_eq!((nodes.sees(0, 1), nodes.sees(0, 2)), (Presence::Live, Presence::Live));
     let counters = nodes.nodes[0].counters();
     assert!(counters.expired == 0 && counters.away_ms > 3_500_000, "{counters:?}");
-    // It takes its usual time to find that they have gone meanwhile.
+    // It needs the usual time to notice that they have disappeared meanwhile.
     for _ in 0..8 {
         nodes.now = nodes.now.plus_ms(1000);
         nodes.round_of(0);
@@ -223,11 +227,11 @@ fn a_node_that_has_slept_blames_nobody() {
 }
 
 #[test]
-fn a_node_says_nothing_of_itself_before_it_has_measured() {
+fn node_publishes_nothing_before_its_first_measurement() {
     let now = Timestamp(0);
     let mut node = started(0, 1, now);
     node.set_members(members([0, 1]), now);
-    assert_eq!(node.round(now, 1).len(), 1, "it is there, and says so");
+    assert_eq!(node.round(now, 1).len(), 1, "a sign of life");
     assert_eq!(node.version().seq, 0);
     node.publish(load(1));
     node.round(now.plus_ms(1000), 1);
@@ -235,12 +239,12 @@ fn a_node_says_nothing_of_itself_before_it_has_measured() {
 }
 
 #[test]
-fn a_wall_of_questions_is_answered_within_the_budget() {
+fn flood_of_questions_is_answered_within_the_budget() {
     let mut nodes = Nodes::new(2);
     nodes.round();
     let mut sent_bytes = 0;
     for _ in 0..500 {
-        // Node 1 begins anew each time and knows nothing, so it asks for everything.
+        // Node 1 restarts each time without knowledge, so it asks for everything.
         nodes.nodes[1] = started(1, nodes.nodes[1].incarnation().0 + 1, nodes.now);
         nodes.nodes[1].set_members(members([0, 1]), nodes.now);
         for _ in 0..2 {
@@ -251,11 +255,11 @@ fn a_wall_of_questions_is_answered_within_the_budget() {
             }
         }
     }
-    assert!(sent_bytes <= (32 << 10) / 5, "{sent_bytes} bytes of answers within one moment");
+    assert!(sent_bytes <= (32 << 10) / 5, "{sent_bytes} bytes of answers at once");
 }
 
 #[test]
-fn a_table_of_four_thousand_is_small_and_its_news_fit_the_budget() {
+fn table_of_4000_members_is_small_and_fits_the_budget() {
     let mut now = Timestamp(0);
     let mut node = started(0, 1, now);
     node.set_members(members(0..4000), now);
@@ -269,7 +273,7 @@ fn a_table_of_four_thousand_is_small_and_its_news_fit_the_budget() {
     for second in 0..10 {
         node.publish(load(64));
         let mut bytes = bytes_of(&node.round(now, second));
-        // All of them speak within this second, far more often than they would, and ask about the node itself at first.
+        // All members send within this second, far more often than usual, and first ask about the node itself.
         for (id, speaker) in (1..4000).zip(&mut speakers) {
             for datagram in speaker.round(now, 1) {
                 bytes += bytes_of(&node.receive(address(id), &datagram.bytes, now));
@@ -280,6 +284,6 @@ fn a_table_of_four_thousand_is_small_and_its_news_fit_the_budget() {
     }
     assert!(node.nodes(now).all(|node| node.presence == Presence::Live && node.load.is_some()));
     assert!(in_seconds[1..].iter().all(|bytes| *bytes > 16 << 10), "the budget is used: {in_seconds:?}");
-    assert!(in_seconds.iter().all(|bytes| *bytes <= 32 << 10), "and kept: {in_seconds:?}");
+    assert!(in_seconds.iter().all(|bytes| *bytes <= 32 << 10), "the budget is kept: {in_seconds:?}");
     assert!(node.memory_bytes() < 2 << 20, "{} bytes", node.memory_bytes());
 }

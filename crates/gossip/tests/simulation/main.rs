@@ -1,8 +1,8 @@
-//! Whole clusters over a virtual network. Each test prints its figures: `cargo nextest run -p hostler-gossip --test simulation --no-capture`.
+//! Whole clusters on a virtual network. The tests print figures: `cargo nextest run -p hostler-gossip --test simulation --no-capture`.
 //!
-//! The full picture of thousands of nodes, which takes minutes, is `examples/cluster.rs`.
+//! Simulations of thousands of nodes, which take minutes, are in `examples/cluster.rs`.
 
-#![expect(clippy::print_stdout, reason = "the figures are what one runs these for")]
+#![expect(clippy::print_stdout, reason = "the tests report figures")]
 
 mod world;
 
@@ -16,14 +16,17 @@ fn pace(size: usize) -> Pace {
     Pace::of(&Settings::default(), size)
 }
 
-/// A cluster in which all know all.
+/// A cluster in which every node knows every load.
 fn settled(size: usize, lost: u64, seed: u64) -> World {
     let mut world = World::running(size, Settings::default(), seed);
     world.network.lost = lost;
     world.network.doubled = 20;
     world.network.delay_ms = 50;
-    let took = world.run_until(60_000, |world| world.all_see(0..size)).expect("all know all in the end");
-    println!("{size} nodes, {lost} of 1000 datagrams lost: all know all loads after {:.1} s", took as f64 / 1e3);
+    let took = world.run_until(60_000, |world| world.all_see(0..size)).expect("every node knows every load eventually");
+    println!(
+        "{size} nodes, {lost} of 1000 datagrams lost: every node knows every load after {:.1} s",
+        took as f64 / 1e3
+    );
     assert!(took <= if lost == 0 { 8000 } else { 15_000 });
     world
 }
@@ -36,7 +39,7 @@ fn assert_within_budget(world: &World) {
     assert!(peak <= BUDGET);
 }
 
-/// Lets a node die and return; says after how long the last has noticed.
+/// Kills and restarts a node; returns the time until the last node has noticed the death.
 fn death_and_return(world: &mut World, node: usize) -> u64 {
     let others = world.up().count() - 1;
     let most_ms = pace(world.nodes.len()).silence_ms;
@@ -45,15 +48,15 @@ fn death_and_return(world: &mut World, node: usize) -> u64 {
     let first = world.run_until(60_000, |world| world.observers(node, Presence::Silent) > 0).expect("it is noticed");
     let all = world.run_until(60_000, |world| world.observers(node, Presence::Silent) == others);
     let all = first + all.expect("all notice");
-    println!("  a dead node is out after {:.1} s, everywhere after {:.1} s", first as f64 / 1e3, all as f64 / 1e3);
+    println!("  a dead node is noticed after {:.1} s, everywhere after {:.1} s", first as f64 / 1e3, all as f64 / 1e3);
     assert!((most_ms / 2..=most_ms * 2 + 2000).contains(&first) && all <= most_ms * 2 + 2000);
-    // Nothing brings it back: no rumour, no answer.
+    // Neither forwarded news nor answers revive it.
     world.run_for(10_000);
     assert_eq!(world.observers(node, Presence::Silent), others);
-    assert_eq!(world.sum(|counters| counters.expired), expired + others as u64, "nobody else was let go");
+    assert_eq!(world.sum(|counters| counters.expired), expired + others as u64, "no other node was declared silent");
     world.start(node);
     let back = world.run_until(30_000, |world| world.observers(node, Presence::Live) == others).expect("it is back");
-    println!("  and back everywhere after {:.1} s", back as f64 / 1e3);
+    println!("  and live again everywhere after {:.1} s", back as f64 / 1e3);
     all
 }
 
@@ -87,10 +90,10 @@ fn fifty_nodes() {
     }
 }
 
-/// A sixth of four thousand nodes with a sixth of their budget: news come at the same pace and the budget is as full. What differs is that
-/// rumours take a step or two less, and that headers weigh more. All four thousand are in `examples/cluster.rs`.
+/// A sixth of four thousand nodes with a sixth of their budget, so that the pace and the use of the budget are the same. Only the paths
+/// are a step or two shorter, and headers weigh more. `examples/cluster.rs` runs all four thousand.
 #[test]
-fn a_sample_at_the_pace_of_four_thousand() {
+fn cluster_at_the_pace_of_4000_nodes() {
     let size = 640;
     let settings = Settings { budget_bytes: 5243, ..Settings::default() };
     let (scaled, real) = (Pace::of(&settings, size), pace(4000));
@@ -111,10 +114,10 @@ fn a_sample_at_the_pace_of_four_thousand() {
     world.kill(7);
     let gone = |world: &World| world.observers(7, Presence::Silent) == size - 1;
     let took = world.run_until(80_000, gone).expect("it is noticed");
-    println!("  a dead node is out everywhere after {:.1} s", took as f64 / 1e3);
+    println!("  a dead node is noticed everywhere after {:.1} s", took as f64 / 1e3);
     assert!(took <= 2 * scaled.silence_ms);
     let others = world.sum(|counters| counters.expired) - wrong - (size as u64 - 1);
-    assert!(others <= 20, "{others} others were let go");
+    assert!(others <= 20, "{others} other nodes were declared silent");
     let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("there are nodes");
     let mean = world.sum(|counters| counters.sent_bytes) / size as u64 / (world.now / 1000);
     println!("  {mean} bytes/s a node of 5243, {peak} at most in any second");
@@ -122,60 +125,60 @@ fn a_sample_at_the_pace_of_four_thousand() {
 }
 
 #[test]
-fn nodes_that_are_late_by_seconds_are_not_declared_dead_and_declare_nobody() {
+fn nodes_with_late_rounds_are_not_declared_silent() {
     for size in [5, 50] {
         let mut world = settled(size, 50, 9);
         for node in (0..size).step_by(3) {
             world.nodes[node].late_ms = 3000;
         }
-        // It takes them a while to say so, and others to hear of it.
+        // It takes time until they report the delay and others know it.
         world.run_for(20_000);
         let unprepared = world.sum(|counters| counters.expired);
         assert!(unprepared <= size as u64 / 10, "{unprepared}");
         world.run_for(300_000);
         let after = world.sum(|counters| counters.expired) - unprepared;
-        println!("  a third is late: {unprepared} wrongly let go before that is known, {after} after");
+        println!("  a third is late: {unprepared} wrongly declared silent before that is known, {after} after");
         assert_eq!(after, 0);
         assert!(world.all_see(0..size));
     }
 }
 
 #[test]
-fn a_node_that_stood_still_for_long_declares_nobody_dead_and_is_welcome() {
+fn suspended_node_declares_no_one_silent_and_returns() {
     let mut world = settled(20, 0, 4);
     world.stall(5, 60_000);
     world.run_for(59_000);
     assert_eq!(world.observers(5, Presence::Silent), 19);
     let took = world.run_until(20_000, |world| world.all_see(0..20)).expect("it is back");
-    println!("  stood still for a minute, known again {:.1} s after", took as f64 / 1e3 - 1.0);
+    println!("  suspended for a minute, live again {:.1} s after", took as f64 / 1e3 - 1.0);
     let itself = world.nodes[5].gossip.as_ref().expect("it runs").counters();
     assert!(itself.expired == 0 && itself.away_ms > 55_000, "{itself:?}");
 }
 
 #[test]
-fn a_divided_network_finds_together() {
+fn divided_network_reunites() {
     let mut world = settled(50, 50, 5);
     (0..20).for_each(|node| world.network.part[node] = 1);
     let apart = |world: &World| {
         (0..50).all(|one| (0..50).all(|other| (one < 20) == (other < 20) || world.sees(one, other) == Presence::Silent))
     };
-    let took = world.run_until(60_000, apart).expect("each half lets the other go");
+    let took = world.run_until(60_000, apart).expect("each part declares the other silent");
     println!("  divided: each half alone after {:.1} s", took as f64 / 1e3);
-    // One dies where the others cannot see it, and must not come back to life by hearsay.
+    // A node dies where the other part cannot see it, and old news must not revive it.
     world.run_for(120_000);
     world.kill(3);
     world.run_for(60_000);
     world.network.part = vec![0; 50];
     let others = || (0..50).filter(|node| *node != 3);
-    let took = world.run_until(60_000, |world| world.all_see(others())).expect("they find together");
+    let took = world.run_until(60_000, |world| world.all_see(others())).expect("the parts reunite");
     println!("  together again after {:.1} s", took as f64 / 1e3);
     assert_eq!(world.observers(3, Presence::Live), 0);
 }
 
 #[test]
-fn broken_links_harm_nobody_who_can_be_reached_otherwise() {
+fn nodes_with_some_broken_links_stay_live() {
     let mut world = settled(20, 0, 6);
-    // Each node has lost the direct way to a third of the others.
+    // Each node has lost the direct link to a third of the others.
     world.network.cut = (0..20).flat_map(|one| (one..20).map(move |other| (one, other))).collect();
     world.network.cut.retain(|(one, other)| (one * 7 + other) % 3 == 0);
     world.run_for(300_000);
@@ -183,7 +186,7 @@ fn broken_links_harm_nobody_who_can_be_reached_otherwise() {
 }
 
 #[test]
-fn crashes_at_any_time_heal_even_if_disks_forget() {
+fn cluster_recovers_from_crashes_and_lost_disks() {
     let mut world = settled(20, 100, 7);
     for round in 0..30_usize {
         let node = round * 13 % 20;
@@ -200,7 +203,7 @@ fn crashes_at_any_time_heal_even_if_disks_forget() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_history() {
+fn same_seed_gives_the_same_history() {
     let history = |seed| {
         let mut world = settled(10, 300, seed);
         world.kill(3);

@@ -1,5 +1,5 @@
-//! A virtual network of nodes that run the production code: datagrams are lost, late, doubled and out of order, nodes crash, come back,
-//! stand still and forget, and no two clocks agree. The same seed gives the same history.
+//! A virtual network of nodes that run the production code. Datagrams are lost, delayed, duplicated and reordered; nodes crash, restart,
+//! stall and lose their disks; clocks disagree. The same seed gives the same history.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -11,7 +11,7 @@ use hostler_gossip::{
 };
 use hostler_model::Timestamp;
 
-/// The network and everything on it. Times are milliseconds since the world began.
+/// The network and its nodes. Times are milliseconds since the start of the simulation.
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) nodes: Vec<Host>,
@@ -23,17 +23,17 @@ pub(crate) struct World {
     random: Random,
 }
 
-/// What the network does to datagrams.
+/// Faults of the network.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Network {
-    /// Lost and doubled datagrams, of a thousand.
+    /// Lost datagrams per thousand; likewise `doubled` for duplicated ones.
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     /// The longest delay, in milliseconds.
     pub(crate) delay_ms: u64,
-    /// Which part of a divided network a node is in.
+    /// The part of a divided network to which each node belongs.
     pub(crate) part: Vec<u8>,
-    /// Links on which nothing comes through in either direction.
+    /// Links that drop everything in both directions.
     pub(crate) cut: BTreeSet<(usize, usize)>,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct Network {
 pub(crate) struct Host {
     pub(crate) gossip: Option<Gossip>,
     pub(crate) load: Option<Load>,
-    /// Its rounds are up to so many milliseconds late, and what comes meanwhile waits.
+    /// The largest delay of its rounds in milliseconds; datagrams wait meanwhile.
     pub(crate) late_ms: u64,
     /// The most bytes that it has sent within any second.
     pub(crate) peak_bytes: usize,
-    /// What its disk remembers.
+    /// The incarnation on its disk.
     disk: Incarnation,
-    /// Its clock is ahead of the world's by this, and faster by so many millionths.
+    /// The offset of its clock, and its rate error in millionths.
     clock: (u64, u64),
-    /// How often it has started: what was set for an earlier start is off.
+    /// How often it has started; timers of earlier starts are ignored.
     starts: u64,
     stalled_until: u64,
     last_second: VecDeque<(u64, usize)>,
@@ -62,7 +62,7 @@ enum Event {
 }
 
 impl World {
-    /// So many members, none of which runs yet.
+    /// A cluster of stopped nodes.
     pub(crate) fn new(size: usize, settings: Settings, seed: u64) -> Self {
         let mut random = Random(seed);
         let members = Arc::new(Members::new((0..size).map(member)));
@@ -82,7 +82,7 @@ impl World {
         Self { now: 0, nodes, network, settings, members, queue: BinaryHeap::new(), events: 0, random }
     }
 
-    /// All nodes, started within a second.
+    /// A cluster whose nodes start within a second.
     pub(crate) fn running(size: usize, settings: Settings, seed: u64) -> Self {
         let mut world = Self::new(size, settings, seed);
         for node in 0..size {
@@ -91,7 +91,7 @@ impl World {
         world
     }
 
-    /// Starts an agent, which counts its life up on its disk.
+    /// Starts an agent, which increments the incarnation on its disk.
     pub(crate) fn start(&mut self, node: usize) {
         self.start_within(node, 1);
     }
@@ -110,22 +110,22 @@ impl World {
         self.enqueue(begin, Event::Round { node, start });
     }
 
-    /// The agent is gone from one moment to the next; what it has counted on its disk stays.
+    /// Kills an agent; its disk remains.
     pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].gossip = None;
     }
 
-    /// The disk forgets.
+    /// Loses the disk.
     pub(crate) fn wipe(&mut self, node: usize) {
         self.nodes[node].disk = Incarnation(0);
     }
 
-    /// The node stands still for a while.
+    /// Suspends the node for a while.
     pub(crate) fn stall(&mut self, node: usize, ms: u64) {
         self.nodes[node].stalled_until = self.now + ms;
     }
 
-    /// Lets time pass.
+    /// Advances the simulation.
     pub(crate) fn run_for(&mut self, ms: u64) {
         let end = self.now + ms;
         while let Some(Reverse((at, ..))) = self.queue.peek()
@@ -138,7 +138,7 @@ impl World {
         self.now = end;
     }
 
-    /// Lets time pass until something holds, which is looked for every 200 ms; says how long that took, `None` if it took too long.
+    /// Advances until a condition holds, checked every 200 ms; returns the time needed, or `None` after `most_ms`.
     pub(crate) fn run_until(&mut self, most_ms: u64, holds: impl Fn(&Self) -> bool) -> Option<u64> {
         let begin = self.now;
         while !holds(self) {
@@ -211,36 +211,36 @@ impl World {
         self.queue.push(Reverse((at, self.events, event)));
     }
 
-    /// Those that run, by number.
+    /// The running nodes.
     pub(crate) fn up(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.nodes.len()).filter(|node| self.nodes[*node].gossip.is_some())
     }
 
-    /// How `observer` sees `node`.
+    /// The presence of `node` as `observer` sees it.
     pub(crate) fn sees(&self, observer: usize, node: usize) -> Presence {
         let gossip = self.nodes[observer].gossip.as_ref().expect("the observer runs");
         let clock = self.nodes[observer].clock_at(self.now);
         gossip.get(MemberId(node as u32), clock).expect("it is a member").presence
     }
 
-    /// All that `observer` knows.
+    /// The table of `observer`.
     pub(crate) fn table_of(&self, observer: usize) -> impl Iterator<Item = Node<'_>> {
         let host = &self.nodes[observer];
         host.gossip.as_ref().expect("the observer runs").nodes(host.clock_at(self.now))
     }
 
-    /// The load of the last minute that `observer` has of `node`.
+    /// The load average of `node` that `observer` knows.
     pub(crate) fn load_at(&self, observer: usize, node: usize) -> Option<u32> {
         let gossip = self.nodes[observer].gossip.as_ref().expect("the observer runs");
         gossip.get(MemberId(node as u32), Timestamp(0)).and_then(|node| node.load).map(|load| load.average)
     }
 
-    /// How many of the nodes that run, other than it, see `node` like this.
+    /// How many other running nodes see `node` with this presence.
     pub(crate) fn observers(&self, node: usize, presence: Presence) -> usize {
         self.up().filter(|observer| *observer != node && self.sees(*observer, node) == presence).count()
     }
 
-    /// Whether every node that runs sees these alive, with their loads.
+    /// Whether every running node sees these nodes live, with their loads.
     pub(crate) fn all_see(&self, nodes: impl IntoIterator<Item = usize>) -> bool {
         let nodes: Vec<_> = nodes.into_iter().collect();
         let knows = |observer: usize, node: usize| {
@@ -249,7 +249,7 @@ impl World {
         self.up().all(|observer| nodes.iter().all(|node| knows(observer, *node)))
     }
 
-    /// A sum over the nodes that run.
+    /// A sum over the running nodes.
     pub(crate) fn sum(&self, of: impl Fn(&Counters) -> u64) -> u64 {
         self.nodes.iter().filter_map(|host| host.gossip.as_ref()).map(|gossip| of(&gossip.counters())).sum()
     }
@@ -262,7 +262,7 @@ impl Host {
     }
 
     fn count(&mut self, now: u64, bytes: usize) {
-        // The node's clock may be a little faster than the world's.
+        // The node's clock may be slightly faster than the simulation's.
         while self.last_second.front().is_some_and(|(at, _)| at + 999 <= now) {
             self.last_second.pop_front();
         }
@@ -271,7 +271,7 @@ impl Host {
     }
 }
 
-/// A load with this average, in hundredths, and so much free memory.
+/// A load with this average in hundredths, and this much free memory.
 pub(crate) fn load(average: u32, free_memory_mib: u32) -> Load {
     let commands = "10.0.0.1:7707".parse().expect("an address");
     Load { average, recent: average, free_memory_mib, ..Load::idle(64, 256 << 10, commands) }
