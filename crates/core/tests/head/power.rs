@@ -1,4 +1,4 @@
-//! Machines on demand, as scripts: what the head tells controllers and agents, and what it does not.
+//! Scenarios of switching machines on and off: what the head orders from controllers and asks agents, and when it does neither.
 
 mod orders;
 
@@ -25,15 +25,16 @@ impl Head {
         self.command(&Command::Power(command))
     }
 
-    /// What controllers are to be told that have not answered yet, but for questions how things are.
-    fn told(&self) -> Vec<(String, PowerVerb)> {
+    /// Orders to switch on or off that controllers have not answered yet; without status requests.
+    fn pending_orders(&self) -> Vec<(String, PowerVerb)> {
         let orders = self.orders.iter().filter(|(_, verb, _)| *verb != PowerVerb::Status);
         orders.map(|(node, verb, _)| (node.to_string(), *verb)).collect()
     }
 
-    /// Answers every question as if these nodes were on and the others off, and accepts every order.
+    /// Answers every request as if the nodes in `on` were on and all others off. Returns the orders that were accepted
+    /// but not yet done.
     fn answer(&mut self, on: &[&str]) -> Vec<(String, PowerVerb)> {
-        let mut told = Vec::new();
+        let mut ordered = Vec::new();
         while !self.orders.is_empty() {
             for (node, verb, ask) in std::mem::take(&mut self.orders) {
                 let supply = if on.contains(&node.as_str()) { Supply::On } else { Supply::Off };
@@ -43,28 +44,28 @@ impl Head {
                     PowerVerb::OffGracefully | PowerVerb::OffByForce => supply == Supply::Off,
                 };
                 if !is_done {
-                    told.push((node.to_string(), verb));
+                    ordered.push((node.to_string(), verb));
                 }
                 let outcome = Ok(is_done.then_some(supply));
-                self.power(PowerCommand::Said { node, ask, outcome }).expect("controllers may say anything");
+                self.power(PowerCommand::Said { node, ask, outcome }).expect("any answer is accepted");
             }
         }
-        told
+        ordered
     }
 
-    /// Time passes, and controllers answer all the while.
+    /// Advances time while controllers answer every request and agents send heartbeats. Returns as [`Self::answer`] does.
     fn pass(&mut self, ms: u64, on: &[&str]) -> Vec<(String, PowerVerb)> {
         let until = self.now.at.plus_ms(ms);
-        let mut told = self.answer(on);
+        let mut ordered = self.answer(on);
         while self.now.at < until {
             self.pass_ms(SECOND.min(until.ms_since(self.now.at)));
             self.heartbeats();
-            told.extend(self.answer(on));
+            ordered.extend(self.answer(on));
         }
-        told
+        ordered
     }
 
-    /// Every agent says that it lives.
+    /// Every connected agent sends a heartbeat.
     fn heartbeats(&mut self) {
         let links: Vec<_> = self.state.nodes().filter_map(|node| Some(node.link.as_ref()?.connection)).collect();
         for connection in links {
@@ -81,30 +82,30 @@ impl Head {
         &self.state.power.node(&name(node)).expect("it is in the plan").why
     }
 
-    /// Its machine is gone, and with it its connection.
-    fn vanish(&mut self, connection: u64) {
+    /// Ends the connection of a node, as when its machine goes off.
+    fn disconnect(&mut self, connection: u64) {
         let connection = hostler_core::head::ConnectionId(connection);
-        self.command(&Command::ConnectionEnded { connection }).expect("it may end");
+        self.command(&Command::ConnectionEnded { connection }).expect("accepted");
     }
 
-    /// Whether an agent was asked, since the last look, if anything runs there.
-    fn has_asked(&mut self) -> bool {
+    /// Whether the head has asked an agent, since messages were last read, if anything runs there.
+    fn has_asked_agent(&mut self) -> bool {
         self.sent().iter().any(|message| matches!(message, HeadMessage::Rest { .. }))
     }
 
-    /// Answers the last question that its agent was asked.
-    fn rests(&mut self, connection: u64, busy: Option<&str>) {
+    /// Answers the last question to an agent: `busy` says why its machine must stay on.
+    fn agent_reports(&mut self, connection: u64, busy: Option<&str>) {
         self.agent_answers(connection, busy, false);
     }
 
-    /// The same, and says whether its machine is shutting down.
+    /// Answers as [`Self::agent_reports`] does; `is_leaving` says that the machine is shutting down.
     fn agent_answers(&mut self, connection: u64, busy: Option<&str>, is_leaving: bool) {
         let asked = |(to, said): (u64, HeadMessage)| match said {
             HeadMessage::Rest { ask } if to == connection => Some(ask),
             _ => None,
         };
         let last = self.sent_to().into_iter().filter_map(asked).last();
-        let ask = last.expect("it was asked");
+        let ask = last.expect("the head asked the agent");
         let message = AgentMessage::Resting { ask, busy: busy.map(str::to_owned), is_leaving };
         let connection = hostler_core::head::ConnectionId(connection);
         self.command(&Command::Message { connection, message, result_is_complete: false }).expect("connected");
@@ -120,17 +121,17 @@ fn plan(nodes: &[(&str, u32)]) -> PowerPlan {
     }
 }
 
-/// A job that takes a node for itself.
+/// A job that needs both CPUs of a node.
 fn two_cpus() -> hostler_model::JobSpec {
     hostler_model::JobSpec { request: Request::new(2, 1 << 30), ..spec() }
 }
 
-/// A head that knows three nodes of two CPUs, all of which are off.
-fn three_asleep() -> Head {
+/// A head with three nodes of two CPUs, all of which are off.
+fn three_nodes_off() -> Head {
     let mut head = Head::new();
     for (node, connection) in [("r1", 1), ("r2", 2), ("r3", 3)] {
         head.hello(node, connection, "first", vec![]);
-        head.vanish(connection);
+        head.disconnect(connection);
     }
     head.plan(plan(&[("r1", 300), ("r2", 100), ("r3", 200)]));
     assert_eq!(head.answer(&[]), []);
@@ -146,12 +147,12 @@ fn on(node: &str) -> (String, PowerVerb) {
 }
 
 #[test]
-fn the_cheapest_nodes_that_are_enough_are_switched_on_and_go_off_again_when_nothing_is_left_to_do() {
-    let mut head = three_asleep();
-    let first = head.submit(spec()).expect("one of them could run it");
-    assert_eq!(head.answer(&[]), [on("r2")], "the one that draws least, and no other");
+fn cheapest_sufficient_nodes_are_switched_on_and_off_again_when_idle() {
+    let mut head = three_nodes_off();
+    let first = head.submit(spec()).expect("accepted");
+    assert_eq!(head.answer(&[]), [on("r2")], "only the node that draws least");
     assert_eq!(head.stage("r2"), Stage::Waking);
-    // Two more of one CPU: one of them still fits on the node that is on its way.
+    // Two more jobs of one CPU: the first still fits on the node that is starting.
     head.submit(spec()).expect("accepted");
     assert_eq!(head.answer(&[]), []);
     head.submit(spec()).expect("accepted");
@@ -159,16 +160,16 @@ fn the_cheapest_nodes_that_are_enough_are_switched_on_and_go_off_again_when_noth
     let reason = explain(&head.state, head.job(first)).expect("it waits").to_string();
     assert!(reason.starts_with("waking r2 for the first time"), "{reason}");
 
-    assert_eq!(head.pass(2 * MINUTE, &["r2", "r3"]), [], "what was told once is not told again");
+    assert_eq!(head.pass(2 * MINUTE, &["r2", "r3"]), [], "an order is not repeated");
     head.hello("r2", 12, "second", vec![]);
     head.hello("r3", 13, "second", vec![]);
     assert_eq!(head.stage("r2"), Stage::Up);
-    assert_eq!(head.state.power.node(&name("r2")).expect("there").boots.count, 1);
+    assert_eq!(head.state.power.node(&name("r2")).expect("it is in the plan").boots.count, 1);
     let jobs: Vec<_> = head.state.live_jobs().map(|job| job.id).collect();
     for job in &jobs {
         assert_eq!(head.state_of(*job), JobState::Starting);
     }
-    // Nothing goes off while it runs, however long that takes.
+    // A node stays on while a job runs, however long that takes.
     assert_eq!(head.pass(30 * MINUTE, &["r2", "r3"]), []);
     for job in jobs {
         let run = head.run_of(job);
@@ -177,152 +178,153 @@ fn the_cheapest_nodes_that_are_enough_are_switched_on_and_go_off_again_when_noth
     }
     head.sent();
     assert_eq!(head.pass(9 * MINUTE, &["r2", "r3"]), []);
-    assert_eq!(head.state.power.node(&name("r2")).expect("there").state(), PowerState::Idle);
+    assert_eq!(head.state.power.node(&name("r2")).expect("it is in the plan").state(), PowerState::Idle);
     head.pass(MINUTE, &["r2", "r3"]);
     assert_eq!((head.stage("r2"), head.stage("r3")), (Stage::Asking, Stage::Asking));
-    head.rests(13, None);
+    head.agent_reports(13, None);
     assert_eq!(head.answer(&["r2", "r3"]), [("r3".to_owned(), PowerVerb::OffGracefully)]);
-    head.vanish(13);
+    head.disconnect(13);
     assert_eq!(head.pass(MINUTE, &["r2"]), []);
     assert_eq!(head.stage("r3"), Stage::Off);
 }
 
 #[test]
-fn a_job_that_comes_while_a_node_is_asked_has_it_back_and_one_that_comes_later_waits_until_it_is_off() {
-    let mut head = three_asleep();
+fn new_job_keeps_a_node_that_is_only_asked_but_does_not_use_one_that_is_stopping() {
+    let mut head = three_nodes_off();
     head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("it is off");
     assert_eq!(head.answer(&[]), [on("r2")]);
     head.hello("r2", 12, "second", vec![]);
     head.pass(12 * MINUTE, &["r2"]);
-    // Its agent did not answer, was asked again later, and so on.
+    // The head asked after 10 idle minutes, and the agent has not answered.
     head.power(PowerCommand::Off { node: name("r2"), by: "root".into(), force: false }).expect("nothing runs there");
     assert_eq!(head.stage("r2"), Stage::Asking);
     let job = head.submit(spec()).expect("accepted");
     assert_eq!((head.stage("r2"), head.state_of(job)), (Stage::Up, JobState::Starting), "{}", head.why("r2"));
-    // A late answer means nothing any more.
-    head.rests(12, None);
+    // A late answer is ignored.
+    head.agent_reports(12, None);
     assert_eq!((head.stage("r2"), head.answer(&["r2"])), (Stage::Up, vec![]));
     let run = head.run_of(job);
     head.report(12, run, ended(0)).expect("connected");
 
     head.power(PowerCommand::Off { node: name("r2"), by: "root".into(), force: false }).expect("nothing runs there");
-    head.rests(12, None);
+    head.agent_reports(12, None);
     assert_eq!(head.answer(&["r2"]), [("r2".to_owned(), PowerVerb::OffGracefully)]);
     let job = head.submit(two_cpus()).expect("accepted");
-    assert_eq!(head.state_of(job), JobState::Pending, "nothing is placed on a node that is going off");
-    assert_eq!(head.answer(&["r2"]), [on("r3")], "another one is there at once");
+    assert_eq!(head.state_of(job), JobState::Pending, "a stopping node gets no work");
+    assert_eq!(head.answer(&["r2"]), [on("r3")], "another node is woken at once");
 }
 
 #[test]
-fn an_agent_that_says_it_is_busy_keeps_its_machine_on() {
-    let mut head = three_asleep();
+fn busy_agent_keeps_its_machine_on() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "by itself", vec![]);
-    assert_eq!(head.stage("r1"), Stage::Up, "whoever switched it on");
+    assert_eq!(head.stage("r1"), Stage::Up, "it does not matter who switched it on");
     head.pass(10 * MINUTE, &["r1"]);
     assert_eq!(head.stage("r1"), Stage::Asking);
-    head.rests(11, Some("somebody is logged in at terminal 3"));
+    head.agent_reports(11, Some("somebody is logged in at terminal 3"));
     assert_eq!(head.stage("r1"), Stage::Up);
     assert!(head.why("r1").contains("terminal 3"));
     assert_eq!(head.pass(9 * MINUTE, &["r1"]), []);
-    assert_eq!(head.stage("r1"), Stage::Up, "not asked again at once");
+    assert_eq!(head.stage("r1"), Stage::Up, "the head does not ask again at once");
     head.pass(MINUTE, &["r1"]);
     assert_eq!(head.stage("r1"), Stage::Asking);
 }
 
 #[test]
-fn what_is_not_confirmed_is_not_acted_on() {
+fn head_orders_nothing_while_the_state_of_a_machine_is_unconfirmed() {
     let mut head = Head::new();
     head.hello("r1", 1, "first", vec![]);
-    head.vanish(1);
+    head.disconnect(1);
     head.plan(plan(&[("r1", 100)]));
     head.submit(spec()).expect("accepted");
-    // Its controller says nothing, and then that it cannot.
+    // First the controller does not answer, then it reports errors.
     head.pass_ms(MINUTE);
-    assert_eq!((head.stage("r1"), head.told()), (Stage::Unknown, vec![]));
+    assert_eq!((head.stage("r1"), head.pending_orders()), (Stage::Unknown, vec![]));
     let fault = PowerFault { text: "503".into(), is_lasting: false, retry_after_ms: 0 };
     for _ in 0..20 {
         for (node, _, ask) in std::mem::take(&mut head.orders) {
-            head.power(PowerCommand::Said { node, ask, outcome: Err(fault.clone()) }).expect("it may");
+            head.power(PowerCommand::Said { node, ask, outcome: Err(fault.clone()) }).expect("any answer is accepted");
         }
         head.pass_ms(MINUTE);
     }
-    assert_eq!((head.stage("r1"), head.told()), (Stage::Unknown, vec![]));
+    assert_eq!((head.stage("r1"), head.pending_orders()), (Stage::Unknown, vec![]));
     let job = head.state.live_jobs().next().expect("it waits").id;
     let reason = explain(&head.state, head.job(job)).expect("it waits").to_string();
     assert!(reason.contains("r1 is not known to be off"), "{reason}");
-    // An answer to a question of long ago is none.
-    head.power(PowerCommand::Said { node: name("r1"), ask: 0, outcome: Ok(Some(Supply::Off)) }).expect("it may");
+    // An answer to an old request is ignored.
+    head.power(PowerCommand::Said { node: name("r1"), ask: 0, outcome: Ok(Some(Supply::Off)) })
+        .expect("any answer is accepted");
     assert_eq!(head.stage("r1"), Stage::Unknown);
     assert_eq!(head.pass(20 * SECOND, &[]), [on("r1")]);
 }
 
 #[test]
-fn a_node_that_does_not_come_has_failed_another_takes_its_place_and_it_is_welcome_later() {
-    let mut head = three_asleep();
+fn node_that_does_not_start_is_replaced_and_may_still_connect_later() {
+    let mut head = three_nodes_off();
     head.submit(spec()).expect("accepted");
     assert_eq!(head.answer(&[]), [on("r2")]);
-    // Accepted, and nothing happens: told three times, then the next.
-    let told = head.pass(3 * MINUTE + 10 * SECOND, &[]);
-    assert_eq!(told, [on("r2"), on("r2"), on("r3")]);
+    // The controller of r2 accepts every order, but the machine stays off: after three orders, the head wakes r3.
+    let ordered = head.pass(3 * MINUTE + 10 * SECOND, &[]);
+    assert_eq!(ordered, [on("r2"), on("r2"), on("r3")]);
     assert_eq!(head.stage("r2"), Stage::Failed);
     assert!(head.why("r2").contains("accepted 3 requests"), "{}", head.why("r2"));
-    // On, and its agent does not come.
-    let told = head.pass(15 * MINUTE, &["r3"]);
+    // r3 is on, but its agent does not connect.
+    let ordered = head.pass(15 * MINUTE, &["r3"]);
     assert_eq!(head.stage("r3"), Stage::Failed);
     assert!(head.why("r3").contains("its agent has not connected"), "{}", head.why("r3"));
-    // By then the first may be tried again; the third is on, and is not switched off and on.
-    assert_eq!(told, [on("r2")], "{}", head.why("r1"));
+    // r2 may be retried by then. r3 is on, and is not power-cycled.
+    assert_eq!(ordered, [on("r2")], "{}", head.why("r1"));
     head.hello("r3", 13, "late", vec![]);
     assert_eq!(head.stage("r3"), Stage::Up);
     assert_eq!(head.state.live_counts().starting, 1);
 }
 
 #[test]
-fn a_wrong_password_is_not_tried_again_and_again() {
-    let mut head = three_asleep();
+fn wrong_password_is_not_retried() {
+    let mut head = three_nodes_off();
     head.submit(spec()).expect("accepted");
     let fault = PowerFault { text: "its controller refuses the password".into(), is_lasting: true, retry_after_ms: 0 };
-    let (node, verb, ask) = head.orders.pop().expect("it is told");
+    let (node, verb, ask) = head.orders.pop().expect("an order to wake r2");
     assert_eq!((node.as_str(), verb), ("r2", PowerVerb::On));
-    head.power(PowerCommand::Said { node, ask, outcome: Err(fault) }).expect("it may");
+    head.power(PowerCommand::Said { node, ask, outcome: Err(fault) }).expect("any answer is accepted");
     assert_eq!(head.stage("r2"), Stage::Failed);
     assert!(head.why("r2").contains("refuses the password"));
     assert_eq!(head.answer(&[]), [on("r3")]);
 }
 
 #[test]
-fn by_force_only_when_that_is_said_and_only_what_rests() {
-    let mut head = three_asleep();
+fn idle_machine_that_does_not_shut_down_is_forced_off_if_the_policy_allows_it() {
+    let mut head = three_nodes_off();
     let mut forced = plan(&[("r1", 300), ("r2", 100), ("r3", 200)]);
     forced.policy.force_off = true;
     head.plan(forced);
     head.hello("r1", 11, "second", vec![]);
     head.pass(10 * MINUTE, &["r1"]);
-    head.rests(11, None);
+    head.agent_reports(11, None);
     head.answer(&["r1"]);
-    head.vanish(11);
+    head.disconnect(11);
     assert_eq!(head.pass(6 * MINUTE, &["r1"]), [("r1".to_owned(), PowerVerb::OffByForce)]);
     head.pass(MINUTE, &[]);
     assert_eq!(head.stage("r1"), Stage::Off);
 }
 
 #[test]
-fn a_head_that_is_killed_goes_on_where_it_was() {
-    let mut head = three_asleep();
+fn killed_head_continues_where_it_stopped() {
+    let mut head = three_nodes_off();
     head.submit(spec()).expect("accepted");
     head.orders.clear();
     head.restart();
     assert_eq!(head.stage("r2"), Stage::Waking);
-    assert_eq!(head.answer(&[]), [on("r2")], "nobody knows whether it was told");
+    assert_eq!(head.answer(&[]), [on("r2")], "the controller may not have received the order");
     head.restart();
-    assert_eq!(head.answer(&["r2"]), [], "it was, and is on");
+    assert_eq!(head.answer(&["r2"]), [], "the machine is on");
     head.hello("r2", 12, "second", vec![]);
-    let job = head.state.live_jobs().next().expect("it runs").id;
+    let job = head.state.live_jobs().next().expect("the job runs").id;
     let run = head.run_of(job);
     head.report(12, run, RunStatus::Running).expect("connected");
     head.report(12, run, ended(0)).expect("connected");
     head.pass(10 * MINUTE, &["r2"]);
-    head.rests(12, None);
+    head.agent_reports(12, None);
     assert_eq!(head.stage("r2"), Stage::Stopping);
     head.orders.clear();
     head.restart();
@@ -333,17 +335,17 @@ fn a_head_that_is_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn the_same_agent_that_comes_back_while_it_is_going_off_is_not_taken_for_another_boot() {
-    let mut head = three_asleep();
+fn reconnect_of_the_same_boot_does_not_end_a_shutdown() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
     head.pass(10 * MINUTE, &["r1"]);
-    head.rests(11, None);
+    head.agent_reports(11, None);
     head.answer(&["r1"]);
-    head.vanish(11);
+    head.disconnect(11);
     head.hello("r1", 12, "second", vec![]);
     assert_eq!(head.stage("r1"), Stage::Stopping);
-    head.vanish(12);
-    // Somebody has started it again; but what it was told may still be done.
+    head.disconnect(12);
+    // Someone switched it on again, but the accepted order may still take effect.
     head.hello("r1", 13, "third", vec![]);
     assert_eq!(head.pass(4 * MINUTE, &["r1"]), []);
     assert_eq!(head.stage("r1"), Stage::Stopping);
@@ -352,10 +354,10 @@ fn the_same_agent_that_comes_back_while_it_is_going_off_is_not_taken_for_another
 }
 
 #[test]
-fn one_that_goes_off_by_itself_is_off_and_one_that_comes_by_itself_is_up() {
-    let mut head = three_asleep();
+fn node_that_goes_off_by_itself_is_off_and_one_that_starts_by_itself_is_up() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
-    head.vanish(11);
+    head.disconnect(11);
     head.pass(2 * MINUTE, &[]);
     assert_eq!((head.stage("r1"), head.why("r1")), (Stage::Off, "it went off by itself"));
     head.pass(2 * MINUTE, &["r1"]);
@@ -365,20 +367,20 @@ fn one_that_goes_off_by_itself_is_off_and_one_that_comes_by_itself_is_up() {
     );
     head.hello("r1", 12, "third", vec![]);
     assert_eq!(head.stage("r1"), Stage::Up);
-    // One whose agent is silent but that is on is not off.
-    head.vanish(12);
+    // A machine that is on does not count as off when its agent is silent.
+    head.disconnect(12);
     head.pass(20 * MINUTE, &["r1"]);
     assert_ne!(head.stage("r1"), Stage::Off);
-    assert_eq!(head.told(), []);
+    assert_eq!(head.pending_orders(), []);
 }
 
 #[test]
-fn what_a_controller_said_of_an_earlier_time_does_not_count_for_one_that_falls_silent() {
-    let mut head = three_asleep();
-    // It comes by itself; from then on its controller does not answer.
+fn old_answer_of_a_controller_does_not_count_for_a_node_that_falls_silent_later() {
+    let mut head = three_nodes_off();
+    // The node starts by itself. From then on its controller does not answer.
     head.pass_ms(SECOND);
     head.hello("r1", 11, "second", vec![]);
-    head.vanish(11);
+    head.disconnect(11);
     head.orders.clear();
     for _ in 0..20 {
         head.pass_ms(MINUTE);
@@ -388,37 +390,37 @@ fn what_a_controller_said_of_an_earlier_time_does_not_count_for_one_that_falls_s
 }
 
 #[test]
-fn the_last_words_of_an_agent_do_not_make_a_machine_on_that_is_off() {
-    let mut head = three_asleep();
+fn reconnect_of_an_old_boot_does_not_make_a_node_up_that_is_off() {
+    let mut head = three_nodes_off();
     head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
     head.answer(&["r1"]);
     head.hello("r1", 11, "second", vec![]);
     head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
-    head.rests(11, None);
+    head.agent_reports(11, None);
     head.answer(&["r1"]);
     while head.stage("r1") != Stage::Off {
         head.pass(SECOND, &[]);
     }
-    // Its controller was a moment ahead of it. A job that only it could run changes nothing of that.
+    // The agent of the old boot connects after its controller reported the machine off. It gets no run, even if a job needs it.
     head.plan(plan(&[("r1", 300)]));
     head.submit(two_cpus()).expect("accepted");
     head.hello("r1", 12, "second", vec![]);
     assert_eq!(head.stage("r1"), Stage::Waking);
     assert!(head.state.node(&name("r1")).expect("known").runs.is_empty());
-    head.vanish(12);
-    // One that stays is on, whatever its controller says, once nothing can come any more of what it was told.
+    head.disconnect(12);
+    // If that agent stays connected, the node is up once the order to switch off has expired, whatever the controller says.
     head.hello("r1", 13, "second", vec![]);
     head.pass(4 * MINUTE, &[]);
     assert_ne!(head.stage("r1"), Stage::Up);
     head.pass(MINUTE, &[]);
-    head.rests(13, None);
+    head.agent_reports(13, None);
     assert_eq!(head.stage("r1"), Stage::Up);
     assert!(!head.state.node(&name("r1")).expect("known").runs.is_empty());
 }
 
 #[test]
-fn nothing_is_woken_for_what_could_not_start_anyway() {
-    let mut head = three_asleep();
+fn jobs_that_could_not_start_wake_no_nodes() {
+    let mut head = three_nodes_off();
     let mut held = spec();
     held.hold = true;
     let held = head.submit(held).expect("accepted");
@@ -426,18 +428,18 @@ fn nothing_is_woken_for_what_could_not_start_anyway() {
     dependent.after = vec![hostler_model::Dependency { condition: hostler_model::Condition::AfterOk, job: held }];
     head.submit(dependent).expect("accepted");
     assert_eq!(head.pass(MINUTE, &[]), []);
-    // Two nodes at once, and only as many as that.
+    // A job on two nodes wakes exactly two.
     let mut gang = spec();
     gang.nodes = 2;
     head.submit(gang).expect("accepted");
-    let mut told = head.answer(&[]);
-    told.sort();
-    assert_eq!(told, [on("r2"), on("r3")]);
+    let mut ordered = head.answer(&[]);
+    ordered.sort();
+    assert_eq!(ordered, [on("r2"), on("r3")]);
 }
 
 #[test]
-fn a_job_that_needs_a_busy_node_and_one_that_is_off_is_not_passed_over_for_ever() {
-    let mut head = three_asleep();
+fn job_that_needs_a_busy_node_and_one_that_is_off_is_not_overtaken_for_ever() {
+    let mut head = three_nodes_off();
     head.plan(plan(&[("r1", 300), ("r2", 100)]));
     head.submit(two_cpus()).expect("accepted");
     assert_eq!(head.answer(&[]), [on("r2")]);
@@ -447,7 +449,7 @@ fn a_job_that_needs_a_busy_node_and_one_that_is_off_is_not_passed_over_for_ever(
     let gang = head.submit(gang).expect("accepted");
     assert_eq!(head.answer(&["r2"]), [on("r1")]);
     head.hello("r1", 11, "second", vec![]);
-    // What comes later does not go first, and the node stays for it.
+    // A later job does not overtake the one on two nodes, and r1 stays on for it.
     let later = head.submit(spec()).expect("accepted");
     head.pass(60 * MINUTE, &["r1", "r2"]);
     assert_eq!((head.state_of(gang), head.state_of(later)), (JobState::Pending, JobState::Pending));
@@ -455,8 +457,8 @@ fn a_job_that_needs_a_busy_node_and_one_that_is_off_is_not_passed_over_for_ever(
 }
 
 #[test]
-fn caps_and_hours_hold_and_the_reason_says_so() {
-    let mut head = three_asleep();
+fn power_limit_and_hours_are_kept_and_named_in_the_reason() {
+    let mut head = three_nodes_off();
     let mut capped = plan(&[("r1", 300), ("r2", 100), ("r3", 200)]);
     capped.policy.max_watts = Some(250);
     head.plan(capped.clone());
@@ -473,15 +475,15 @@ fn caps_and_hours_hold_and_the_reason_says_so() {
     let reason = explain(&head.state, head.job(jobs[1])).expect("it waits").to_string();
     assert!(reason.contains("may not be switched on at this time of day"), "{reason}");
     head.now.wall = WallTime(23 * 3_600_000);
-    let mut told = head.pass(2 * MINUTE, &["r2"]);
-    told.sort();
-    told.dedup();
-    assert_eq!(told, [on("r1"), on("r3")]);
+    let mut ordered = head.pass(2 * MINUTE, &["r2"]);
+    ordered.sort();
+    ordered.dedup();
+    assert_eq!(ordered, [on("r1"), on("r3")]);
 }
 
 #[test]
-fn some_stay_on_and_nothing_flaps() {
-    let mut head = three_asleep();
+fn warm_nodes_stay_on_and_are_not_power_cycled() {
+    let mut head = three_nodes_off();
     let mut warm = plan(&[("r1", 300), ("r2", 100), ("r3", 200)]);
     warm.policy.keep_warm = 1;
     head.plan(warm);
@@ -489,18 +491,19 @@ fn some_stay_on_and_nothing_flaps() {
     head.hello("r2", 12, "second", vec![]);
     assert_eq!(head.pass(60 * MINUTE, &["r2"]), []);
     assert_eq!(head.stage("r2"), Stage::Up);
-    let power = head.state.power.node(&name("r2")).expect("there");
+    let power = head.state.power.node(&name("r2")).expect("it is in the plan");
     assert_eq!(power.starts, 1);
 }
 
 #[test]
-fn operators_are_refused_what_would_end_a_task() {
-    let mut head = three_asleep();
+fn switching_off_a_node_with_a_task_is_refused() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
     head.submit(spec()).expect("accepted");
     for force in [false, true] {
-        let refusal =
-            head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force }).expect_err("a task is there");
+        let refusal = head
+            .power(PowerCommand::Off { node: name("r1"), by: "root".into(), force })
+            .expect_err("a task runs there");
         assert_eq!(refusal.code(), "node_in_use");
     }
     assert!(matches!(head.power(PowerCommand::Look { node: name("r9") }), Err(Refusal::NoSuchNode(_))));
@@ -509,9 +512,9 @@ fn operators_are_refused_what_would_end_a_task() {
 }
 
 #[test]
-fn what_is_drawn_is_counted_by_the_figures() {
-    let mut head = three_asleep();
-    let meter = |head: &Head| head.state.power.node(&name("r2")).expect("there").meter;
+fn energy_is_estimated_from_the_figures_of_the_plan() {
+    let mut head = three_nodes_off();
+    let meter = |head: &Head| head.state.power.node(&name("r2")).expect("it is in the plan").meter;
     head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("it is off");
     let before = meter(&head);
     assert_eq!(before.draws_mw, 50_000);
@@ -525,19 +528,19 @@ fn what_is_drawn_is_counted_by_the_figures() {
 }
 
 #[test]
-fn a_job_is_charged_its_share_of_what_its_node_draws() {
-    let mut head = three_asleep();
+fn job_is_charged_its_share_of_the_energy_of_its_node() {
+    let mut head = three_nodes_off();
     let job = head.submit(spec()).expect("accepted");
     head.answer(&[]);
     head.hello("r2", 12, "second", vec![]);
-    let energy = |head: &Head| head.state.energy_of(head.job(job), head.now.at).expect("it has a meter");
+    let energy = |head: &Head| head.state.energy_of(head.job(job), head.now.at).expect("the job has a meter");
     assert_eq!(energy(&head), Energy::default());
-    // One of two CPUs is its own, of a node that draws 75 W by the figures of the plan.
+    // The job has one of two CPUs of a node that draws 75 W by the figures of the plan.
     head.pass(MINUTE, &["r2"]);
     assert_eq!(energy(&head), Energy { drawn_uj: 75_000 * MINUTE / 2, measured_uj: 0 });
     let drew = |gauge, milliwatts| PowerCommand::Drew { node: name("r2"), gauge, milliwatts };
     head.power(drew(Gauge::Controller, Some(120_000))).expect("it is known");
-    // Its processors see less of the machine.
+    // The agent measures only part of the machine, so the controller's figure counts.
     head.power(drew(Gauge::Agent, Some(40_000))).expect("it is known");
     head.pass(MINUTE, &["r2"]);
     let both = Energy { drawn_uj: 195_000 * MINUTE / 2, measured_uj: 120_000 * MINUTE / 2 };
@@ -545,7 +548,7 @@ fn a_job_is_charged_its_share_of_what_its_node_draws() {
     let run = head.run_of(job);
     head.report(12, run, ended(0)).expect("connected");
     head.pass(MINUTE, &["r2"]);
-    assert_eq!(energy(&head), both, "what is over draws no more");
+    assert_eq!(energy(&head), both, "an ended job uses no energy");
     assert!(matches!(
         head.power(PowerCommand::Drew { node: name("r9"), gauge: Gauge::Agent, milliwatts: None }),
         Err(Refusal::NoSuchNode(_))
@@ -553,8 +556,8 @@ fn a_job_is_charged_its_share_of_what_its_node_draws() {
 }
 
 #[test]
-fn it_stays_for_the_time_that_a_start_is_worth() {
-    let mut head = three_asleep();
+fn node_stays_on_for_its_minimum_uptime() {
+    let mut head = three_nodes_off();
     let mut patient = plan(&[("r1", 300)]);
     (patient.policy.idle_ms, patient.policy.min_up_ms) = (MINUTE, 20 * MINUTE);
     head.plan(patient);
@@ -562,17 +565,17 @@ fn it_stays_for_the_time_that_a_start_is_worth() {
     head.answer(&["r1"]);
     head.hello("r1", 11, "second", vec![]);
     head.pass(19 * MINUTE, &["r1"]);
-    assert!(!head.has_asked(), "it has been idle for long enough, and not been up for long enough");
+    assert!(!head.has_asked_agent(), "idle for long enough, but not up for long enough");
     head.pass(2 * MINUTE, &["r1"]);
-    assert!(head.has_asked());
+    assert!(head.has_asked_agent());
 }
 
 #[test]
-fn no_more_than_may_be_on_are_on_and_the_weight_that_people_gave_comes_before_what_is_drawn() {
-    let mut head = three_asleep();
+fn at_most_max_on_nodes_are_on_and_weight_takes_precedence_over_watts() {
+    let mut head = three_nodes_off();
     let weigh =
         |node: &str, weight| PartitionsCommand::SetTraits { node: name(node), weight: Some(weight), features: None };
-    // The one that draws least is the one that people would rather not hear.
+    // The node that draws least has the highest weight, and is therefore woken last.
     for (node, weight) in [("r2", 9), ("r1", 1), ("r3", 1)] {
         head.command(&Command::Partitions(weigh(node, weight))).expect("it is known");
     }
@@ -589,14 +592,14 @@ fn no_more_than_may_be_on_are_on_and_the_weight_that_people_gave_comes_before_wh
 }
 
 #[test]
-fn of_two_that_draw_the_same_the_one_that_boots_faster_is_taken() {
-    let mut head = three_asleep();
+fn node_that_boots_faster_is_preferred_at_equal_watts() {
+    let mut head = three_nodes_off();
     head.plan(plan(&[("r1", 200), ("r2", 200), ("r3", 900)]));
     for (node, connection, boot) in [("r1", 11, 9), ("r2", 12, 1)] {
         head.power(PowerCommand::On { node: name(node), by: "root".into() }).expect("it is off");
         head.pass(boot * MINUTE, &[node]);
         head.hello(node, connection, "second", vec![]);
-        head.vanish(connection);
+        head.disconnect(connection);
         head.pass(3 * MINUTE, &[]);
         assert_eq!(head.stage(node), Stage::Off, "{}", head.why(node));
     }
@@ -605,12 +608,12 @@ fn of_two_that_draw_the_same_the_one_that_boots_faster_is_taken() {
 }
 
 #[test]
-fn among_many_nodes_as_few_are_switched_on_as_among_few() {
+fn no_more_nodes_than_needed_are_woken_in_a_large_cluster() {
     let mut head = Head::new();
     let names: Vec<String> = (1..=20).map(|number| format!("n{number:02}")).collect();
     for (node, connection) in names.iter().zip(1..) {
         head.hello(node, connection, "first", vec![]);
-        head.vanish(connection);
+        head.disconnect(connection);
     }
     let watts: Vec<(&str, u32)> = names.iter().zip(100..).map(|(node, watts)| (node.as_str(), watts)).collect();
     head.plan(plan(&watts));
@@ -619,23 +622,23 @@ fn among_many_nodes_as_few_are_switched_on_as_among_few() {
     gang.nodes = 3;
     head.submit(gang).expect("accepted");
     head.submit(spec()).expect("accepted");
-    let mut told = head.answer(&[]);
-    told.sort();
-    assert_eq!(told, ["n01", "n02", "n03", "n04"].map(on), "the cheapest, and no more than are needed");
+    let mut ordered = head.answer(&[]);
+    ordered.sort();
+    assert_eq!(ordered, ["n01", "n02", "n03", "n04"].map(on), "the cheapest nodes, and no more than needed");
 }
 
 #[test]
-fn one_that_fails_again_and_again_is_left_alone_for_longer_each_time() {
-    let mut head = three_asleep();
+fn node_that_fails_repeatedly_is_retried_at_growing_intervals() {
+    let mut head = three_nodes_off();
     let mut alone = plan(&[("r1", 300)]);
     (alone.policy.boot_timeout_ms, alone.policy.retry_ms, alone.policy.tries) = (5 * MINUTE, 10 * MINUTE, 9);
     head.plan(alone);
     head.submit(spec()).expect("accepted");
     let mut starts = vec![0];
     for minute in 1..=120 {
-        let now = head.state.power.node(&name("r1")).expect("there").starts;
+        let now = head.state.power.node(&name("r1")).expect("it is in the plan").starts;
         head.pass(MINUTE, &[]);
-        if head.state.power.node(&name("r1")).expect("there").starts > now {
+        if head.state.power.node(&name("r1")).expect("it is in the plan").starts > now {
             starts.push(minute);
         }
     }
@@ -644,8 +647,8 @@ fn one_that_fails_again_and_again_is_left_alone_for_longer_each_time() {
 }
 
 #[test]
-fn what_is_made_ready_and_what_is_brought_home_keeps_a_node_on() {
-    let mut head = three_asleep();
+fn node_stays_on_while_a_run_is_prepared_or_uploads_its_result() {
+    let mut head = three_nodes_off();
     let job = head.submit(spec()).expect("accepted");
     head.answer(&[]);
     head.hello("r2", 12, "second", vec![]);
@@ -653,37 +656,37 @@ fn what_is_made_ready_and_what_is_brought_home_keeps_a_node_on() {
     for status in [RunStatus::Accepted, RunStatus::Running, RunStatus::Completing] {
         head.report(12, run, status).expect("connected");
         assert_eq!(head.pass(60 * MINUTE, &["r2"]), []);
-        assert!(!head.has_asked() && head.stage("r2") == Stage::Up);
+        assert!(!head.has_asked_agent() && head.stage("r2") == Stage::Up);
     }
     head.report(12, run, ended(0)).expect("connected");
     head.pass(20 * MINUTE, &["r2"]);
-    assert!(head.has_asked());
+    assert!(head.has_asked_agent());
 }
 
 #[test]
-fn how_long_it_boots_is_not_learnt_across_heads() {
-    let mut head = three_asleep();
+fn boot_time_is_not_measured_across_a_restart_of_the_head() {
+    let mut head = three_nodes_off();
     head.submit(spec()).expect("accepted");
     head.answer(&["r2"]);
-    // Nobody knows how long there was none.
+    // The new head does not know for how long no head was running.
     head.restart();
     head.hello("r2", 12, "second", vec![]);
     assert_eq!(head.stage("r2"), Stage::Up);
-    assert_eq!(head.state.power.node(&name("r2")).expect("there").boots.count, 0);
+    assert_eq!(head.state.power.node(&name("r2")).expect("it is in the plan").boots.count, 0);
 }
 
 #[test]
-fn nothing_is_woken_for_what_is_over_its_quota() {
-    let mut head = three_asleep();
+fn jobs_over_quota_wake_no_nodes() {
+    let mut head = three_nodes_off();
     let ada: hostler_model::UserName = "ada".parse().expect("a name");
     let role = hostler_model::Role::User;
     let new = NewUser { name: ada.clone(), uid: None, role, groups: Default::default(), keys: Vec::new() };
     let quota = hostler_model::Quota { cpus: Some(2), ..Default::default() };
     for command in [UsersCommand::Add(new), UsersCommand::SetQuota(ada, quota)] {
-        head.command(&Command::Users(command)).expect("it makes sense");
+        head.command(&Command::Users(command)).expect("accepted");
     }
     head.submit(two_cpus()).expect("accepted");
     head.submit(two_cpus()).expect("accepted");
-    assert_eq!(head.answer(&[]), [on("r2")], "for the first, and not for the second");
+    assert_eq!(head.answer(&[]), [on("r2")], "only for the first job");
     assert_eq!(head.pass(MINUTE, &["r2"]), []);
 }

@@ -1,26 +1,26 @@
-//! Orders to switch a machine off that may still be carried out: until when it gets no work.
+//! Orders to switch a machine off that may still take effect: until then the node gets no work.
 
 use super::*;
 
 /// Brings a node up and has its controller accept an order to shut it down.
-fn told_to_shut_down(head: &mut Head, node: &str, connection: u64, boot: &str) {
+fn order_shutdown(head: &mut Head, node: &str, connection: u64, boot: &str) {
     if head.stage(node) != Stage::Up {
         head.hello(node, connection, boot, vec![]);
     }
     head.answer(&[node]);
     head.power(PowerCommand::Off { node: name(node), by: "root".into(), force: false }).expect("nothing runs there");
-    head.rests(connection, None);
+    head.agent_reports(connection, None);
     assert_eq!(head.answer(&[node]), [(node.to_owned(), PowerVerb::OffGracefully)]);
 }
 
-/// Controllers answer questions as if these nodes were on, and the order that waits with this.
+/// Answers status requests as if the nodes in `on` were on, and the waiting order with `outcome`.
 fn answer_order(head: &mut Head, on: &[&str], outcome: &Result<Option<Supply>, PowerFault>) {
     let orders = std::mem::take(&mut head.orders);
     assert!(orders.iter().any(|(_, verb, _)| verb.is_off()), "{orders:?}");
     for (node, verb, ask) in orders {
         let supply = if on.contains(&node.as_str()) { Supply::On } else { Supply::Off };
         let outcome = if verb == PowerVerb::Status { Ok(Some(supply)) } else { outcome.clone() };
-        head.power(PowerCommand::Said { node, ask, outcome }).expect("controllers may say anything");
+        head.power(PowerCommand::Said { node, ask, outcome }).expect("any answer is accepted");
     }
 }
 
@@ -30,7 +30,7 @@ fn lasting() -> PowerFault {
 
 #[test]
 fn node_that_is_switched_off_on_purpose_is_off_and_not_down() {
-    let mut head = three_asleep();
+    let mut head = three_nodes_off();
     let shown = |head: &Head, node: &str| head.state.node_state(head.state.node(&name(node)).expect("known"));
     let counts = head.state.node_counts();
     assert_eq!((shown(&head, "r1"), counts.off, counts.down, counts.suspect), (NodeState::Off, 3, 0, 0));
@@ -39,58 +39,58 @@ fn node_that_is_switched_off_on_purpose_is_off_and_not_down() {
     head.answer(&["r1"]);
     head.hello("r1", 11, "second", vec![]);
     assert_eq!(shown(&head, "r1"), NodeState::Up);
-    told_to_shut_down(&mut head, "r1", 11, "second");
+    order_shutdown(&mut head, "r1", 11, "second");
     let counts = head.state.node_counts();
     assert_eq!((shown(&head, "r1"), counts.stopping, counts.off), (NodeState::Stopping, 1, 2));
-    // One that falls silent by itself is lost all the same.
+    // A node that disconnects without an order to switch off is down.
     head.hello("r2", 12, "second", vec![]);
-    head.vanish(12);
+    head.disconnect(12);
     head.pass(MINUTE, &["r1", "r2"]);
     assert_eq!(shown(&head, "r2"), NodeState::Down);
 }
 
 #[test]
 fn refused_order_does_not_void_the_accepted_order_of_an_earlier_head() {
-    let mut head = three_asleep();
-    told_to_shut_down(&mut head, "r1", 11, "second");
+    let mut head = three_nodes_off();
+    order_shutdown(&mut head, "r1", 11, "second");
     head.restart();
     head.hello("r1", 12, "second", vec![]);
     answer_order(&mut head, &["r1"], &Err(lasting()));
     assert_eq!(head.stage("r1"), Stage::Stopping, "{}", head.why("r1"));
-    // The order of the first head is still within its time.
+    // The order of the first head may still take effect.
     assert_eq!(head.pass(4 * MINUTE, &["r1"]), []);
     assert_eq!(head.stage("r1"), Stage::Stopping, "{}", head.why("r1"));
     head.pass(MINUTE, &["r1"]);
-    head.rests(12, None);
+    head.agent_reports(12, None);
     assert_eq!(head.stage("r1"), Stage::Up);
     assert!(head.why("r1").contains("its controller refuses"), "{}", head.why("r1"));
 }
 
 #[test]
-fn refused_order_may_be_carried_out_all_the_same() {
-    let mut head = three_asleep();
+fn refused_order_may_still_take_effect() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
     head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
     assert_eq!(head.answer(&["r1"]), []);
-    head.rests(11, None);
+    head.agent_reports(11, None);
     answer_order(&mut head, &["r1"], &Err(lasting()));
     assert_eq!(head.pass(4 * MINUTE, &["r1"]), []);
     assert_eq!(head.stage("r1"), Stage::Stopping, "{}", head.why("r1"));
     head.pass(10 * SECOND, &[]);
-    assert_eq!(head.stage("r1"), Stage::Off, "its controller says so");
+    assert_eq!(head.stage("r1"), Stage::Off, "its controller reports it off");
 }
 
 #[test]
 fn restarted_head_waits_for_the_stop_timeout_from_the_first_answer_on() {
-    let mut head = three_asleep();
-    told_to_shut_down(&mut head, "r1", 11, "second");
+    let mut head = three_nodes_off();
+    order_shutdown(&mut head, "r1", 11, "second");
     head.restart();
     head.hello("r1", 12, "third", vec![]);
     for _ in 0..120 {
         head.heartbeats();
         head.pass_ms(SECOND);
     }
-    assert_eq!(head.stage("r1"), Stage::Stopping, "no controller has said anything to this head");
+    assert_eq!(head.stage("r1"), Stage::Stopping, "no controller has answered this head");
     head.pass(4 * MINUTE, &["r1"]);
     assert_eq!(head.stage("r1"), Stage::Stopping);
     head.pass(MINUTE, &["r1"]);
@@ -98,14 +98,14 @@ fn restarted_head_waits_for_the_stop_timeout_from_the_first_answer_on() {
 }
 
 #[test]
-fn boot_that_comes_soon_after_a_confirmed_off_waits_until_a_late_order_has_passed() {
-    let mut head = three_asleep();
-    told_to_shut_down(&mut head, "r1", 11, "second");
-    head.vanish(11);
+fn boot_soon_after_a_confirmed_off_gets_no_work_until_a_late_order_has_expired() {
+    let mut head = three_nodes_off();
+    order_shutdown(&mut head, "r1", 11, "second");
+    head.disconnect(11);
     while head.stage("r1") != Stage::Off {
         head.pass(SECOND, &[]);
     }
-    // Somebody else has switched it on again.
+    // Someone else switched the machine on again.
     head.hello("r1", 12, "third", vec![]);
     assert_ne!(head.stage("r1"), Stage::Up);
     head.submit(spec()).expect("accepted");
@@ -115,45 +115,45 @@ fn boot_that_comes_soon_after_a_confirmed_off_waits_until_a_late_order_has_passe
 }
 
 #[test]
-fn node_that_its_controller_has_agreed_to_wake_works_at_once() {
-    let mut head = three_asleep();
-    told_to_shut_down(&mut head, "r1", 11, "second");
-    head.vanish(11);
+fn node_whose_controller_accepted_an_order_to_wake_works_at_once() {
+    let mut head = three_nodes_off();
+    order_shutdown(&mut head, "r1", 11, "second");
+    head.disconnect(11);
     while head.stage("r1") != Stage::Off {
         head.pass(SECOND, &[]);
     }
     head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
     assert_eq!(head.answer(&[]), [on("r1")]);
     head.hello("r1", 12, "third", vec![]);
-    assert_eq!(head.stage("r1"), Stage::Up, "the later order takes the place of the earlier");
+    assert_eq!(head.stage("r1"), Stage::Up, "the later order replaces the earlier one");
 }
 
 #[test]
 fn agent_that_is_shutting_down_gets_no_work() {
-    let mut head = three_asleep();
-    told_to_shut_down(&mut head, "r1", 11, "second");
+    let mut head = three_nodes_off();
+    order_shutdown(&mut head, "r1", 11, "second");
     head.pass(5 * MINUTE, &["r1"]);
     head.agent_answers(11, Some("it is shutting down"), true);
     head.pass(10 * MINUTE, &["r1"]);
     assert_eq!(head.stage("r1"), Stage::Stopping, "{}", head.why("r1"));
-    // It is asked again when it comes from the same boot on a new connection.
-    head.vanish(11);
+    // The head asks the agent again when the same boot makes a new connection.
+    head.disconnect(11);
     head.hello("r1", 12, "second", vec![]);
-    head.rests(12, None);
+    head.agent_reports(12, None);
     assert_eq!(head.stage("r1"), Stage::Up, "{}", head.why("r1"));
 }
 
 #[test]
-fn order_without_an_answer_is_waited_for_whoever_looks() {
-    let mut head = three_asleep();
+fn no_status_is_requested_before_an_order_is_answered() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
     head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
     assert_eq!(head.answer(&["r1"]), []);
-    head.rests(11, None);
-    // It waits for its turn at a controller that many share.
+    head.agent_reports(11, None);
+    // The order waits for a controller that many nodes share.
     let waits = std::mem::take(&mut head.orders);
-    head.power(PowerCommand::Look { node: name("r1") }).expect("it can be switched");
-    assert_eq!(head.answer(&["r1"]), [], "nothing is asked before that has an answer");
+    head.power(PowerCommand::Look { node: name("r1") }).expect("it is in the plan");
+    assert_eq!(head.answer(&["r1"]), [], "the order is not answered yet");
     head.pass(4 * MINUTE, &["r1"]);
     head.orders = waits;
     assert_eq!(head.answer(&["r1"]), [("r1".to_owned(), PowerVerb::OffGracefully)]);
@@ -162,30 +162,30 @@ fn order_without_an_answer_is_waited_for_whoever_looks() {
 }
 
 #[test]
-fn node_that_leaves_the_plan_while_it_is_switched_off_takes_no_work_until_that_is_over() {
-    let mut head = three_asleep();
-    told_to_shut_down(&mut head, "r1", 11, "second");
+fn node_removed_from_the_plan_while_it_stops_gets_no_work_until_the_order_expires() {
+    let mut head = three_nodes_off();
+    order_shutdown(&mut head, "r1", 11, "second");
     head.plan(plan(&[]));
     let job = head.submit(spec()).expect("accepted");
     assert_eq!((head.stage("r1"), head.state_of(job)), (Stage::Stopping, JobState::Pending));
     head.answer(&["r1"]);
     head.plan(plan(&[("r1", 300)]));
-    assert_eq!(head.stage("r1"), Stage::Stopping, "nor when it comes back");
+    assert_eq!(head.stage("r1"), Stage::Stopping, "also when it is back in the plan");
     head.plan(plan(&[]));
     head.pass(5 * MINUTE, &["r1"]);
     assert_eq!(head.state_of(job), JobState::Pending);
-    head.rests(11, None);
+    head.agent_reports(11, None);
     assert_eq!(head.state_of(job), JobState::Starting);
-    assert!(head.state.power.node(&name("r1")).is_none(), "nothing is left of it");
+    assert!(head.state.power.node(&name("r1")).is_none(), "its power state is deleted");
 }
 
 #[test]
-fn answers_to_the_head_before_do_not_count() {
-    let mut head = three_asleep();
+fn answers_to_the_previous_head_do_not_count() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
     head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
     assert_eq!(head.answer(&["r1"]), []);
-    head.rests(11, None);
+    head.agent_reports(11, None);
     let before: Vec<u64> = std::mem::take(&mut head.orders).into_iter().map(|(_, _, ask)| ask).collect();
     head.restart();
     let now: Vec<u64> = head.orders.iter().map(|(_, _, ask)| *ask).collect();
@@ -193,15 +193,15 @@ fn answers_to_the_head_before_do_not_count() {
 }
 
 #[test]
-fn one_that_is_told_to_shut_down_and_does_not_works_on() {
-    let mut head = three_asleep();
+fn node_that_does_not_shut_down_gets_work_again() {
+    let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
     head.pass(10 * MINUTE, &["r1"]);
-    head.rests(11, None);
+    head.agent_reports(11, None);
     assert_eq!(head.answer(&["r1"]), [("r1".to_owned(), PowerVerb::OffGracefully)]);
-    assert_eq!(head.pass(6 * MINUTE, &["r1"]), [], "never by force unless it is said");
-    assert_eq!(head.stage("r1"), Stage::Stopping, "its agent has not said yet that it stays on");
-    head.rests(11, None);
+    assert_eq!(head.pass(6 * MINUTE, &["r1"]), [], "force is used only if the policy allows it");
+    assert_eq!(head.stage("r1"), Stage::Stopping, "its agent has not confirmed yet that it stays on");
+    head.agent_reports(11, None);
     assert_eq!(head.stage("r1"), Stage::Up);
     assert!(head.why("r1").contains("still on"), "{}", head.why("r1"));
     let job = head.submit(spec()).expect("accepted");
