@@ -334,7 +334,7 @@ fn files_of_the_project() -> Vec<PathBuf> {
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
-        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs");
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
         Path::new(&xtask).parent().expect("xtask is a direct child of the root").to_owned()
     })
 }

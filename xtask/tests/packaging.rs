@@ -78,7 +78,7 @@ fn the_parts_of_the_image_fit_together() {
 }
 
 fn root() -> PathBuf {
-    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs")).join("..")
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..")
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

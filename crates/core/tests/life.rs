@@ -133,7 +133,7 @@ impl Head {
         let caller = Caller { user: "ada".into(), uid: None, operator: false };
         let command =
             Command::Submit { caller, key, spec: Arc::new(spec), environment: None, snapshot_is_complete: true };
-        self.command(&command).expect("it fits");
+        self.command(&command).expect("accepted");
         self.state.job_of_key(key).expect("accepted")
     }
 
@@ -144,15 +144,15 @@ impl Head {
     }
 
     fn run_of(&self, job: JobId) -> RunId {
-        self.state.job(job).expect("it is there").active[&0].run
+        self.state.job(job).expect("the job exists").active[&0].run
     }
 
     fn state_of(&self, job: JobId) -> JobState {
-        self.state.job(job).or_else(|| self.ended.get(&job)).expect("it is there").state()
+        self.state.job(job).or_else(|| self.ended.get(&job)).expect("the job exists").state()
     }
 
     fn why(&self, job: JobId) -> String {
-        explain(&self.state, self.state.job(job).expect("it is there")).expect("it waits").to_string()
+        explain(&self.state, self.state.job(job).expect("the job exists")).expect("the job waits").to_string()
     }
 
     fn node_state(&self) -> NodeState {
@@ -196,7 +196,7 @@ fn only_members_may_connect() {
     head.join(FIRST, false).expect("the answer may have been lost");
     assert_eq!(head.join(SECOND, false), Err(Refusal::NameTaken(n1())));
     assert_eq!(unwelcome(head.hello(SECOND, 1)), Unwelcome::Replaced(n1()));
-    head.hello(FIRST, 1).expect("a member");
+    head.hello(FIRST, 1).expect("accepted");
     assert_eq!(head.node_state(), NodeState::Up);
     head.restart();
     assert_eq!(unwelcome(head.hello(SECOND, 2)), Unwelcome::Replaced(n1()));
@@ -207,7 +207,7 @@ fn only_members_may_connect() {
 fn machine_invited_by_name_replaces_the_old_one() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
-    head.hello(FIRST, 1).expect("a member");
+    head.hello(FIRST, 1).expect("accepted");
     head.join(SECOND, true).expect("invited by name");
     let [(ConnectionId(1), reason)] = head.closed.as_slice() else { panic!("{:?}", head.closed) };
     assert!(reason.contains("joined as node n1"), "{reason}");
@@ -220,13 +220,13 @@ fn machine_invited_by_name_replaces_the_old_one() {
 fn both_keys_are_valid_until_the_new_one_is_used() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
-    head.hello(FIRST, 1).expect("a member");
+    head.hello(FIRST, 1).expect("accepted");
     assert_eq!(head.state.renew_in_ms(&n1(), FIRST, Timestamp(0)), Some(60_000));
     head.at = 60_000;
     assert_eq!(head.state.renew_in_ms(&n1(), FIRST, Timestamp(head.at)), Some(0));
     // The answer to the first request is lost, so the agent asks again with another key.
-    head.renew(FIRST, SECOND).expect("it may");
-    head.renew(FIRST, THIRD).expect("it may");
+    head.renew(FIRST, SECOND).expect("accepted");
+    head.renew(FIRST, THIRD).expect("accepted");
     assert_eq!(head.welcomes(SECOND), Err(Unwelcome::Replaced(n1())));
     head.restart();
     assert_eq!((head.welcomes(FIRST), head.welcomes(THIRD)), (Ok(()), Ok(())));
@@ -236,8 +236,8 @@ fn both_keys_are_valid_until_the_new_one_is_used() {
     assert_eq!(unwelcome(head.hello(FIRST, 4)), Unwelcome::Replaced(n1()));
     assert_eq!(head.state.renew_in_ms(&n1(), THIRD, Timestamp(head.at)), Some(60_000));
     // Renewing with a new key also counts as using it.
-    head.renew(THIRD, FIRST).expect("it may");
-    head.renew(FIRST, SECOND).expect("it may");
+    head.renew(THIRD, FIRST).expect("accepted");
+    head.renew(FIRST, SECOND).expect("accepted");
     assert_eq!(head.welcomes(THIRD), Err(Unwelcome::Replaced(n1())));
     assert_eq!((head.welcomes(FIRST), head.welcomes(SECOND)), (Ok(()), Ok(())));
 }
@@ -260,7 +260,7 @@ fn key_expires_on_the_clusters_clock() {
 fn node_that_joined_before_keys_were_stored_is_accepted() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
-    head.hello(FIRST, 1).expect("a member");
+    head.hello(FIRST, 1).expect("accepted");
     // The state of an older head.
     let mut old: serde_json::Value = serde_json::to_value(&head.state).expect("a state is data");
     old.as_object_mut().expect("an object").remove("members").expect("it is new");
@@ -279,7 +279,7 @@ fn node_that_joined_before_keys_were_stored_is_accepted() {
 fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
-    head.hello(FIRST, 1).expect("a member");
+    head.hello(FIRST, 1).expect("accepted");
     let job = head.submit(false);
     let run = head.run_of(job);
     head.report(1, run, RunStatus::Running);
@@ -294,11 +294,11 @@ fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     let told = [NodeState::Up, NodeState::Draining, NodeState::Drained].map(|state| (n1(), state));
     assert_eq!(head.notices, told);
     head.restart();
-    head.hello(FIRST, 2).expect("a member");
+    head.hello(FIRST, 2).expect("accepted");
     assert_eq!((head.node_state(), head.launched.len()), (NodeState::Drained, 1), "a drain survives a restart");
     let drain = head.state.node(&n1()).and_then(|node| node.drain.clone()).expect("drained");
     assert_eq!((drain.by.as_str(), drain.reason.as_deref(), drain.at), ("root", Some("swap a disk"), WallTime(77)));
-    head.command(&Command::ResumeNode { node: n1() }).expect("known");
+    head.command(&Command::ResumeNode { node: n1() }).expect("accepted");
     assert_eq!((head.node_state(), head.state_of(waiting)), (NodeState::Up, JobState::Starting));
     assert!(matches!(head.drain("two\nlines"), Err(Refusal::BadSpec(_))));
 }
@@ -307,12 +307,12 @@ fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
 fn removed_node_loses_keys_connection_and_runs() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
-    head.hello(FIRST, 1).expect("a member");
+    head.hello(FIRST, 1).expect("accepted");
     let (lost, again) = (head.submit(false), head.submit(true));
     for job in [lost, again] {
         head.report(1, head.run_of(job), RunStatus::Running);
     }
-    head.remove().expect("known");
+    head.remove().expect("accepted");
     let [(ConnectionId(1), reason)] = head.closed.as_slice() else { panic!("{:?}", head.closed) };
     assert_eq!(reason, "root has removed node n1 from the cluster");
     assert_eq!((head.state_of(lost), head.state_of(again)), (JobState::NodeFail, JobState::Pending));
@@ -334,7 +334,7 @@ fn removed_node_loses_keys_connection_and_runs() {
     assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()), "still removed after a restart");
     // Invited again, it is a new node, and the requeued job runs.
     head.join(SECOND, false).expect("the name is free again");
-    head.hello(SECOND, 3).expect("a member");
+    head.hello(SECOND, 3).expect("accepted");
     assert_eq!(head.state_of(again), JobState::Starting);
 }
 

@@ -55,7 +55,7 @@ impl Head {
     }
 
     fn users(&mut self, command: UsersCommand) {
-        self.command(&Command::Users(command)).expect("it makes sense");
+        self.command(&Command::Users(command)).expect("accepted");
     }
 
     fn add(&mut self, user: &str, groups: &[&str]) {
@@ -98,15 +98,15 @@ impl Head {
     }
 
     fn running(&self, job: JobId) -> usize {
-        self.state.job(job).expect("it is there").active.len()
+        self.state.job(job).expect("the job exists").active.len()
     }
 
     fn reason(&self, job: JobId) -> Option<Reason> {
-        explain(&self.state, self.state.job(job).expect("it is there"))
+        explain(&self.state, self.state.job(job).expect("the job exists"))
     }
 
     fn end_one(&mut self, job: JobId) {
-        let run: RunId = self.state.job(job).expect("it is there").active.values().next().expect("one runs").run;
+        let run: RunId = self.state.job(job).expect("the job exists").active.values().next().expect("a task runs").run;
         let ending = hostler_model::Ending { state: hostler_model::JobState::Completed, exit_code: Some(0) };
         let usage = Usage::default();
         self.apply(Event::Ended { run, rank: 0, fate: Fate::Ended(ending), message: None, result: None, usage });
@@ -130,7 +130,7 @@ fn quota_covers_all_jobs_of_a_pass() {
     let quota = |used| Some(Reason::Quota { whose: "ada".to_owned(), kind: QuotaKind::Cpus, used, limit: 5 });
     assert_eq!(head.reason(jobs[2]), quota(5));
     assert_eq!(
-        head.reason(jobs[2]).expect("it waits").to_string(),
+        head.reason(jobs[2]).expect("the job waits").to_string(),
         "the quota of ada limits running jobs to 5 CPUs; 5 in use"
     );
     head.end_one(jobs[1]);
@@ -200,7 +200,7 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { queued: Some(7), ..Quota::default() }));
     assert!(head.submit("ada", 1, 1, 1).expect_err("seven wait").to_string().starts_with("group lab"));
     let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
-    head.command(&Command::Act { caller, job: first, index: None, action: JobAction::Cancel }).expect("it is hers");
+    head.command(&Command::Act { caller, job: first, index: None, action: JobAction::Cancel }).expect("accepted");
     head.submit("ada", 1, 1, 1).expect("three wait");
 }
 
@@ -235,7 +235,7 @@ fn blocked_user_is_refused_and_waiting_jobs_start_after_the_unblock() {
     let other = head.submit("ben", 1, 1, 1).expect("accepted");
     head.pass();
     assert_eq!([running, waiting, other].map(|job| head.running(job)), [1, 0, 1], "running jobs continue");
-    let reason = head.reason(waiting).expect("it waits").to_string();
+    let reason = head.reason(waiting).expect("the job waits").to_string();
     assert_eq!(reason, "ada is blocked on this cluster: ask at the desk");
     let refused = head.submit("ada", 1, 1, 1).expect_err("blocked");
     assert_eq!((refused.code(), refused.to_string().as_str()), ("blocked", reason.as_str()));
@@ -279,9 +279,9 @@ fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
     let refused = head.submit("ada", 1, 1, 1).expect_err("three wait");
     assert!(refused.to_string().starts_with("ada may have at most 3 jobs waiting"), "{refused}");
     assert_eq!(refused.code(), "over_quota");
-    head.submit("ben", 1, 1, 1).expect("he has none yet");
+    head.submit("ben", 1, 1, 1).expect("accepted");
     let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
-    head.command(&Command::Act { caller, job: array, index: None, action: JobAction::Cancel }).expect("it is hers");
+    head.command(&Command::Act { caller, job: array, index: None, action: JobAction::Cancel }).expect("accepted");
     head.submit("ada", 1, 1, 1).expect("two wait");
     let again = |operator: bool| {
         let caller = Caller { user: "ada".to_owned(), uid: None, operator };

@@ -100,9 +100,9 @@ fn new(user: &str, uid: Option<u32>) -> NewUser {
 #[test]
 fn every_user_has_their_own_uid() {
     let mut head = Head::default();
-    head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
-    head.command(UsersCommand::Add(new("ben", None))).expect("some uid is free");
-    head.command(UsersCommand::Add(new("cy", None))).expect("some uid is free");
+    head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("accepted");
+    head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
+    head.command(UsersCommand::Add(new("cy", None))).expect("accepted");
     assert_eq!([head.user("ada").uid, head.user("ben").uid, head.user("cy").uid], [2000, 20_000, 20_001]);
     let again = head.command(UsersCommand::Add(new("ada", None))).expect_err("she is there");
     assert_eq!(again.to_string(), "there is a user ada already");
@@ -115,10 +115,10 @@ fn every_user_has_their_own_uid() {
 fn uid_of_a_removed_user_is_not_reassigned() {
     let mut head = Head::default();
     for user in ["ada", "ben"] {
-        head.command(UsersCommand::Add(new(user, None))).expect("some uid is free");
+        head.command(UsersCommand::Add(new(user, None))).expect("accepted");
     }
-    head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
-    head.command(UsersCommand::Add(new("cy", None))).expect("some uid is free");
+    head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
+    head.command(UsersCommand::Add(new("cy", None))).expect("accepted");
     assert_eq!(head.user("cy").uid, 20_002, "ben's accounts and files may still be on nodes");
     head.command(UsersCommand::Add(new("ben", None))).expect("his own is free");
     assert_eq!(head.user("ben").uid, 20_001, "his accounts on nodes have it");
@@ -133,9 +133,9 @@ fn uid_of_a_removed_user_is_not_reassigned() {
     );
     assert_eq!(uids.take(&name("fay"), |_| true), None);
     // An admin may reassign a uid, e.g. to the same person under another name.
-    head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
+    head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
     head.command(UsersCommand::Add(new("benjamin", Some(20_001)))).expect("asked for");
-    head.command(UsersCommand::Add(new("ben", None))).expect("some uid is free");
+    head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
     assert_eq!(head.user("ben").uid, 20_003);
 }
 
@@ -165,7 +165,7 @@ fn job_belongs_to_a_name_and_its_uid() {
         decide(&state, &command, &Ended::default(), at).map(drop)
     };
     for (uid, job) in [(Some(1000), of_1000), (None, of_1000), (Some(1001), of_nobody_knows)] {
-        cancel(uid, job).expect("theirs");
+        cancel(uid, job).expect("accepted");
     }
     let refused = cancel(Some(1001), of_1000).expect_err("a namesake on another machine").to_string();
     assert_eq!(refused, format!("job {of_1000} belongs to ada, whose uid is 1000"));
@@ -174,8 +174,8 @@ fn job_belongs_to_a_name_and_its_uid() {
 #[test]
 fn import_is_atomic() {
     let mut head = Head::default();
-    head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
-    head.command(UsersCommand::Add(new("ben", Some(2001)))).expect("free");
+    head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("accepted");
+    head.command(UsersCommand::Add(new("ben", Some(2001)))).expect("accepted");
     let refused = head.command(UsersCommand::Import(vec![new("cy", Some(3000)), new("dan", Some(2001))]));
     assert_eq!(refused.expect_err("ben has it").code(), "uid_taken");
     let twice = head.command(UsersCommand::Import(vec![new("cy", None), new("cy", None)]));
@@ -185,20 +185,21 @@ fn import_is_atomic() {
     head.command(UsersCommand::Import(vec![new("ada", Some(2001)), new("ben", Some(2000)), new("cy", None)]))
         .expect("no uid is shared after the import");
     assert_eq!([head.user("ada").uid, head.user("ben").uid, head.user("cy").uid], [2001, 2000, 20_000]);
-    head.command(UsersCommand::Import(vec![new("cy", None)])).expect("known");
+    head.command(UsersCommand::Import(vec![new("cy", None)])).expect("accepted");
     assert_eq!(head.user("cy").uid, 20_000);
 }
 
 #[test]
 fn keys_are_added_and_removed_regardless_of_comments() {
     let mut head = Head::default();
-    head.command(UsersCommand::Add(new("ada", None))).expect("free");
+    head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
     let change = |add: &[&str], remove: &[&str]| UsersCommand::ChangeKeys {
         user: name("ada"),
         add: add.iter().map(|&key| key.to_owned()).collect(),
         remove: remove.iter().map(|&key| key.to_owned()).collect(),
     };
-    head.command(change(&["ssh-ed25519 AAAA laptop", "ssh-ed25519 AAAA desk", "ssh-ed25519 BBBB"], &[])).expect("new");
+    head.command(change(&["ssh-ed25519 AAAA laptop", "ssh-ed25519 AAAA desk", "ssh-ed25519 BBBB"], &[]))
+        .expect("accepted");
     assert_eq!(head.user("ada").keys, ["ssh-ed25519 AAAA laptop", "ssh-ed25519 BBBB"]);
     head.command(change(&[], &["ssh-ed25519 AAAA"])).expect("she has it");
     assert_eq!(head.command(change(&[], &["ssh-ed25519 AAAA"])), Err(UsersRefusal::NoSuchKey(name("ada"))));
@@ -210,15 +211,15 @@ fn token_ends_by_expiry_removal_or_revocation() {
     let mut head = Head::default();
     let issue = |token: u8, user: &str| UsersCommand::IssueToken { token: digest(token), user: name(user) };
     assert_eq!(head.command(issue(1, "ada")), Err(UsersRefusal::NoSuchUser(name("ada"))));
-    head.command(UsersCommand::Add(new("ada", None))).expect("free");
-    head.command(UsersCommand::Add(new("ben", None))).expect("free");
+    head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
+    head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
     for (token, user) in [(1, "ada"), (2, "ada"), (3, "ben")] {
         head.command(issue(token, user)).expect("they are known");
     }
     assert_eq!(head.stands_for(1), Some("ada"));
-    head.command(UsersCommand::RevokeToken(digest(1))).expect("it is there");
+    head.command(UsersCommand::RevokeToken(digest(1))).expect("accepted");
     head.command(UsersCommand::RevokeToken(digest(1))).expect("it is already revoked");
-    head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
+    head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
     head.at += TOKEN_TTL_MS - 1;
     assert_eq!([head.stands_for(1), head.stands_for(2), head.stands_for(3)], [None, Some("ada"), None]);
     // A restarted head knows the same tokens.
@@ -234,10 +235,10 @@ fn token_ends_by_expiry_removal_or_revocation() {
 #[test]
 fn tokens_per_user_are_limited() {
     let mut head = Head::default();
-    head.command(UsersCommand::Add(new("ada", None))).expect("free");
+    head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
     for token in 0..100 {
         head.at += 1;
-        head.command(UsersCommand::IssueToken { token: digest(token), user: name("ada") }).expect("known");
+        head.command(UsersCommand::IssueToken { token: digest(token), user: name("ada") }).expect("accepted");
     }
     let good = (0..100).filter(|&token| head.stands_for(token).is_some()).count();
     assert_eq!(good, 64);
@@ -249,7 +250,7 @@ fn agents_get_accounts_on_connect_and_on_change() {
     let mut head = Head::default();
     head.connect("n1", 1);
     assert_eq!(head.said, [], "a cluster without users sends no accounts");
-    head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
+    head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("accepted");
     let accounts = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
         blocked: Vec::new(),
@@ -257,7 +258,7 @@ fn agents_get_accounts_on_connect_and_on_change() {
     };
     let both = accounts(&[("ada", 2000), ("ben", 2001)]);
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "one message for both users");
-    head.command(UsersCommand::SetQuota(name("ada"), Quota { cpus: Some(4), ..Quota::default() })).expect("known");
+    head.command(UsersCommand::SetQuota(name("ada"), Quota { cpus: Some(4), ..Quota::default() })).expect("accepted");
     assert_eq!(head.said, [], "no account has changed");
     head.connect("n2", 2);
     assert_eq!(head.said, [(ConnectionId(2), both)]);
@@ -304,13 +305,13 @@ fn agents_get_the_privileged_uids() {
     head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(1000) });
     head.connect("n1", 1);
     assert_eq!(guarded(&mut head), [(1, vec![1000])], "the head's own account");
-    head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
-    head.command(UsersCommand::SetRole(name("ada"), Role::Operator)).expect("known");
+    head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("accepted");
+    head.command(UsersCommand::SetRole(name("ada"), Role::Operator)).expect("accepted");
     assert_eq!(guarded(&mut head), [(1, vec![1000]), (1, vec![1000, 2000])]);
     head.set(Setting::RolesThroughNodes, Some("yes"));
     assert_eq!(guarded(&mut head), [(1, vec![])], "an admin has allowed it");
     head.set(Setting::RolesThroughNodes, None);
-    head.command(UsersCommand::SetRole(name("ada"), Role::User)).expect("known");
+    head.command(UsersCommand::SetRole(name("ada"), Role::User)).expect("accepted");
     assert_eq!(guarded(&mut head), [(1, vec![1000, 2000]), (1, vec![1000])]);
     // Root is handled separately.
     let epoch = head.state.next_epoch();

@@ -96,7 +96,7 @@ fn steady(world: &mut World, sample: &[usize]) {
     );
     let bytes = (world.sum(|counters| counters.sent_bytes) - bytes) * 1000 / (world.now - at) / size as u64;
     let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("there are nodes");
-    let memory = world.nodes[0].gossip.as_ref().expect("it runs").memory_bytes();
+    let memory = world.nodes[0].gossip.as_ref().expect("the node runs").memory_bytes();
     println!("  {bytes} bytes/s a node, {peak} at most in any second; {} KiB of table", memory / 1024);
 }
 

@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn learn(table: &mut Table, version: Version, standing: Standing, at: Timestamp) -> Presence {
-        let entry = table.entry_mut(0).expect("it was heard of");
+        let entry = table.entry_mut(0).expect("the member is known");
         let before = entry.version;
         assert_eq!(entry.learn(version, standing, &pace(), at), version > before);
         assert_eq!(entry.version, before.max(version), "versions never go back");
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn own_datagram_revives_a_silent_node_at_once() {
         let (mut table, now) = silent();
-        table.entry_mut(0).expect("it was heard of").spoke(now);
+        table.entry_mut(0).expect("the member is known").spoke(now);
         assert_eq!(presence(&table), Presence::Live);
         assert_eq!(table.expire(&pace(), now.plus_ms(6000)), 0);
     }

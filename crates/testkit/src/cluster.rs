@@ -93,7 +93,7 @@ impl Cluster {
     /// When it cannot be written.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a path below the home")).expect("directories can be made");
+        fs::create_dir_all(path.parent().expect("a path below the home")).expect("directories can be created");
         fs::write(&path, content).expect("a file can be written");
         path
     }

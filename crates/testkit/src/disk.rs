@@ -22,7 +22,7 @@ impl SmallDisk {
     /// When the system refuses, to others than root for instance.
     #[must_use]
     pub fn mount(directory: &Path, bytes: u64) -> Self {
-        std::fs::create_dir_all(directory).expect("directories can be made");
+        std::fs::create_dir_all(directory).expect("directories can be created");
         mount_memory(directory, bytes);
         Self { directory: directory.to_owned(), image: None }
     }
@@ -33,7 +33,7 @@ impl SmallDisk {
     /// When the system refuses, to others than root for instance, or lacks `mkfs` for that kind.
     #[must_use]
     pub fn of_kind(kind: &str, directory: &Path, bytes: u64) -> Self {
-        std::fs::create_dir_all(directory).expect("directories can be made");
+        std::fs::create_dir_all(directory).expect("directories can be created");
         let image = directory.with_added_extension("image");
         File::create(&image).expect("a file fits").set_len(bytes).expect("files can be sparse");
         run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));

@@ -147,7 +147,12 @@ impl RealCluster {
         change(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the executable can be started");
-        child.stdin.take().expect("it is piped").write_all(format!("{code}\n").as_bytes()).expect("it reads");
+        child
+            .stdin
+            .take()
+            .expect("the stream is piped")
+            .write_all(format!("{code}\n").as_bytes())
+            .expect("the child reads its input");
         let output = child.wait_with_output().expect("it ends");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
@@ -177,6 +182,6 @@ impl Drop for RealCluster {
 /// # Panics
 /// When it was waited for already.
 pub fn end(mut child: Child) {
-    child.kill().expect("it is ours");
-    child.wait().expect("it is ours");
+    child.kill().expect("the test owns it");
+    child.wait().expect("the test owns it");
 }

@@ -44,8 +44,8 @@ impl SharedCluster {
         let mut cluster = Self { home, executable: copy, agent_options, agent: None, head };
         wait_until("the head to listen", 30, || UnixStream::connect(cluster.socket()).ok());
         let code = invite(&cluster.socket(), "n1");
-        fs::write(cluster.path("join"), code).expect("ours");
-        fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("ours");
+        fs::write(cluster.path("join"), code).expect("the test owns it");
+        fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("the test owns it");
         cluster.start_agent();
         cluster
     }
@@ -77,7 +77,7 @@ impl SharedCluster {
     pub fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("it runs");
         kill(agent.id(), Signal::SIGKILL);
-        agent.wait().expect("ours");
+        agent.wait().expect("the test owns it");
     }
 
     /// A path in the directory.
@@ -94,8 +94,8 @@ impl SharedCluster {
     pub fn home_of(&self, user: &str) -> PathBuf {
         let home = self.path(&format!("home-{user}"));
         if !home.exists() {
-            fs::create_dir(&home).expect("ours");
-            fs::set_permissions(&home, Permissions::from_mode(0o700)).expect("just made");
+            fs::create_dir(&home).expect("the test owns it");
+            fs::set_permissions(&home, Permissions::from_mode(0o700)).expect("just created");
             give(&home, user);
         }
         home
@@ -108,9 +108,9 @@ impl SharedCluster {
     pub fn write(&self, user: &str, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.home_of(user).join(name);
         let parent = path.parent().expect("below a directory");
-        fs::create_dir_all(parent).expect("root may");
+        fs::create_dir_all(parent).expect("root has permission");
         give(parent, user);
-        fs::write(&path, content).expect("root may");
+        fs::write(&path, content).expect("root has permission");
         give(&path, user);
         path
     }
@@ -213,8 +213,9 @@ fn head_arguments(home: &Path) -> Vec<String> {
 
 /// Starts a daemon with its log beside its directory.
 fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> Child {
-    let log = File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("ours");
-    fs::set_permissions(home.join(format!("{name}.log")), Permissions::from_mode(0o600)).expect("ours");
+    let log =
+        File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("the test owns it");
+    fs::set_permissions(home.join(format!("{name}.log")), Permissions::from_mode(0o600)).expect("the test owns it");
     Command::new(executable)
         .args(arguments)
         .env_clear()
@@ -231,7 +232,7 @@ fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> C
 
 fn give(path: &Path, user: &str) {
     let account = User::from_name(user).expect("readable").expect("a user of this machine");
-    chown(path, Some(account.uid.as_raw()), Some(account.gid.as_raw())).expect("root may");
+    chown(path, Some(account.uid.as_raw()), Some(account.gid.as_raw())).expect("root has permission");
 }
 
 fn text(path: &Path) -> String {

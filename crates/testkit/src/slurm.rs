@@ -31,8 +31,8 @@ impl Slurm {
         let mut slurm = Self { directory, daemons: Vec::new() };
         slurm.configure();
         let key = slurm.path("munge.key");
-        fs::write(&key, [7; 128]).expect("it is ours");
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("it is ours");
+        fs::write(&key, [7; 128]).expect("the test owns it");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("the test owns it");
         let option = |name: &str, file: &str| format!("--{name}={}", slurm.path(file).display());
         let options = [
             option("key-file", "munge.key"),
@@ -53,7 +53,7 @@ impl Slurm {
 
     fn configure(&self) {
         for name in ["state", "spool"] {
-            fs::create_dir(self.path(name)).expect("it is ours");
+            fs::create_dir(self.path(name)).expect("the test owns it");
         }
         let host = gethostname().expect("it has a name").to_string_lossy().into_owned();
         let host = host.split('.').next().expect("a name has a first part");
@@ -70,7 +70,7 @@ impl Slurm {
              NodeName=borrowed NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs=2 RealMemory=100 State=UNKNOWN\n\
              PartitionName=idle Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
         );
-        fs::write(self.path("slurm.conf"), text).expect("it is ours");
+        fs::write(self.path("slurm.conf"), text).expect("the test owns it");
     }
 
     /// A file of its own.
@@ -96,7 +96,7 @@ impl Slurm {
 
     fn try_ask(&self, name: &str, arguments: &[&str]) -> Option<String> {
         let output = Command::new(name).args(arguments).env("SLURM_CONF", self.path("slurm.conf")).output();
-        let output = output.expect("it can be started");
+        let output = output.expect("the program can be started");
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }

@@ -141,11 +141,11 @@ mod tests {
     fn spread_work_is_done_once_each() {
         let done = std::sync::Mutex::new(vec![0; 100]);
         spread(100, 4, |index| {
-            done.lock().expect("nobody panics")[index] += 1;
+            done.lock().expect("no thread panics")[index] += 1;
             Ok(())
         })
         .expect("nothing fails");
-        assert!(done.into_inner().expect("nobody panics").iter().all(|times| *times == 1));
+        assert!(done.into_inner().expect("no thread panics").iter().all(|times| *times == 1));
     }
 
     #[test]

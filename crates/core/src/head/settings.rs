@@ -622,8 +622,8 @@ mod tests {
         assert!(refusal(Setting::DefaultMemory, "100").contains("a size of at least 1M"));
         assert!(refusal(Setting::DefaultNodes, "0").contains("a number from 1"));
         assert!(refusal(Setting::Policy, "random").contains("fcfs or easy"));
-        let slower = after(&settings, Setting::LostAfter, "10m").expect("longer");
-        let slower = after(&slower, Setting::DownAfter, "2m").expect("longer");
+        let slower = after(&settings, Setting::LostAfter, "10m").expect("accepted");
+        let slower = after(&slower, Setting::DownAfter, "2m").expect("accepted");
         assert_eq!(after(&slower, Setting::SuspectAfter, "90s").map(|it| it.suspect_after_ms), Ok(90_000));
     }
 

@@ -56,7 +56,7 @@ fn counted_resources_are_not_overcommitted() {
     assert_eq!(told.as_deref(), Some("license=2"), "the launch names the counted resources");
 
     let run = head.run_of(one);
-    head.report(1, run, ended(0)).expect("current");
+    head.report(1, run, ended(0)).expect("accepted");
     assert_eq!((head.state_of(two), free(&head).as_str()), (JobState::Starting, "license=1"));
 }
 
@@ -93,7 +93,7 @@ fn a_configuration_may_change_while_jobs_run() {
     // Fewer than runs hold: they continue, and no other job gets any.
     head.hello_of("n1", 2, "boot", runs.clone(), machine("license=1"));
     assert_eq!((head.state_of(one), free(&head).as_str()), (JobState::Running, ""));
-    let reason = explain(&head.state, head.job(two)).expect("it waits").to_string();
+    let reason = explain(&head.state, head.job(two)).expect("the job waits").to_string();
     assert_eq!(
         reason, "no node has enough free now; closest is n1, which lacks license=1",
         "measured against the node's total"

@@ -22,7 +22,7 @@ fn head_with_ended_job(code: i32) -> (Head, JobId) {
 fn end(head: &mut Head, job: JobId, code: i32) {
     let RunStatus::Ended(end) = ended(code) else { unreachable!("it is an end") };
     let result = Some(RunResult { manifest: Digest([7; 32]), inline: Vec::new() });
-    head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..end })).expect("known");
+    head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..end })).expect("accepted");
 }
 
 fn after(text: &str) -> JobSpec {
@@ -91,11 +91,11 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
     let (mut head, job) = head_with_ended_job(0);
     head.restart();
     let dropped = Command::DropResults { job, indices: IndexSet::one(0) };
-    head.command(&dropped).expect("it is known");
+    head.command(&dropped).expect("accepted");
     assert!(head.stored.0[&job].results.contains(0), "the result was not fetched");
-    head.command(&Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) }).expect("it is hers");
+    head.command(&Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) }).expect("accepted");
     assert!(head.stored.0[&job].fetched.contains(0));
-    head.command(&dropped).expect("it is known");
+    head.command(&dropped).expect("accepted");
     assert!(!head.stored.0[&job].results.contains(0));
     assert!(head.state.job(job).is_none());
     head.restart();
@@ -112,7 +112,7 @@ fn other_actions_on_ended_jobs_work_or_are_refused() {
     assert_eq!(head.act(JobId(99), JobAction::Requeue), Err(Refusal::NoSuchJob(JobId(99))));
 
     let held = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
-    head.act(held, JobAction::Cancel).expect("allowed");
+    head.act(held, JobAction::Cancel).expect("accepted");
     head.act(held, JobAction::Release).expect("a cancelled job may be released");
     head.act(held, JobAction::Requeue).expect("and run");
     assert_eq!(head.state_of(held), JobState::Starting);
@@ -124,9 +124,9 @@ fn requeued_job_ignores_dependencies_that_ended_while_it_was_cancelled() {
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
     let second = head.submit(after(&format!("afterok:{first}"))).expect("accepted");
-    head.act(second, JobAction::Cancel).expect("allowed");
+    head.act(second, JobAction::Cancel).expect("accepted");
     end(&mut head, first, 1);
-    head.act(second, JobAction::Requeue).expect("allowed");
+    head.act(second, JobAction::Requeue).expect("accepted");
     assert_eq!(head.state_of(second), JobState::Starting);
 }
 

@@ -23,14 +23,14 @@ fn cluster() -> Head {
 /// A running job on three nodes.
 fn running() -> (Head, JobId, RunId) {
     let mut head = cluster();
-    let job = head.submit(on_nodes(3)).expect("it fits");
+    let job = head.submit(on_nodes(3)).expect("accepted");
     let run = head.run_of(job);
     for connection in 1..=3 {
-        head.report(connection, run, RunStatus::Accepted).expect("its own");
-        head.report(connection, run, ready(connection)).expect("its own");
+        head.report(connection, run, RunStatus::Accepted).expect("accepted");
+        head.report(connection, run, ready(connection)).expect("accepted");
     }
     for connection in 1..=3 {
-        head.report(connection, run, RunStatus::Running).expect("its own");
+        head.report(connection, run, RunStatus::Running).expect("accepted");
     }
     head.sent();
     (head, job, run)
@@ -43,7 +43,7 @@ fn ready(n: u64) -> RunStatus {
 #[test]
 fn all_nodes_start_when_the_last_is_ready() {
     let mut head = cluster();
-    let job = head.submit(on_nodes(3)).expect("it fits");
+    let job = head.submit(on_nodes(3)).expect("accepted");
     let run = head.run_of(job);
     let ranks: Vec<u32> = head
         .sent()
@@ -58,28 +58,28 @@ fn all_nodes_start_when_the_last_is_ready() {
         })
         .collect();
     assert_eq!(ranks, [0, 1, 2]);
-    head.report(1, run, ready(1)).expect("its own");
-    head.report(3, run, ready(3)).expect("its own");
+    head.report(1, run, ready(1)).expect("accepted");
+    head.report(3, run, ready(3)).expect("accepted");
     assert_eq!(head.sent(), [], "the second is not ready");
     assert_eq!(head.state_of(job), JobState::Starting);
-    head.report(2, run, ready(2)).expect("its own");
+    head.report(2, run, ready(2)).expect("accepted");
     let begin = HeadMessage::Begin { run, port: 1001, doors: Vec::new() };
     assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin.clone()), (3, begin.clone())]);
     for connection in [3, 1] {
-        head.report(connection, run, RunStatus::Running).expect("its own");
+        head.report(connection, run, RunStatus::Running).expect("accepted");
         assert_eq!(head.state_of(job), JobState::Starting, "not all of them run");
     }
     // The second node's agent was restarted and missed the first `Begin`.
-    head.report(2, run, RunStatus::Ready { port: 7, door: None }).expect("its own");
+    head.report(2, run, RunStatus::Ready { port: 7, door: None }).expect("accepted");
     assert_eq!(head.sent_to(), [(2, begin)], "the port that the other nodes know stays");
-    head.report(2, run, RunStatus::Running).expect("its own");
+    head.report(2, run, RunStatus::Running).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Running);
 }
 
 #[test]
 fn run_completes_when_all_parts_complete() {
     let (mut head, job, run) = running();
-    head.report(2, run, ended(0)).expect("its own");
+    head.report(2, run, ended(0)).expect("accepted");
     assert_eq!(head.sent_to(), [(2, HeadMessage::Forget { run })], "the second node is free again");
     assert_eq!(head.state_of(job), JobState::Running);
     head.restart();
@@ -88,8 +88,8 @@ fn run_completes_when_all_parts_complete() {
         head.hello(&format!("n{n}"), n + 10, "boot", vec![held]);
     }
     head.hello("n2", 12, "boot", vec![]);
-    head.report(11, run, ended(0)).expect("its own");
-    head.report(13, run, ended(0)).expect("its own");
+    head.report(11, run, ended(0)).expect("accepted");
+    head.report(13, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Completed);
     let [Record::Ended(row), Record::JobEnded(_)] = head.records.as_slice() else {
         panic!("one row, not {:?}", head.records)
@@ -101,12 +101,12 @@ fn run_completes_when_all_parts_complete() {
 #[test]
 fn first_failure_ends_the_other_parts_and_decides_the_ending() {
     let (mut head, job, run) = running();
-    head.report(3, run, ended(7)).expect("its own");
+    head.report(3, run, ended(7)).expect("accepted");
     let end = HeadMessage::End { run, cause: EndCause::Broken, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(3, HeadMessage::Forget { run }), (1, end.clone()), (2, end)]);
     assert_eq!(head.state_of(job), JobState::Running, "two parts still run");
     let asked = Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) });
-    head.report(1, run, fate(asked)).expect("its own");
+    head.report(1, run, fate(asked)).expect("accepted");
     head.report(2, run, ended(0)).expect("it ended by itself just before");
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(7)));
     let [Record::Ended(row), Record::JobEnded(_)] = head.records.as_slice() else {
@@ -121,11 +121,11 @@ fn first_failure_ends_the_other_parts_and_decides_the_ending() {
 fn lost_node_ends_the_run_or_requeues_it() {
     for requeue in [false, true] {
         let mut head = cluster();
-        let job = head.submit(JobSpec { requeue, ..on_nodes(2) }).expect("it fits");
+        let job = head.submit(JobSpec { requeue, ..on_nodes(2) }).expect("accepted");
         let run = head.run_of(job);
         for connection in 1..=2 {
-            head.report(connection, run, ready(connection)).expect("its own");
-            head.report(connection, run, RunStatus::Running).expect("its own");
+            head.report(connection, run, ready(connection)).expect("accepted");
+            head.report(connection, run, RunStatus::Running).expect("accepted");
         }
         head.sent();
         head.hello("n2", 9, "another boot", vec![]);
@@ -138,7 +138,7 @@ fn lost_node_ends_the_run_or_requeues_it() {
         } else {
             Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) })
         };
-        head.report(1, run, fate(fate_of_first)).expect("its own");
+        head.report(1, run, fate(fate_of_first)).expect("accepted");
         if requeue {
             assert_eq!(head.run_of(job).attempt.0, 2, "it is placed again");
         } else {
@@ -150,16 +150,16 @@ fn lost_node_ends_the_run_or_requeues_it() {
 #[test]
 fn run_that_has_not_started_on_all_nodes_is_placed_again() {
     let mut head = cluster();
-    let job = head.submit(on_nodes(2)).expect("it fits");
+    let job = head.submit(on_nodes(2)).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, ready(1)).expect("its own");
-    head.report(2, run, RunStatus::Accepted).expect("its own");
+    head.report(1, run, ready(1)).expect("accepted");
+    head.report(2, run, RunStatus::Accepted).expect("accepted");
     // The second node reboots. No process of the job has started, so the task is placed again even without `requeue`.
     head.hello("n2", 9, "another boot", vec![]);
     let sent = head.sent_to();
     let again = HeadMessage::End { run, cause: EndCause::Requeued, grace_ms: 10_000 };
     assert!(sent.contains(&(1, again)), "{sent:?}");
-    head.report(1, run, fate(Fate::Requeued)).expect("its own");
+    head.report(1, run, fate(Fate::Requeued)).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 2);
     assert_eq!(head.records.len(), 0);
 }
@@ -168,14 +168,14 @@ fn run_that_has_not_started_on_all_nodes_is_placed_again() {
 fn two_wide_jobs_do_not_deadlock() {
     let mut head = cluster();
     let wide = JobSpec { request: hostler_model::Request::new(2, 1 << 30), ..on_nodes(2) };
-    let first = head.submit(wide.clone()).expect("it fits");
-    let second = head.submit(wide).expect("it fits");
+    let first = head.submit(wide.clone()).expect("accepted");
+    let second = head.submit(wide).expect("accepted");
     assert_eq!(head.job(first).active[&0].parts.len(), 2);
     assert!(head.job(second).active.is_empty(), "the free node is not held for it");
-    let reason = hostler_core::head::explain(&head.state, head.job(second)).expect("it waits");
+    let reason = hostler_core::head::explain(&head.state, head.job(second)).expect("the job waits");
     assert!(matches!(reason, Reason::TooFewNodes { wanted: 2, enough: 1, .. }), "{reason:?}");
     let run = head.run_of(first);
-    head.report(1, run, ended(0)).expect("its own");
+    head.report(1, run, ended(0)).expect("accepted");
     assert_eq!(
         head.job(second).active[&0].parts.len(),
         2,
@@ -186,11 +186,11 @@ fn two_wide_jobs_do_not_deadlock() {
 #[test]
 fn cancelling_ends_every_part() {
     let (mut head, job, run) = running();
-    head.act(job, JobAction::Cancel).expect("it is hers");
+    head.act(job, JobAction::Cancel).expect("accepted");
     let end = HeadMessage::End { run, cause: EndCause::Cancelled, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(1, end.clone()), (2, end.clone()), (3, end)]);
     let asked = Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) });
-    (1..=3).for_each(|connection| head.report(connection, run, fate(asked)).expect("its own"));
+    (1..=3).for_each(|connection| head.report(connection, run, fate(asked)).expect("accepted"));
     assert_eq!(head.state_of(job), JobState::Cancelled);
 }
 
@@ -206,13 +206,13 @@ fn request_for_too_many_nodes_is_refused() {
 #[test]
 fn nodes_that_accept_steps_learn_each_others_addresses() {
     let mut head = cluster();
-    let job = head.submit(JobSpec { first_node: true, ..on_nodes(2) }).expect("it fits");
+    let job = head.submit(JobSpec { first_node: true, ..on_nodes(2) }).expect("accepted");
     let run = head.run_of(job);
     head.sent();
     let door = |n: u8| StepDoor { port: 2000 + u16::from(n), certificate: Digest([n; 32]) };
     for n in [2, 1] {
         let port = 1000 + u16::from(n);
-        head.report(n.into(), run, RunStatus::Ready { port, door: Some(door(n)) }).expect("its own");
+        head.report(n.into(), run, RunStatus::Ready { port, door: Some(door(n)) }).expect("accepted");
     }
     let begin = HeadMessage::Begin { run, port: 1001, doors: vec![door(1), door(2)] };
     assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin)]);
@@ -222,54 +222,54 @@ fn nodes_that_accept_steps_learn_each_others_addresses() {
 fn first_node_job_ends_with_its_program() {
     let started = |requeue| {
         let mut head = cluster();
-        let job = head.submit(JobSpec { first_node: true, requeue, ..on_nodes(3) }).expect("it fits");
+        let job = head.submit(JobSpec { first_node: true, requeue, ..on_nodes(3) }).expect("accepted");
         let run = head.run_of(job);
         for connection in 1..=3 {
-            head.report(connection, run, ready(connection)).expect("its own");
-            head.report(connection, run, RunStatus::Running).expect("its own");
+            head.report(connection, run, ready(connection)).expect("accepted");
+            head.report(connection, run, RunStatus::Running).expect("accepted");
         }
         head.sent();
         (head, job, run)
     };
     // The program's success ends the other parts as completed.
     let (mut head, job, run) = started(false);
-    head.report(1, run, ended(0)).expect("its own");
+    head.report(1, run, ended(0)).expect("accepted");
     let end = HeadMessage::End { run, cause: EndCause::Finished, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(1, HeadMessage::Forget { run }), (2, end.clone()), (3, end.clone())]);
     // A node that was disconnected is told when it reconnects.
     let held = hostler_proto::link::RunReport { run, status: RunStatus::Running };
     head.hello("n2", 12, "boot", vec![held]);
     assert_eq!(head.sent_to(), [(12, end)]);
-    head.report(12, run, ended(0)).expect("its own");
+    head.report(12, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Running, "the third has not ended");
-    head.report(3, run, ended(0)).expect("its own");
+    head.report(3, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Completed);
 
     // The program's failure fails the job.
     let (mut head, job, run) = started(false);
-    head.report(1, run, ended(9)).expect("its own");
+    head.report(1, run, ended(9)).expect("accepted");
     let end = HeadMessage::End { run, cause: EndCause::Broken, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(1, HeadMessage::Forget { run }), (2, end.clone()), (3, end)]);
     for connection in [2, 3] {
-        head.report(connection, run, ended(0)).expect("its own");
+        head.report(connection, run, ended(0)).expect("accepted");
     }
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(9)));
 
     // The other parts must not end by themselves: one that does fails the job.
     let (mut head, job, run) = started(false);
-    head.report(2, run, ended(137)).expect("its own");
+    head.report(2, run, ended(137)).expect("accepted");
     for connection in [1, 3] {
-        head.report(connection, run, ended(0)).expect("its own");
+        head.report(connection, run, ended(0)).expect("accepted");
     }
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(137)));
 
     // A requeue that arrives just before the end takes effect.
     let (mut head, job, run) = started(false);
-    head.act(job, JobAction::Requeue).expect("it runs");
+    head.act(job, JobAction::Requeue).expect("the job runs");
     head.sent();
-    head.report(1, run, ended(0)).expect("its own");
+    head.report(1, run, ended(0)).expect("accepted");
     for connection in [2, 3] {
-        head.report(connection, run, fate(Fate::Requeued)).expect("its own");
+        head.report(connection, run, fate(Fate::Requeued)).expect("accepted");
     }
     assert_ne!(head.state_of(job), JobState::Completed);
 }

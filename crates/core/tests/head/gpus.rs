@@ -45,7 +45,7 @@ fn free(head: &Head) -> u32 {
 fn gpu_belongs_to_one_job_at_a_time() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine());
-    let [one, two, three] = [1, 2, 2].map(|gpus| head.submit(with_gpus(gpus)).expect("fits"));
+    let [one, two, three] = [1, 2, 2].map(|gpus| head.submit(with_gpus(gpus)).expect("accepted"));
     assert_eq!(held(&head, one), "GPU-0 0");
     assert_eq!(held(&head, two), "GPU-2+GPU-3 4", "both GPUs and the CPU are on one NUMA node");
     assert_eq!(head.state_of(three), JobState::Pending);
@@ -66,7 +66,7 @@ fn gpu_belongs_to_one_job_at_a_time() {
     assert_eq!(ids.iter().map(BTreeSet::len).collect::<Vec<_>>(), [1, 2], "the launch names the GPUs");
 
     let run = head.run_of(one);
-    head.report(1, run, ended(0)).expect("current");
+    head.report(1, run, ended(0)).expect("accepted");
     assert_eq!(held(&head, three), "GPU-0+GPU-1 0");
     assert_eq!(free(&head), 0);
 }
@@ -83,14 +83,14 @@ fn request_for_too_many_gpus_is_refused_with_a_reason() {
 fn gpu_assignments_survive_restarts_of_head_and_agent() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine());
-    let (one, two) = (head.submit(with_gpus(2)).expect("fits"), head.submit(with_gpus(1)).expect("fits"));
+    let (one, two) = (head.submit(with_gpus(2)).expect("accepted"), head.submit(with_gpus(1)).expect("accepted"));
     let before = [held(&head, one), held(&head, two)];
     let runs = [one, two].map(|job| RunReport { run: head.run_of(job), status: RunStatus::Running });
     head.restart();
     head.hello_of("n1", 2, "boot", runs.to_vec(), machine());
     assert_eq!([held(&head, one), held(&head, two)], before);
     assert_eq!(free(&head), 1);
-    let third = head.submit(with_gpus(1)).expect("fits");
+    let third = head.submit(with_gpus(1)).expect("accepted");
     assert_eq!(held(&head, third), "GPU-3 5", "the last free GPU");
 
     // A GPU has disappeared: the job that holds it continues, and no other job gets more than there is.

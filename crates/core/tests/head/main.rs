@@ -37,7 +37,7 @@ fn launch_contains_the_users_uid_in_the_cluster() {
             .expect("accepted");
         let job = head.state.job_of_key(key).expect("accepted");
         let sent = head.sent();
-        head.act(job, JobAction::Cancel).expect("theirs");
+        head.act(job, JobAction::Cancel).expect("accepted");
         let found = sent.into_iter().find_map(|message| match message {
             HeadMessage::Launch(launch) => Some(launch.uid),
             _ => None,
@@ -52,7 +52,7 @@ fn launch_contains_the_users_uid_in_the_cluster() {
         groups: BTreeSet::new(),
         keys: Vec::new(),
     };
-    head.command(&Command::Users(UsersCommand::Add(ada))).expect("free");
+    head.command(&Command::Users(UsersCommand::Add(ada))).expect("accepted");
     assert_eq!(uid(&mut head, None), Some(2000), "the uid that an admin has set");
     head.hello("n2", 2, "boot", vec![]);
     assert_eq!(
@@ -75,7 +75,7 @@ fn job_passes_through_its_states() {
         (RunStatus::Running, JobState::Running),
         (ended(0), JobState::Completed),
     ] {
-        head.report(1, run, status).expect("on the node's connection");
+        head.report(1, run, status).expect("accepted");
         assert_eq!(head.state_of(job), state);
     }
     assert_eq!(head.sent(), [HeadMessage::Forget { run }]);
@@ -116,7 +116,7 @@ fn hello_with_two_reports_about_one_run_counts_the_first() {
     for (first, second) in [(ended(0), RunStatus::Running), (ended(3), ended(0)), (RunStatus::Running, ended(0))] {
         let mut head = Head::new();
         head.hello("n1", 1, "boot", vec![]);
-        let job = head.submit(spec()).expect("it fits");
+        let job = head.submit(spec()).expect("accepted");
         let run = head.run_of(job);
         let is_over = first != RunStatus::Running;
         head.hello("n1", 2, "boot", vec![RunReport { run, status: first }, RunReport { run, status: second }]);
@@ -133,7 +133,7 @@ fn restarted_head_and_agents_agree_after_the_hello() {
     let unsent = head.submit(spec()).expect("accepted");
     let waiting = head.submit(spec()).expect("accepted");
     let run = head.run_of(running);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     head.restart();
     assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
     head.sent();
@@ -164,7 +164,7 @@ fn runs_missing_after_a_reboot_are_lost_or_requeued() {
     let lost = head.submit(spec()).expect("accepted");
     for job in [again, lost] {
         let run = head.run_of(job);
-        head.report(1, run, RunStatus::Running).expect("known");
+        head.report(1, run, RunStatus::Running).expect("accepted");
     }
     let old = head.run_of(again);
     head.hello("n1", 2, "another boot", vec![]);
@@ -180,7 +180,7 @@ fn silent_node_gets_no_work_and_its_runs_are_given_up() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     head.pass_ms(7_500);
     assert_eq!(head.node_state("n1"), NodeState::Suspect);
     let waiting = head.submit(spec()).expect("accepted");
@@ -204,7 +204,7 @@ fn requeueable_run_moves_away_from_a_down_node() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(JobSpec { requeue: true, ..spec() }).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     head.pass_ms(5_000);
     head.hello("n2", 2, "boot", vec![]);
     head.pass_ms(5_000);
@@ -225,7 +225,7 @@ fn late_heartbeat_does_not_mark_the_node_down() {
         Command::Message { connection: ConnectionId(1), message: AgentMessage::Heartbeat, result_is_complete: true };
     for late_ms in [0, 1_000, 2_000, 2_900] {
         head.pass_ms(head.state.settings.heartbeat_ms + late_ms);
-        head.command(&heartbeat).expect("on the node's connection");
+        head.command(&heartbeat).expect("accepted");
         assert_eq!(head.node_state("n1"), NodeState::Up, "{late_ms} ms late");
     }
     // An even later heartbeat forces a reconnect and nothing else.
@@ -239,7 +239,7 @@ fn run_that_may_have_started_is_not_placed_again() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let (unheard, accepted) = (head.submit(spec()).expect("accepted"), head.submit(spec()).expect("accepted"));
-    head.report(1, head.run_of(accepted), RunStatus::Accepted).expect("known");
+    head.report(1, head.run_of(accepted), RunStatus::Accepted).expect("accepted");
     head.hello("n2", 2, "boot", vec![]);
     let heartbeat =
         Command::Message { connection: ConnectionId(2), message: AgentMessage::Heartbeat, result_is_complete: true };
@@ -300,7 +300,7 @@ fn only_a_disconnected_node_without_runs_is_forgotten() {
     let refusal = head.command(&forget("n2")).expect_err("it is connected");
     assert!(refusal.to_string().contains("connected"), "{refusal}");
     for connection in [1, 2] {
-        head.command(&Command::ConnectionEnded { connection: ConnectionId(connection) }).expect("it may end");
+        head.command(&Command::ConnectionEnded { connection: ConnectionId(connection) }).expect("accepted");
     }
     let refusal = head.command(&forget("n1")).expect_err("a run is placed there");
     assert!(refusal.to_string().contains("still has a task"), "{refusal}");
@@ -342,12 +342,12 @@ fn result_counts_only_when_complete() {
     let status = RunStatus::Ended(RunEnd { fate, message: None, result, usage: Usage::default() });
     let message = AgentMessage::Report(RunReport { run, status });
     let mut command = Command::Message { connection: ConnectionId(1), message, result_is_complete: false };
-    head.command(&command).expect("known");
+    head.command(&command).expect("accepted");
     assert_ne!(head.state_of(job), JobState::Completed);
     if let Command::Message { result_is_complete, .. } = &mut command {
         *result_is_complete = true;
     }
-    head.command(&command).expect("known");
+    head.command(&command).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Completed);
     assert!(head.job(job).results.contains(0));
 }
@@ -358,16 +358,16 @@ fn cancel_and_requeue_of_a_run_wait_for_the_agent() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     head.sent();
-    head.act(job, JobAction::Requeue).expect("allowed");
+    head.act(job, JobAction::Requeue).expect("accepted");
     assert!(matches!(head.sent().as_slice(), [HeadMessage::End { cause: EndCause::Requeued, .. }]));
-    head.report(1, run, fate(Fate::Requeued)).expect("known");
+    head.report(1, run, fate(Fate::Requeued)).expect("accepted");
     let second = head.run_of(job);
     assert_eq!(second.attempt.0, 2);
-    head.act(job, JobAction::Cancel).expect("allowed");
+    head.act(job, JobAction::Cancel).expect("accepted");
     let cancelled = Fate::Ended(Ending { state: JobState::Cancelled, exit_code: Some(143) });
-    head.report(1, second, fate(cancelled)).expect("known");
+    head.report(1, second, fate(cancelled)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Cancelled);
     head.act(job, JobAction::Requeue).expect("an ended job may run again");
     assert_eq!(head.run_of(job).attempt.0, 3);
@@ -386,9 +386,9 @@ fn dependencies_are_satisfied_or_broken() {
     let started = head.submit(after(&format!("after:{first}"))).expect("accepted");
     assert_eq!(explain(&head.state, head.job(ok)), Some(Reason::Dependency { jobs: vec![first] }));
     let run = head.run_of(first);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     assert_eq!(head.state_of(started), JobState::Starting);
-    head.report(1, run, ended(1)).expect("known");
+    head.report(1, run, ended(1)).expect("accepted");
     assert_eq!(head.state_of(not_ok), JobState::Starting);
     assert_eq!(head.state_of(ok), JobState::Cancelled);
     assert_eq!(head.state_of(chained), JobState::Cancelled, "a job that depends on the cancelled one is cancelled too");
@@ -402,11 +402,11 @@ fn arrays_stay_within_their_limit_and_in_one_record() {
     for index in 0..3 {
         let run = head.run_of(job);
         assert_eq!((run.task.index, head.job(job).active.len()), (index, 1));
-        head.report(1, run, ended(0)).expect("known");
+        head.report(1, run, ended(0)).expect("accepted");
     }
     assert_eq!(head.job(job).endings.len(), 1);
     assert_eq!(head.job(job).pending.to_string(), "4-999");
-    head.act(job, JobAction::Cancel).expect("allowed");
+    head.act(job, JobAction::Cancel).expect("accepted");
     assert_eq!(head.job(job).pending.len(), 0);
     assert!(!head.job(job).is_ended(), "one task still runs");
 }
@@ -417,7 +417,7 @@ fn ended_jobs_are_forgotten_after_their_retention() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, ended(0)).expect("known");
+    head.report(1, run, ended(0)).expect("accepted");
     let retention = head.state.settings.retention_ms;
     head.pass_ms(retention / 2);
     assert!(head.stored.0.contains_key(&job));
@@ -434,9 +434,9 @@ fn job_may_have_two_dependencies_on_one_job() {
     let after = Dependency::parse_list(&format!("after:{first},afterany:{first}")).expect("valid");
     let second = head.submit(JobSpec { after, ..spec() }).expect("accepted");
     let run = head.run_of(first);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     assert_eq!(head.state_of(second), JobState::Pending);
-    head.report(1, run, ended(0)).expect("known");
+    head.report(1, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(second), JobState::Starting, "the second dependency is still checked");
 }
 
@@ -449,11 +449,11 @@ fn forgotten_job_has_no_dependencies_left() {
     let after = Dependency::parse_list(&format!("afterok:{fails}:{held}")).expect("valid");
     let broken = head.submit(JobSpec { after, ..spec() }).expect("accepted");
     let run = head.run_of(fails);
-    head.report(1, run, ended(1)).expect("known");
+    head.report(1, run, ended(1)).expect("accepted");
     assert_eq!(head.state_of(broken), JobState::Cancelled);
     head.pass_ms(head.state.settings.retention_ms + 1);
     assert!(!head.stored.0.contains_key(&broken));
-    head.act(held, JobAction::Cancel).expect("allowed");
+    head.act(held, JobAction::Cancel).expect("accepted");
     assert_eq!(head.state_of(held), JobState::Cancelled);
 }
 
@@ -463,10 +463,10 @@ fn requeued_run_never_reuses_the_id_of_a_lost_run() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let lost = head.run_of(job);
-    head.report(1, lost, RunStatus::Running).expect("known");
+    head.report(1, lost, RunStatus::Running).expect("accepted");
     head.pass_ms(61_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
-    head.act(job, JobAction::Requeue).expect("allowed");
+    head.act(job, JobAction::Requeue).expect("accepted");
     // The node was only disconnected and still has the run.
     head.hello("n1", 2, "boot", vec![RunReport { run: lost, status: RunStatus::Running }]);
     assert_ne!(head.run_of(job), lost);
@@ -478,18 +478,18 @@ fn last_of_cancel_and_requeue_counts() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, RunStatus::Running).expect("known");
-    head.act(job, JobAction::Requeue).expect("allowed");
-    head.act(job, JobAction::Cancel).expect("allowed");
-    head.report(1, run, fate(Fate::Requeued)).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
+    head.act(job, JobAction::Requeue).expect("accepted");
+    head.act(job, JobAction::Cancel).expect("accepted");
+    head.report(1, run, fate(Fate::Requeued)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Cancelled);
 
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    head.act(job, JobAction::Cancel).expect("allowed");
-    head.act(job, JobAction::Requeue).expect("allowed");
+    head.act(job, JobAction::Cancel).expect("accepted");
+    head.act(job, JobAction::Requeue).expect("accepted");
     let cancelled = Fate::Ended(Ending { state: JobState::Cancelled, exit_code: Some(143) });
-    head.report(1, run, fate(cancelled)).expect("known");
+    head.report(1, run, fate(cancelled)).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 2);
 }
 
@@ -499,7 +499,7 @@ fn stopped_head_gives_its_agents_time_to_reconnect() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    head.report(1, run, RunStatus::Running).expect("known");
+    head.report(1, run, RunStatus::Running).expect("accepted");
     head.stand_still_ms(3_600_000);
     head.pass_ms(500);
     assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
@@ -535,15 +535,15 @@ fn requeue_resets_the_start_time() {
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");
     let first = head.run_of(job);
-    head.report(1, first, RunStatus::Running).expect("current");
-    let started = head.job(job).started_at.expect("it runs");
-    head.act(job, JobAction::Requeue).expect("allowed");
+    head.report(1, first, RunStatus::Running).expect("accepted");
+    let started = head.job(job).started_at.expect("the job runs");
+    head.act(job, JobAction::Requeue).expect("accepted");
     head.now.wall = WallTime(started.0 + 1_000);
-    head.report(1, first, fate(Fate::Requeued)).expect("current");
+    head.report(1, first, fate(Fate::Requeued)).expect("accepted");
     assert_eq!(head.job(job).started_at, None, "the first attempt is over");
     let again = head.run_of(job);
-    head.report(1, again, RunStatus::Running).expect("current");
-    let again = head.job(job).started_at.expect("it runs");
+    head.report(1, again, RunStatus::Running).expect("accepted");
+    let again = head.job(job).started_at.expect("the job runs");
     assert!(again.0 >= started.0 + 1_000, "{again:?} is not of the second attempt, {started:?}");
 }
 

@@ -55,7 +55,7 @@ fn node_of(head: &Head, job: JobId) -> Option<String> {
 }
 
 fn why(head: &Head, job: JobId) -> String {
-    explain(&head.state, head.job(job)).expect("it waits").to_string()
+    explain(&head.state, head.job(job)).expect("the job waits").to_string()
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn constraints_match_features_and_node_names() {
 fn nodes_with_lower_weight_are_used_first() {
     let mut head = cluster(&["n1", "n2"]);
     set(&mut head, "n1", Some(10), None).expect("there is a node n1");
-    let first = head.submit(spec()).expect("it fits");
+    let first = head.submit(spec()).expect("accepted");
     assert_eq!(node_of(&head, first).as_deref(), Some("n2"));
     head.restart();
     head.hello("n1", 3, "boot", vec![]);
     head.hello("n2", 4, "boot", vec![]);
-    let second = head.submit(spec()).expect("it fits");
-    let third = head.submit(spec()).expect("it fits");
+    let second = head.submit(spec()).expect("accepted");
+    let third = head.submit(spec()).expect("accepted");
     let mut places = [node_of(&head, second), node_of(&head, third)];
     places.sort();
     assert_eq!(places, [Some("n1".to_owned()), Some("n2".to_owned())], "the heavier node once the lighter one is full");
@@ -159,7 +159,7 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
 
     let others =
         PartitionChange { users: Some(BTreeSet::from(["eve".parse().expect("a name")])), ..Default::default() };
-    change(&mut head, "short", others).expect("it is there");
+    change(&mut head, "short", others).expect("accepted");
     let mine = JobSpec { time_limit_ms: Some(hour), ..within("short") };
     assert_eq!(refusal(&mut head, mine), "partition short is not open to ada");
 }
@@ -177,7 +177,7 @@ fn default_partition_takes_jobs_that_name_none() {
         Some("large"),
         "only one partition is the default"
     );
-    change(&mut head, "large", PartitionChange { is_default: Some(false), ..Default::default() }).expect("it is there");
+    change(&mut head, "large", PartitionChange { is_default: Some(false), ..Default::default() }).expect("accepted");
     assert_eq!(head.state.partitions.default(), None);
 }
 
@@ -186,21 +186,21 @@ fn paused_closed_and_removed_partitions() {
     let mut head = cluster(&["n1"]);
     add(&mut head, "main", on("*"));
     let state = |state| PartitionChange { state: Some(state), ..PartitionChange::default() };
-    change(&mut head, "main", state(PartitionState::Paused)).expect("it is there");
+    change(&mut head, "main", state(PartitionState::Paused)).expect("accepted");
     let job = head.submit(within("main")).expect("paused partitions take jobs");
     assert_eq!((head.state_of(job), why(&head, job).as_str()), (JobState::Pending, "partition main is paused"));
     let elsewhere = head.submit(spec()).expect("it is in no partition");
     assert_eq!(head.state_of(elsewhere), JobState::Starting, "a paused partition does not delay other jobs");
     assert_eq!(remove(&mut head, "main").expect_err("a job waits").to_string(), "1 job waits in partition main");
-    change(&mut head, "main", state(PartitionState::Closed)).expect("it is there");
+    change(&mut head, "main", state(PartitionState::Closed)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Starting, "the waiting job starts");
     let refusal = head.submit(within("main")).expect_err("it is closed").to_string();
     assert_eq!(refusal, "partition main is closed: it takes no new jobs");
     remove(&mut head, "main").expect("nothing waits in it");
-    head.report(1, head.run_of(job), RunStatus::Running).expect("its own");
+    head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
     // The requeued job waits until a partition of that name exists again.
     head.act(job, hostler_proto::api::JobAction::Requeue).expect("it is his");
-    head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("its own");
+    head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("accepted");
     assert_eq!(why(&head, job), "partition main no longer exists");
     add(&mut head, "main", on("*"));
     assert_eq!(head.state_of(job), JobState::Starting);
@@ -217,21 +217,21 @@ fn partitions_are_ordered_by_priority_and_independent() {
         spec.request.cpus = 2;
         spec
     };
-    let running = head.submit(two("batch")).expect("it fits");
-    let batch = head.submit(JobSpec { priority: 100, ..two("batch") }).expect("it fits");
-    let urgent = head.submit(two("urgent")).expect("it fits");
+    let running = head.submit(two("batch")).expect("accepted");
+    let batch = head.submit(JobSpec { priority: 100, ..two("batch") }).expect("accepted");
+    let urgent = head.submit(two("urgent")).expect("accepted");
     let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
     assert_eq!(order, [urgent, batch]);
     assert_eq!(head.state.ahead_of(head.job(batch)), 0, "no job of its partition is ahead");
-    let other = head.submit(two("other")).expect("it fits");
+    let other = head.submit(two("other")).expect("accepted");
     assert_eq!(node_of(&head, other).as_deref(), Some("n2"), "the other partitions do not use n2");
-    let next = head.submit(two("other")).expect("it fits");
+    let next = head.submit(two("other")).expect("accepted");
     assert_eq!(why(&head, next), "no node has enough free now; closest is n2, which lacks 2 CPUs");
     // A new priority applies to waiting jobs.
-    change(&mut head, "batch", PartitionChange { priority: Some(6), ..Default::default() }).expect("it is there");
+    change(&mut head, "batch", PartitionChange { priority: Some(6), ..Default::default() }).expect("accepted");
     let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
     assert_eq!(order, [batch, urgent, next]);
-    head.report(1, head.run_of(running), ended(0)).expect("its own");
+    head.report(1, head.run_of(running), ended(0)).expect("accepted");
     assert_eq!((head.state_of(batch), head.state_of(urgent)), (JobState::Starting, JobState::Pending));
     assert!(head.state.expected_start(urgent).is_none_or(|at| at > Timestamp(0)));
 }
@@ -246,7 +246,7 @@ fn partitions_survive_a_restart_and_invalid_ones_are_refused() {
     assert!(matches!(head.command(&Command::Partitions(empty)), Err(Refusal::BadPartition(_))));
     assert!(matches!(change(&mut head, "b", on("*")), Err(Refusal::NoSuchPartition { .. })));
     head.restart();
-    let restored = head.state.partitions.get(&"a".parse().expect("a name")).expect("it is there");
+    let restored = head.state.partitions.get(&"a".parse().expect("a name")).expect("the partition exists");
     assert_eq!((restored.priority, restored.nodes.to_string().as_str()), (-3, "n[1-4]"));
     assert_eq!(head.state.partitions_of(&name("n3")).count(), 1);
 }

@@ -55,7 +55,7 @@ fn removed_node_is_no_longer_a_peer() {
     hello(&mut head, "n2", 2, Some(8));
     head.pass_ms(1_500);
     told(&mut head);
-    head.command(&Command::RemoveNode { node: name("n2"), by: "ada".to_owned() }).expect("it is there");
+    head.command(&Command::RemoveNode { node: name("n2"), by: "ada".to_owned() }).expect("accepted");
     assert_eq!(addresses(&head), ["n1 192.0.2.7:7"]);
     assert_eq!(head.state.expelled, 1, "the shared key changes");
     head.pass_ms(1_500);
@@ -75,7 +75,7 @@ fn machine_that_replaces_a_node_changes_the_shared_key() {
     };
     head.command(&join(1)).expect("the same key again");
     assert_eq!(head.state.expelled, 0);
-    head.command(&join(2)).expect("it is invited by its name");
+    head.command(&join(2)).expect("the name is invited");
     assert_eq!(head.state.expelled, 1);
 }
 

@@ -157,7 +157,7 @@ fn cheapest_sufficient_nodes_are_switched_on_and_off_again_when_idle() {
     assert_eq!(head.answer(&[]), []);
     head.submit(spec()).expect("accepted");
     assert_eq!(head.answer(&[]), [on("r3")]);
-    let reason = explain(&head.state, head.job(first)).expect("it waits").to_string();
+    let reason = explain(&head.state, head.job(first)).expect("the job waits").to_string();
     assert!(reason.starts_with("waking r2 for the first time"), "{reason}");
 
     assert_eq!(head.pass(2 * MINUTE, &["r2", "r3"]), [], "an order is not repeated");
@@ -191,12 +191,12 @@ fn cheapest_sufficient_nodes_are_switched_on_and_off_again_when_idle() {
 #[test]
 fn new_job_keeps_a_node_that_is_only_asked_but_does_not_use_one_that_is_stopping() {
     let mut head = three_nodes_off();
-    head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("it is off");
+    head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("the node is off");
     assert_eq!(head.answer(&[]), [on("r2")]);
     head.hello("r2", 12, "second", vec![]);
     head.pass(12 * MINUTE, &["r2"]);
     // The head asked after 10 idle minutes, and the agent has not answered.
-    head.power(PowerCommand::Off { node: name("r2"), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name("r2"), by: "root".into(), force: false }).expect("the node is idle");
     assert_eq!(head.stage("r2"), Stage::Asking);
     let job = head.submit(spec()).expect("accepted");
     assert_eq!((head.stage("r2"), head.state_of(job)), (Stage::Up, JobState::Starting), "{}", head.why("r2"));
@@ -206,7 +206,7 @@ fn new_job_keeps_a_node_that_is_only_asked_but_does_not_use_one_that_is_stopping
     let run = head.run_of(job);
     head.report(12, run, ended(0)).expect("connected");
 
-    head.power(PowerCommand::Off { node: name("r2"), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name("r2"), by: "root".into(), force: false }).expect("the node is idle");
     head.agent_reports(12, None);
     assert_eq!(head.answer(&["r2"]), [("r2".to_owned(), PowerVerb::OffGracefully)]);
     let job = head.submit(two_cpus()).expect("accepted");
@@ -248,8 +248,8 @@ fn head_orders_nothing_while_the_state_of_a_machine_is_unconfirmed() {
         head.pass_ms(MINUTE);
     }
     assert_eq!((head.stage("r1"), head.pending_orders()), (Stage::Unknown, vec![]));
-    let job = head.state.live_jobs().next().expect("it waits").id;
-    let reason = explain(&head.state, head.job(job)).expect("it waits").to_string();
+    let job = head.state.live_jobs().next().expect("the job waits").id;
+    let reason = explain(&head.state, head.job(job)).expect("the job waits").to_string();
     assert!(reason.contains("r1 is not known to be off"), "{reason}");
     // An answer to an old request is ignored.
     head.power(PowerCommand::Said { node: name("r1"), ask: 0, outcome: Ok(Some(Supply::Off)) })
@@ -392,10 +392,10 @@ fn old_answer_of_a_controller_does_not_count_for_a_node_that_falls_silent_later(
 #[test]
 fn reconnect_of_an_old_boot_does_not_make_a_node_up_that_is_off() {
     let mut head = three_nodes_off();
-    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
+    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("the node is off");
     head.answer(&["r1"]);
     head.hello("r1", 11, "second", vec![]);
-    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("the node is idle");
     head.agent_reports(11, None);
     head.answer(&["r1"]);
     while head.stage("r1") != Stage::Off {
@@ -465,14 +465,14 @@ fn power_limit_and_hours_are_kept_and_named_in_the_reason() {
     let jobs: Vec<_> = (0..3).map(|_| head.submit(two_cpus()).expect("accepted")).collect();
     assert_eq!(head.answer(&[]), [on("r2")]);
     head.hello("r2", 12, "second", vec![]);
-    let reason = explain(&head.state, head.job(jobs[1])).expect("it waits").to_string();
+    let reason = explain(&head.state, head.job(jobs[1])).expect("the job waits").to_string();
     assert!(reason.contains("would exceed the power limit"), "{reason}");
     capped.policy.max_watts = None;
     capped.policy.hours = vec![Hours { from: 22 * 60, to: 6 * 60 }];
     head.now.wall = WallTime(12 * 3_600_000);
     head.plan(capped);
     assert_eq!(head.pass(MINUTE, &["r2"]), []);
-    let reason = explain(&head.state, head.job(jobs[1])).expect("it waits").to_string();
+    let reason = explain(&head.state, head.job(jobs[1])).expect("the job waits").to_string();
     assert!(reason.contains("may not be switched on at this time of day"), "{reason}");
     head.now.wall = WallTime(23 * 3_600_000);
     let mut ordered = head.pass(2 * MINUTE, &["r2"]);
@@ -515,7 +515,7 @@ fn switching_off_a_node_with_a_task_is_refused() {
 fn energy_is_estimated_from_the_figures_of_the_plan() {
     let mut head = three_nodes_off();
     let meter = |head: &Head| head.state.power.node(&name("r2")).expect("it is in the plan").meter;
-    head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("it is off");
+    head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("the node is off");
     let before = meter(&head);
     assert_eq!(before.draws_mw, 50_000);
     head.pass(MINUTE, &["r2"]);
@@ -539,9 +539,9 @@ fn job_is_charged_its_share_of_the_energy_of_its_node() {
     head.pass(MINUTE, &["r2"]);
     assert_eq!(energy(&head), Energy { drawn_uj: 75_000 * MINUTE / 2, measured_uj: 0 });
     let drew = |gauge, milliwatts| PowerCommand::Drew { node: name("r2"), gauge, milliwatts };
-    head.power(drew(Gauge::Controller, Some(120_000))).expect("it is known");
+    head.power(drew(Gauge::Controller, Some(120_000))).expect("accepted");
     // The agent measures only part of the machine, so the controller's figure counts.
-    head.power(drew(Gauge::Agent, Some(40_000))).expect("it is known");
+    head.power(drew(Gauge::Agent, Some(40_000))).expect("accepted");
     head.pass(MINUTE, &["r2"]);
     let both = Energy { drawn_uj: 195_000 * MINUTE / 2, measured_uj: 120_000 * MINUTE / 2 };
     assert_eq!(energy(&head), both);
@@ -561,7 +561,7 @@ fn node_stays_on_for_its_minimum_uptime() {
     let mut patient = plan(&[("r1", 300)]);
     (patient.policy.idle_ms, patient.policy.min_up_ms) = (MINUTE, 20 * MINUTE);
     head.plan(patient);
-    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
+    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("the node is off");
     head.answer(&["r1"]);
     head.hello("r1", 11, "second", vec![]);
     head.pass(19 * MINUTE, &["r1"]);
@@ -577,7 +577,7 @@ fn at_most_max_on_nodes_are_on_and_weight_takes_precedence_over_watts() {
         |node: &str, weight| PartitionsCommand::SetTraits { node: name(node), weight: Some(weight), features: None };
     // The node that draws least has the highest weight, and is therefore woken last.
     for (node, weight) in [("r2", 9), ("r1", 1), ("r3", 1)] {
-        head.command(&Command::Partitions(weigh(node, weight))).expect("it is known");
+        head.command(&Command::Partitions(weigh(node, weight))).expect("accepted");
     }
     let mut capped = plan(&[("r1", 300), ("r2", 100), ("r3", 200)]);
     capped.policy.max_on = Some(2);
@@ -587,7 +587,7 @@ fn at_most_max_on_nodes_are_on_and_weight_takes_precedence_over_watts() {
     head.hello("r3", 13, "second", vec![]);
     head.hello("r1", 11, "second", vec![]);
     assert_eq!(head.pass(MINUTE, &["r1", "r3"]), []);
-    let reason = explain(&head.state, head.job(jobs[2])).expect("it waits").to_string();
+    let reason = explain(&head.state, head.job(jobs[2])).expect("the job waits").to_string();
     assert!(reason.contains("the maximum number of nodes is on"), "{reason}");
 }
 
@@ -596,7 +596,7 @@ fn node_that_boots_faster_is_preferred_at_equal_watts() {
     let mut head = three_nodes_off();
     head.plan(plan(&[("r1", 200), ("r2", 200), ("r3", 900)]));
     for (node, connection, boot) in [("r1", 11, 9), ("r2", 12, 1)] {
-        head.power(PowerCommand::On { node: name(node), by: "root".into() }).expect("it is off");
+        head.power(PowerCommand::On { node: name(node), by: "root".into() }).expect("the node is off");
         head.pass(boot * MINUTE, &[node]);
         head.hello(node, connection, "second", vec![]);
         head.disconnect(connection);

@@ -24,7 +24,7 @@ fn settings_survive_a_restart_and_can_be_reset() {
     head.restart();
     assert_eq!(head.state.settings.get(Setting::Retention), Some(SettingValue::TimeMs(3 * 24 * 3_600_000)));
     assert_eq!(head.state.set_by[&Setting::Retention], set_by);
-    head.reset(Setting::Retention).expect("it was set");
+    head.reset(Setting::Retention).expect("accepted");
     assert_eq!(head.state.settings, Default::default());
     assert!(head.state.set_by.is_empty());
     head.restart();
@@ -39,8 +39,8 @@ fn invalid_values_are_refused() {
         let refusal = head.set(setting, value).expect_err(value);
         assert_eq!(refusal.code(), "bad_setting", "{refusal}");
     }
-    head.set(Setting::LostAfter, "10m").expect("longer");
-    head.set(Setting::DownAfter, "5m").expect("longer");
+    head.set(Setting::LostAfter, "10m").expect("accepted");
+    head.set(Setting::DownAfter, "5m").expect("accepted");
     let refusal = head.reset(Setting::LostAfter).expect_err("down-after needs it");
     assert!(refusal.to_string().contains("down-after (5m) must be less than lost-after (1m)"), "{refusal}");
 }
@@ -49,15 +49,15 @@ fn invalid_values_are_refused() {
 fn new_silence_limits_count_from_the_last_message() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", Vec::new());
-    head.set(Setting::LostAfter, "1h").expect("longer");
-    head.set(Setting::DownAfter, "10m").expect("longer");
-    head.set(Setting::SuspectAfter, "5m").expect("longer");
+    head.set(Setting::LostAfter, "1h").expect("accepted");
+    head.set(Setting::DownAfter, "10m").expect("accepted");
+    head.set(Setting::SuspectAfter, "5m").expect("accepted");
     head.pass_ms(4 * 60_000);
     assert_eq!(head.node_state("n1"), NodeState::Up);
-    head.reset(Setting::SuspectAfter).expect("it was set");
+    head.reset(Setting::SuspectAfter).expect("accepted");
     head.stand_still_ms(1);
     assert_eq!(head.node_state("n1"), NodeState::Suspect, "it has already been silent longer");
-    head.reset(Setting::DownAfter).expect("it was set");
+    head.reset(Setting::DownAfter).expect("accepted");
     head.pass_ms(9_000);
     assert_eq!(head.node_state("n1"), NodeState::Down);
 }
@@ -88,7 +88,7 @@ fn new_policy_applies_to_waiting_jobs() {
     head.set(Setting::Policy, "easy").expect("a policy");
     assert_eq!([first, short].map(|job| head.job(job).pending.len()), [1, 0], "the last job delays no other");
     let run = head.run_of(short);
-    head.report(1, run, ended(0)).expect("known");
+    head.report(1, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(short), JobState::Completed);
     assert!(head.state.node(&name("n1")).is_some());
 }

@@ -41,12 +41,12 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
         environment: None,
         snapshot_is_complete: true,
     };
-    head.command(&submit(false, "ben", 1)).expect("he has none yet");
+    head.command(&submit(false, "ben", 1)).expect("accepted");
     head.command(&submit(true, "ada", 2)).expect("as an operator she may");
 
     // A cancelled job no longer counts; a requeued job counts again.
     for &job in &jobs[..2] {
-        head.act(job, JobAction::Cancel).expect("it is hers");
+        head.act(job, JobAction::Cancel).expect("accepted");
     }
     head.submit(held(long(800 << 10))).expect("there is room again");
     let again = head.act(jobs[0], JobAction::Requeue).expect_err("it is refused");
@@ -156,7 +156,7 @@ proptest! {
                 Step::End(code) => {
                     let run = head.state.placed().next().map(|(_, active, _)| active.run);
                     if let Some(run) = run {
-                        head.report(connection, run, ended(code)).expect("known");
+                        head.report(connection, run, ended(code)).expect("accepted");
                     }
                 }
                 Step::Reboot => {

@@ -42,7 +42,7 @@ impl Nodes {
 
     pub(crate) fn carry(&mut self, from: usize, sent: Vec<Datagram>) {
         for datagram in sent {
-            let to = (0..self.nodes.len()).find(|to| address(*to as u32) == datagram.to).expect("it is one of these");
+            let to = (0..self.nodes.len()).find(|to| address(*to as u32) == datagram.to).expect("a node of the test");
             let answers = self.nodes[to].receive(address(from as u32), &datagram.bytes, self.now);
             self.carry(to, answers);
         }

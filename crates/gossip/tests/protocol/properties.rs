@@ -96,7 +96,7 @@ impl World {
                     let length = bytes.len();
                     bytes[at % length] ^= flip;
                 }
-                let to = (0..NODES).find(|id| address(*id) == datagram.to).expect("it is one of these") as usize;
+                let to = (0..NODES).find(|id| address(*id) == datagram.to).expect("a node of the test") as usize;
                 let accepted = self.nodes[to].counters().accepted;
                 let answers = self.nodes[to].receive(address(from.unwrap_or(sender)), &bytes, self.now);
                 if damage.is_some() || from.is_some_and(|from| from != sender) {

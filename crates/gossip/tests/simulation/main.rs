@@ -82,7 +82,7 @@ fn fifty_nodes() {
         assert_eq!(world.sum(|counters| counters.expired), 0, "300 s of 50 nodes watching 49 others");
         world.nodes[1].load = Some(load(6400, 100));
         let knows = |world: &World| world.up().filter(|node| world.load_at(*node, 1) == Some(6400)).count();
-        let took = world.run_until(20_000, |world| knows(world) == 50).expect("it is known");
+        let took = world.run_until(20_000, |world| knows(world) == 50).expect("all nodes know it");
         println!("  a change of load is known everywhere after {:.1} s", took as f64 / 1e3);
         assert!(took <= 8000);
         death_and_return(&mut world, 2);
@@ -151,7 +151,7 @@ fn suspended_node_declares_no_one_silent_and_returns() {
     assert_eq!(world.observers(5, Presence::Silent), 19);
     let took = world.run_until(20_000, |world| world.all_see(0..20)).expect("it is back");
     println!("  suspended for a minute, live again {:.1} s after", took as f64 / 1e3 - 1.0);
-    let itself = world.nodes[5].gossip.as_ref().expect("it runs").counters();
+    let itself = world.nodes[5].gossip.as_ref().expect("the node runs").counters();
     assert!(itself.expired == 0 && itself.away_ms > 55_000, "{itself:?}");
 }
 

@@ -104,5 +104,5 @@ fn full_disk(world: &World, filler: &str, over: &AtomicBool) {
     let filler = world.path(filler);
     fill_disk(&filler, 0);
     pause(over, 10);
-    fs::remove_file(filler).expect("root may");
+    fs::remove_file(filler).expect("root has permission");
 }

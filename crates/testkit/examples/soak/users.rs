@@ -169,12 +169,12 @@ impl Person<'_> {
         let script = "echo \"${HOSTLER_ARRAY_INDEX:-0} $HOSTLER_ATTEMPT\" >> \"$HOME/ran/$1\"; echo \"$1\" > result; cat data | wc -c >> result";
         let data = vec![b'x'; self.random.below(200_000) as usize];
         for (name, content) in [("main.sh", script.as_bytes()), ("data", &data)] {
-            fs::write(folder.join(name), content).expect("root may");
+            fs::write(folder.join(name), content).expect("root has permission");
             let id = Some(FIRST_UID + self.user);
-            chown(folder.join(name), id, id).expect("root may");
+            chown(folder.join(name), id, id).expect("root has permission");
         }
         let id = Some(FIRST_UID + self.user);
-        chown(&folder, id, id).expect("root may");
+        chown(&folder, id, id).expect("root has permission");
         let folder = folder.to_string_lossy().into_owned();
         let outcome = self.hostler(&["submit", "--requeue", &folder, "main.sh", "-c", "1", "-m", "64M", "--", &token]);
         self.enter(&outcome, token, Kind::Project, 1, 0);
@@ -212,10 +212,11 @@ impl Person<'_> {
         let Some(job) = self.ledger.jobs.last() else { return };
         let id = job.id.to_string();
         let mut command = self.world.command(Some(self.user), &["logs", "-f", &id]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started");
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program can be started");
         thread::sleep(Duration::from_millis(self.random.below(500)));
-        child.kill().expect("ours");
-        child.wait().expect("ours");
+        child.kill().expect("the test owns it");
+        child.wait().expect("the test owns it");
     }
 
     /// Brings the result of a project home and compares it.

@@ -41,15 +41,15 @@ impl World {
     pub(crate) fn up(executable: &Path) -> Self {
         unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace needs root");
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("root may");
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("root has permission");
         let home = tempfile::Builder::new().prefix("hostler-soak-").tempdir().expect("a temporary directory");
-        fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just made");
+        fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just created");
         make_accounts(home.path());
         let copy = home.path().join("hostler");
         fs::copy(executable, &copy).expect("the executable is there");
         let disk = |name: &str| {
             let disk = SmallDisk::mount(&home.path().join(name), DISK_BYTES);
-            fs::set_permissions(home.path().join(name), Permissions::from_mode(0o711)).expect("ours");
+            fs::set_permissions(home.path().join(name), Permissions::from_mode(0o711)).expect("the test owns it");
             disk
         };
         let disks = [disk("head"), disk("n1")];
@@ -63,7 +63,7 @@ impl World {
         };
         world.start_head();
         for (index, node) in NODES.iter().enumerate() {
-            fs::write(world.path(&format!("{node}.join")), invite(&world.socket(), node)).expect("ours");
+            fs::write(world.path(&format!("{node}.join")), invite(&world.socket(), node)).expect("the test owns it");
             world.start_agent(index);
         }
         world.wait_for_nodes();
@@ -114,7 +114,11 @@ impl World {
     }
 
     fn daemon(&self, name: &str, arguments: &[&str]) -> Child {
-        let log = File::options().create(true).append(true).open(self.path(&format!("{name}.log"))).expect("ours");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{name}.log")))
+            .expect("the test owns it");
         Command::new(&self.executable)
             .args(arguments)
             .env_clear()
@@ -131,7 +135,7 @@ impl World {
     /// Whether a daemon that nobody has killed has ended by itself; `None` is the head.
     pub(crate) fn has_ended(&self, daemon: Option<usize>) -> bool {
         let mut child = self.child(daemon).lock().expect("no thread panics");
-        child.as_mut().is_some_and(|child| child.try_wait().expect("ours").is_some())
+        child.as_mut().is_some_and(|child| child.try_wait().expect("the test owns it").is_some())
     }
 
     /// Sends a signal to a daemon and, if that is to end it, waits until it has.
@@ -140,7 +144,7 @@ impl World {
         let Some(running) = child.as_mut() else { return };
         kill(running.id(), signal);
         if matches!(signal, Signal::SIGKILL | Signal::SIGTERM) {
-            running.wait().expect("ours");
+            running.wait().expect("the test owns it");
             *child = None;
         }
     }
@@ -225,27 +229,27 @@ pub(crate) fn name_of(user: u32) -> String {
 
 /// Adds the users to the accounts that this process and its children see, and makes their homes.
 fn make_accounts(home: &Path) {
-    let mut passwd = fs::read_to_string("/etc/passwd").expect("every system has one");
-    let mut group = fs::read_to_string("/etc/group").expect("every system has one");
-    fs::create_dir(home.join("root")).expect("new");
-    fs::create_dir(home.join("home")).expect("new");
-    fs::set_permissions(home.join("home"), Permissions::from_mode(0o711)).expect("just made");
+    let mut passwd = fs::read_to_string("/etc/passwd").expect("the file exists");
+    let mut group = fs::read_to_string("/etc/group").expect("the file exists");
+    fs::create_dir(home.join("root")).expect("a new directory");
+    fs::create_dir(home.join("home")).expect("a new directory");
+    fs::set_permissions(home.join("home"), Permissions::from_mode(0o711)).expect("just created");
     for user in 0..USERS {
         let (name, id) = (name_of(user), FIRST_UID + user);
         let directory = home.join("home").join(&name);
         passwd.push_str(&format!("{name}:x:{id}:{id}::{}:/bin/sh\n", directory.display()));
         group.push_str(&format!("{name}:x:{id}:\n"));
         for directory in [directory.clone(), directory.join("ran")] {
-            fs::create_dir(&directory).expect("new");
-            fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("just made");
-            chown(&directory, Some(id), Some(id)).expect("root may");
+            fs::create_dir(&directory).expect("a new directory");
+            fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("just created");
+            chown(&directory, Some(id), Some(id)).expect("root has permission");
         }
     }
     for (file, content) in [("passwd", passwd), ("group", group)] {
         let path = home.join(file);
-        fs::write(&path, content).expect("ours");
+        fs::write(&path, content).expect("the test owns it");
         let target = format!("/etc/{file}");
-        mount(Some(&path), target.as_str(), None::<&str>, MsFlags::MS_BIND, None::<&str>).expect("root may");
+        mount(Some(&path), target.as_str(), None::<&str>, MsFlags::MS_BIND, None::<&str>).expect("root has permission");
     }
 }
 

@@ -138,7 +138,7 @@ impl Host {
     /// When it cannot be written.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
-        fs::create_dir_all(path.parent().expect("it is below a directory")).expect("directories can be made");
+        fs::create_dir_all(path.parent().expect("it is below a directory")).expect("directories can be created");
         fs::write(path, content).expect("a file can be written");
     }
 
@@ -180,7 +180,12 @@ impl Host {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("nsenter can be started");
-        child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
+        child
+            .stdin
+            .take()
+            .expect("the stream is piped")
+            .write_all(input.as_bytes())
+            .expect("the child reads its input");
         Outcome::of(&child.wait_with_output().expect("it ends"))
     }
 
@@ -344,13 +349,13 @@ impl Daemon {
 fn lay_out(plan: &Plan) {
     let root = plan.root.display();
     for (_, name) in PRIVATE {
-        fs::create_dir_all(plan.root.join(name)).expect("directories can be made");
+        fs::create_dir_all(plan.root.join(name)).expect("directories can be created");
     }
-    fs::create_dir(plan.root.join("home/op")).expect("directories can be made");
+    fs::create_dir(plan.root.join("home/op")).expect("directories can be created");
     succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
     // Mounting follows links; the file must be one.
     let _ = fs::remove_file(plan.root.join("etc/hosts"));
-    File::create(plan.root.join("etc/hosts")).expect("it is ours");
+    File::create(plan.root.join("etc/hosts")).expect("the test owns it");
 }
 
 /// Writes the scripts by which it is started and entered.
@@ -361,7 +366,7 @@ fn write_scripts(plan: &Plan, groups: &Groups) {
     let small = "hostler-dsh";
     let executables = [("hostler", plan.executable.clone()), (small, plan.executable.with_file_name(small))];
     let bind = |(name, path): &(&str, PathBuf)| {
-        File::create(plan.root.join("run/bin").join(name)).expect("it is ours");
+        File::create(plan.root.join("run/bin").join(name)).expect("the test owns it");
         format!("mount --bind {} {root}/run/bin/{name}\n", path.display())
     };
     let executables: String = executables.iter().filter(|(_, path)| path.exists()).map(bind).collect();
@@ -375,8 +380,8 @@ fn write_scripts(plan: &Plan, groups: &Groups) {
         plan.name,
         plan.roster.display(),
     );
-    fs::write(plan.root.join("run/boot"), boot).expect("it is ours");
-    fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("it is ours");
+    fs::write(plan.root.join("run/boot"), boot).expect("the test owns it");
+    fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("the test owns it");
 }
 
 /// The only child of a process, once it has one.

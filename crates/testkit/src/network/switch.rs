@@ -39,7 +39,7 @@ impl Network {
         let script = "ip link add switch type bridge && ip link set switch up && echo ready && exec cat >&2";
         let holder = start(Command::new("unshare").args(["--net", "sh", "-c", script]));
         let network = Self { holder, directory, executable: executable.into(), hosts: AtomicUsize::new(0) };
-        std::fs::write(network.roster(), "127.0.0.1 localhost\n").expect("it is ours");
+        std::fs::write(network.roster(), "127.0.0.1 localhost\n").expect("the test owns it");
         network
     }
 
@@ -59,7 +59,7 @@ impl Network {
             switch: self.holder.id(),
             port: format!("port{number}"),
         });
-        let mut roster = std::fs::read_to_string(self.roster()).expect("it is ours");
+        let mut roster = std::fs::read_to_string(self.roster()).expect("the test owns it");
         roster.push_str(&format!("{} {name}\n", host.address()));
         // In place: it is the same file on every host.
         std::fs::write(self.roster(), roster).expect("it is ours");
@@ -113,7 +113,7 @@ pub(super) fn start(command: &mut Command) -> Child {
 
 /// Runs a command that must succeed.
 pub(super) fn succeed(command: &mut Command) {
-    let output = command.output().expect("it can be started");
+    let output = command.output().expect("the program can be started");
     assert!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
 }
 

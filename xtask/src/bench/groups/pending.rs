@@ -38,10 +38,10 @@ fn submit_held(cluster: &Cluster, count: usize) -> Result<String> {
         let number = number.to_string();
         let words = ["run", "--detach", "--hold", "--", "./simulate", &number];
         let id = cluster.output(cluster.command(&words).envs(cluster::ordinary_environment()))?;
-        *last.lock().expect("no holder panics") = Some(id);
+        *last.lock().expect("no thread panics") = Some(id);
         Ok(())
     })?;
-    last.into_inner().expect("no holder panics").context("at least one job is submitted")
+    last.into_inner().expect("no thread panics").context("at least one job is submitted")
 }
 
 /// The queries a user makes most, each from start to end of the client.

@@ -152,7 +152,7 @@ mod tests {
         let read = |seed| {
             make_tree(scratch.path().join("t").as_path(), 10, seed).expect("it can be written");
             (0..10)
-                .map(|index| fs::read(scratch.path().join(format!("t/d{index}/f{index}"))).expect("it is there"))
+                .map(|index| fs::read(scratch.path().join(format!("t/d{index}/f{index}"))).expect("the file exists"))
                 .collect::<Vec<_>>()
         };
         let (one, same, other) = (read(1), read(1), read(2));

@@ -95,11 +95,11 @@ fn submit_many(
     let figure = rate(count, || {
         spread(count, clients, |_| {
             let id = cluster.submit(project, flags)?;
-            ids.lock().expect("no holder panics").push(id);
+            ids.lock().expect("no thread panics").push(id);
             Ok(())
         })
     })?;
-    Ok((figure, ids.into_inner().expect("no holder panics")))
+    Ok((figure, ids.into_inner().expect("no thread panics")))
 }
 
 fn run_peer(peer: Peer, count: usize, clients: usize) -> Result<()> {

@@ -8,7 +8,7 @@ fn order_shutdown(head: &mut Head, node: &str, connection: u64, boot: &str) {
         head.hello(node, connection, boot, vec![]);
     }
     head.answer(&[node]);
-    head.power(PowerCommand::Off { node: name(node), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name(node), by: "root".into(), force: false }).expect("the node is idle");
     head.agent_reports(connection, None);
     assert_eq!(head.answer(&[node]), [(node.to_owned(), PowerVerb::OffGracefully)]);
 }
@@ -34,7 +34,7 @@ fn node_that_is_switched_off_on_purpose_is_off_and_not_down() {
     let shown = |head: &Head, node: &str| head.state.node_state(head.state.node(&name(node)).expect("known"));
     let counts = head.state.node_counts();
     assert_eq!((shown(&head, "r1"), counts.off, counts.down, counts.suspect), (NodeState::Off, 3, 0, 0));
-    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
+    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("the node is off");
     assert_eq!(shown(&head, "r1"), NodeState::Waking);
     head.answer(&["r1"]);
     head.hello("r1", 11, "second", vec![]);
@@ -70,7 +70,7 @@ fn refused_order_does_not_void_the_accepted_order_of_an_earlier_head() {
 fn refused_order_may_still_take_effect() {
     let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
-    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("the node is idle");
     assert_eq!(head.answer(&["r1"]), []);
     head.agent_reports(11, None);
     answer_order(&mut head, &["r1"], &Err(lasting()));
@@ -122,7 +122,7 @@ fn node_whose_controller_accepted_an_order_to_wake_works_at_once() {
     while head.stage("r1") != Stage::Off {
         head.pass(SECOND, &[]);
     }
-    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
+    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("the node is off");
     assert_eq!(head.answer(&[]), [on("r1")]);
     head.hello("r1", 12, "third", vec![]);
     assert_eq!(head.stage("r1"), Stage::Up, "the later order replaces the earlier one");
@@ -147,7 +147,7 @@ fn agent_that_is_shutting_down_gets_no_work() {
 fn no_status_is_requested_before_an_order_is_answered() {
     let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
-    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("the node is idle");
     assert_eq!(head.answer(&["r1"]), []);
     head.agent_reports(11, None);
     // The order waits for a controller that many nodes share.
@@ -183,7 +183,7 @@ fn node_removed_from_the_plan_while_it_stops_gets_no_work_until_the_order_expire
 fn answers_to_the_previous_head_do_not_count() {
     let mut head = three_nodes_off();
     head.hello("r1", 11, "second", vec![]);
-    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("nothing runs there");
+    head.power(PowerCommand::Off { node: name("r1"), by: "root".into(), force: false }).expect("the node is idle");
     assert_eq!(head.answer(&["r1"]), []);
     head.agent_reports(11, None);
     let before: Vec<u64> = std::mem::take(&mut head.orders).into_iter().map(|(_, _, ask)| ask).collect();
