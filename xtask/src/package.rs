@@ -78,7 +78,7 @@ fn place_of_completions(script: &Path) -> Result<PathBuf> {
 }
 
 fn install(content: &[u8], path: &Path, mode: u32) -> Result<()> {
-    let directory = path.parent().expect("it lies in the package");
+    let directory = path.parent().expect("the path is in the package");
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
@@ -91,7 +91,7 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn named(path: &Path) -> &OsStr {
-    path.file_name().expect("it was listed in a directory")
+    path.file_name().expect("a listed file has a name")
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Head {
     fn report(&mut self, connection: u64, run: RunId, status: RunStatus) {
         let message = AgentMessage::Report(RunReport { run, status });
         let connection = ConnectionId(connection);
-        self.command(&Command::Message { connection, message, result_is_complete: true }).expect("it is linked");
+        self.command(&Command::Message { connection, message, result_is_complete: true }).expect("accepted");
     }
 
     fn run_of(&self, job: JobId) -> RunId {
@@ -193,7 +193,7 @@ fn only_members_may_connect() {
     let mut head = Head::new();
     assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
     head.join(FIRST, false).expect("the name is free");
-    head.join(FIRST, false).expect("the answer may have been lost");
+    head.join(FIRST, false).expect("a repeated join is accepted");
     assert_eq!(head.join(SECOND, false), Err(Refusal::NameTaken(n1())));
     assert_eq!(unwelcome(head.hello(SECOND, 1)), Unwelcome::Replaced(n1()));
     head.hello(FIRST, 1).expect("accepted");
@@ -247,7 +247,7 @@ fn key_expires_on_the_clusters_clock() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.at = LIFE_MS;
-    head.hello(FIRST, 1).expect("the last moment");
+    head.hello(FIRST, 1).expect("accepted");
     head.at += 1;
     let why = unwelcome(head.hello(FIRST, 2));
     assert!(why.to_string().contains("has expired"), "{why}");
@@ -262,9 +262,9 @@ fn node_that_joined_before_keys_were_stored_is_accepted() {
     head.join(FIRST, true).expect("invited");
     head.hello(FIRST, 1).expect("accepted");
     // The state of an older head.
-    let mut old: serde_json::Value = serde_json::to_value(&head.state).expect("a state is data");
-    old.as_object_mut().expect("an object").remove("members").expect("it is new");
-    old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("it is new");
+    let mut old: serde_json::Value = serde_json::to_value(&head.state).expect("a state can be serialized");
+    old.as_object_mut().expect("an object").remove("members").expect("the field exists");
+    old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("the field exists");
     head.state = serde_json::from_value::<State>(old).expect("new fields may be absent").restored();
     head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true, owner: None });
     head.hello(SECOND, 2).expect("its certificate is the cluster's");
@@ -284,7 +284,7 @@ fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     let run = head.run_of(job);
     head.report(1, run, RunStatus::Running);
     head.drain("swap a disk").expect("known");
-    head.drain("swap a disk").expect("the same again");
+    head.drain("swap a disk").expect("a repeated drain is accepted");
     assert_eq!(head.node_state(), NodeState::Draining);
     let waiting = head.submit(false);
     assert_eq!(head.state_of(waiting), JobState::Pending);
@@ -296,7 +296,7 @@ fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     head.restart();
     head.hello(FIRST, 2).expect("accepted");
     assert_eq!((head.node_state(), head.launched.len()), (NodeState::Drained, 1), "a drain survives a restart");
-    let drain = head.state.node(&n1()).and_then(|node| node.drain.clone()).expect("drained");
+    let drain = head.state.node(&n1()).and_then(|node| node.drain.clone()).expect("the node is drained");
     assert_eq!((drain.by.as_str(), drain.reason.as_deref(), drain.at), ("root", Some("swap a disk"), WallTime(77)));
     head.command(&Command::ResumeNode { node: n1() }).expect("accepted");
     assert_eq!((head.node_state(), head.state_of(waiting)), (NodeState::Up, JobState::Starting));

@@ -52,7 +52,7 @@ fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
     apply(&mut state, Event::EpochStarted { epoch, archives: true, owner: None });
     for number in 1..=jobs {
         // As received from the network: without sharing and spare capacity.
-        let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("as it was encoded");
+        let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("it was just encoded");
         apply(
             &mut state,
             Event::Submitted {
@@ -106,13 +106,19 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
         ("empty arguments", command(&[empty; 1_000])),
         ("dependencies", JobSpec { after: vec!["1".parse().expect("a dependency"); 1_000], ..command(&["x"]) }),
         ("an array", JobSpec { array: Some("0-20000:2".parse().expect("an array")), ..command(&["x"]) }),
-        ("a constraint", JobSpec { constraint: Some(["a"; 400].join("|").parse().expect("one")), ..command(&["x"]) }),
+        (
+            "a constraint",
+            JobSpec { constraint: Some(["a"; 400].join("|").parse().expect("a constraint")), ..command(&["x"]) },
+        ),
     ];
     for (what, spec) in long {
         const FEW: u64 = 100;
         let before = ALLOCATED.load(Ordering::Relaxed);
         // All different, so that nothing is shared.
-        let state = state_with(FEW, |number| JobSpec { priority: i32::try_from(number).expect("few"), ..spec.clone() });
+        let state = state_with(FEW, |number| JobSpec {
+            priority: i32::try_from(number).expect("a small number"),
+            ..spec.clone()
+        });
         let each = ((ALLOCATED.load(Ordering::Relaxed) - before) as u64) / FEW;
         drop(state);
         let counted = memory_of(&spec);

@@ -212,14 +212,14 @@ fn quota_of_a_removed_user_still_counts() {
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { jobs: Some(2), ..Quota::default() }));
     let job = head.submit("ada", 3, 1, 1).expect("accepted");
     head.users(UsersCommand::Remove(name("ada")));
-    assert_eq!(head.submit("ada", 1, 5, 1).expect_err("as before").code(), "over_quota");
+    assert_eq!(head.submit("ada", 1, 5, 1).expect_err("over quota as before").code(), "over_quota");
     head.pass();
     assert_eq!(head.running(job), 2, "the group's quota counts as well");
     // A returning user gets the old quota; an admin can lift it after the removal.
     head.add("ada", &[]);
     head.pass();
     assert_eq!(head.running(job), 3, "no longer in the group");
-    assert_eq!(head.submit("ada", 1, 5, 1).expect_err("hers again").code(), "over_quota");
+    assert_eq!(head.submit("ada", 1, 5, 1).expect_err("her own quota counts again").code(), "over_quota");
     head.users(UsersCommand::Remove(name("ada")));
     head.limit("ada", Quota::default());
     head.submit("ada", 1, 5, 1).expect("no quota is left");
@@ -261,11 +261,11 @@ fn blocked_user_is_refused_and_waiting_jobs_start_after_the_unblock() {
     assert!(head.state.needs_pass(), "waiting jobs may start now");
     head.pass();
     assert_eq!(head.running(waiting), 1);
-    head.submit("ada", 1, 1, 1).expect("she is let in");
+    head.submit("ada", 1, 1, 1).expect("ada is unblocked");
     let again = head.command(&Command::Users(UsersCommand::Unblock(name("ada"))));
-    assert_eq!(again.expect_err("she is in").code(), "not_blocked");
+    assert_eq!(again.expect_err("ada is not blocked").code(), "not_blocked");
     let root = UsersCommand::Block { name: name("root"), uid: Some(0), by: "root".to_owned(), reason: None };
-    assert_eq!(head.command(&Command::Users(root)).expect_err("never").code(), "cannot_block");
+    assert_eq!(head.command(&Command::Users(root)).expect_err("root cannot be blocked").code(), "cannot_block");
 }
 
 #[test]
@@ -273,9 +273,9 @@ fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
     let mut head = Head::start();
     head.state.settings.waiting_jobs = 3;
     // An array counts once, however many tasks it has.
-    let array = head.submit("ada", 1_000_000, 1, 1).expect("the first");
-    head.submit("ada", 1, 1, 1).expect("the second");
-    head.submit("ada", 1, 1, 1).expect("the third");
+    let array = head.submit("ada", 1_000_000, 1, 1).expect("the first job");
+    head.submit("ada", 1, 1, 1).expect("the second job");
+    head.submit("ada", 1, 1, 1).expect("the third job");
     let refused = head.submit("ada", 1, 1, 1).expect_err("three wait");
     assert!(refused.to_string().starts_with("ada may have at most 3 jobs waiting"), "{refused}");
     assert_eq!(refused.code(), "over_quota");

@@ -51,7 +51,7 @@ impl Head {
 
     fn set(&mut self, setting: Setting, value: Option<&str>) {
         let command = Command::Set { by: "root".to_owned(), setting, value: value.map(str::to_owned) };
-        let events = decide(&self.state, &command, &Ended::default(), self.now()).expect("a value that it may have");
+        let events = decide(&self.state, &command, &Ended::default(), self.now()).expect("a valid value");
         events.into_iter().for_each(|event| self.apply(event));
     }
 
@@ -104,9 +104,9 @@ fn every_user_has_their_own_uid() {
     head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
     head.command(UsersCommand::Add(new("cy", None))).expect("accepted");
     assert_eq!([head.user("ada").uid, head.user("ben").uid, head.user("cy").uid], [2000, 20_000, 20_001]);
-    let again = head.command(UsersCommand::Add(new("ada", None))).expect_err("she is there");
+    let again = head.command(UsersCommand::Add(new("ada", None))).expect_err("ada exists");
     assert_eq!(again.to_string(), "there is a user ada already");
-    let taken = head.command(UsersCommand::Add(new("dan", Some(2000)))).expect_err("it is hers");
+    let taken = head.command(UsersCommand::Add(new("dan", Some(2000)))).expect_err("the uid is taken");
     assert_eq!(taken.to_string(), "uid 2000 belongs to ada, so dan cannot have it");
     assert!(head.state.users.get("dan").is_none());
 }
@@ -120,7 +120,7 @@ fn uid_of_a_removed_user_is_not_reassigned() {
     head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
     head.command(UsersCommand::Add(new("cy", None))).expect("accepted");
     assert_eq!(head.user("cy").uid, 20_002, "ben's accounts and files may still be on nodes");
-    head.command(UsersCommand::Add(new("ben", None))).expect("his own is free");
+    head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
     assert_eq!(head.user("ben").uid, 20_001, "his accounts on nodes have it");
     // The shell excludes uids that the machine uses.
     let mut uids = head.state.users.automatic_uids();
@@ -134,7 +134,7 @@ fn uid_of_a_removed_user_is_not_reassigned() {
     assert_eq!(uids.take(&name("fay"), |_| true), None);
     // An admin may reassign a uid, e.g. to the same person under another name.
     head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
-    head.command(UsersCommand::Add(new("benjamin", Some(20_001)))).expect("asked for");
+    head.command(UsersCommand::Add(new("benjamin", Some(20_001)))).expect("the uid is free");
     head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
     assert_eq!(head.user("ben").uid, 20_003);
 }
@@ -167,7 +167,7 @@ fn job_belongs_to_a_name_and_its_uid() {
     for (uid, job) in [(Some(1000), of_1000), (None, of_1000), (Some(1001), of_nobody_knows)] {
         cancel(uid, job).expect("accepted");
     }
-    let refused = cancel(Some(1001), of_1000).expect_err("a namesake on another machine").to_string();
+    let refused = cancel(Some(1001), of_1000).expect_err("another user of the same name").to_string();
     assert_eq!(refused, format!("job {of_1000} belongs to ada, whose uid is 1000"));
 }
 
@@ -177,7 +177,7 @@ fn import_is_atomic() {
     head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("accepted");
     head.command(UsersCommand::Add(new("ben", Some(2001)))).expect("accepted");
     let refused = head.command(UsersCommand::Import(vec![new("cy", Some(3000)), new("dan", Some(2001))]));
-    assert_eq!(refused.expect_err("ben has it").code(), "uid_taken");
+    assert_eq!(refused.expect_err("the uid belongs to ben").code(), "uid_taken");
     let twice = head.command(UsersCommand::Import(vec![new("cy", None), new("cy", None)]));
     assert_eq!(twice, Err(UsersRefusal::Twice(name("cy"))));
     assert!(head.state.users.get("cy").is_none());
@@ -201,7 +201,7 @@ fn keys_are_added_and_removed_regardless_of_comments() {
     head.command(change(&["ssh-ed25519 AAAA laptop", "ssh-ed25519 AAAA desk", "ssh-ed25519 BBBB"], &[]))
         .expect("accepted");
     assert_eq!(head.user("ada").keys, ["ssh-ed25519 AAAA laptop", "ssh-ed25519 BBBB"]);
-    head.command(change(&[], &["ssh-ed25519 AAAA"])).expect("she has it");
+    head.command(change(&[], &["ssh-ed25519 AAAA"])).expect("ada has this key");
     assert_eq!(head.command(change(&[], &["ssh-ed25519 AAAA"])), Err(UsersRefusal::NoSuchKey(name("ada"))));
     assert_eq!(head.user("ada").keys, ["ssh-ed25519 BBBB"]);
 }
@@ -276,8 +276,8 @@ fn agents_get_blocks_and_their_removal() {
     };
     let unknown = UsersCommand::Block { name: name("eve"), uid: None, by: "root".to_owned(), reason: None };
     assert_eq!(head.command(unknown).expect_err("no uid").code(), "unknown_uid");
-    assert_eq!(head.command(block("two\nlines")).expect_err("no line").code(), "bad_spec");
-    head.command(block("x")).expect("root wants it");
+    assert_eq!(head.command(block("two\nlines")).expect_err("a reason has one line").code(), "bad_spec");
+    head.command(block("x")).expect("accepted");
     let blocked = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: Vec::new(),
         blocked: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
@@ -286,7 +286,7 @@ fn agents_get_blocks_and_their_removal() {
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), blocked(&[("eve", 1005)]))]);
     head.connect("n2", 2);
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(2), blocked(&[("eve", 1005)]))]);
-    head.command(UsersCommand::Unblock(name("eve"))).expect("she is blocked");
+    head.command(UsersCommand::Unblock(name("eve"))).expect("eve is blocked");
     assert_eq!(head.said, [(ConnectionId(1), blocked(&[])), (ConnectionId(2), blocked(&[]))]);
 }
 

@@ -69,7 +69,7 @@ impl Scene {
     }
 
     fn best_with(&self, needs: &Needs) -> u32 {
-        self.ranked(needs, &Calls::default(), 1).first().expect("a node will do").id.0
+        self.ranked(needs, &Calls::default(), 1).first().expect("a node is suitable").id.0
     }
 
     fn unfit(&self, needs: &Needs, calls: &Calls) -> BTreeMap<String, Unfit> {

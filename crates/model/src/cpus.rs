@@ -199,7 +199,7 @@ mod tests {
     fn removing_and_adding_restores_the_set() {
         let all = CpuSet::first(130);
         let mut free = all.clone();
-        let taken = free.lowest(100).expect("enough");
+        let taken = free.lowest(100).expect("enough free CPUs");
         free.remove_all(&taken);
         assert_eq!(free.to_string(), "100-129");
         assert_eq!(free.lowest(31), None);

@@ -231,7 +231,7 @@ mod tests {
 
     /// Chooses and takes resources; returns the CPUs and GPUs as text.
     fn take(hardware: &Hardware, free: &mut Resources, request: &Request) -> String {
-        let taken = hardware.choose(free, request).expect("it is free");
+        let taken = hardware.choose(free, request).expect("enough is free");
         free.remove(&taken);
         let gpus: Vec<_> = taken.gpus.iter().map(GpuId::as_str).collect();
         format!("{} {}", taken.cpus, gpus.join("+"))

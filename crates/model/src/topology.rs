@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn chosen(cpus: &[Cpu], free: &str, count: u32) -> String {
-        Topology::new(cpus).choose(&free.parse().expect("a set"), count).to_string()
+        Topology::new(cpus).choose(&free.parse().expect("a CPU set"), count).to_string()
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn cluster(tasks: impl Fn(&mut Random) -> Vec<Request>) -> Cluster {
         let name: NodeName = format!("n{}", ix.0).parse().expect("a node name");
         cluster.pool.set(ix, &name, &NODE, &NODE, true);
         for request in tasks(&mut random) {
-            let free = cluster.pool.free(ix).expect("just set");
+            let free = cluster.pool.free(ix).expect("it was set above");
             if request.cpus <= free.cpus && request.memory_bytes <= free.memory_bytes {
                 cluster.pool.allocate(ix, &request);
                 cluster.running.push(Running { node: ix, request, ends_at: NOW.plus_ms(1 + random.below(10_000_000)) });

@@ -52,7 +52,7 @@ fn amount([cpus, memory_bytes, gpus, camera, license]: Counts) -> Request {
 }
 
 fn minus(have: Counts, part: Counts) -> Counts {
-    std::array::from_fn(|i| have[i].checked_sub(part[i]).expect("over-allocated"))
+    std::array::from_fn(|i| have[i].checked_sub(part[i]).expect("no more than the node has"))
 }
 
 fn fits(request: &Request, have: &Request) -> bool {

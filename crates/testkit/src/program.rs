@@ -19,7 +19,7 @@ impl Running {
     /// When it cannot be started.
     pub fn start(command: &mut Command, log: &Path) -> Self {
         let log = File::create(log).expect("a log can be written");
-        let errors = log.try_clone().expect("a descriptor can be doubled");
+        let errors = log.try_clone().expect("a descriptor can be duplicated");
         let started = command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0).spawn();
         Self(started.unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}")))
     }

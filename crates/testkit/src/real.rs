@@ -153,7 +153,7 @@ impl RealCluster {
             .expect("the stream is piped")
             .write_all(format!("{code}\n").as_bytes())
             .expect("the child reads its input");
-        let output = child.wait_with_output().expect("it ends");
+        let output = child.wait_with_output().expect("the program ends");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }

@@ -251,7 +251,7 @@ pub fn invite(socket: &Path, node: &str) -> String {
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
-    socket.write_all(request.as_bytes()).expect("the head reads");
+    socket.write_all(request.as_bytes()).expect("the head reads the request");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("the head answers");
     let json = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);

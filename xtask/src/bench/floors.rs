@@ -83,7 +83,7 @@ mod tests {
         spawn_loop(10, 2).expect("ten processes");
         xargs(10).expect("ten more");
         fsync_loop(directory.path(), 3).expect("three records");
-        assert_eq!(std::fs::read_dir(directory.path()).expect("the file exists").count(), 0);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("the directory exists").count(), 0);
         assert!(spawn_and_wait(c"/nonexistent/program").is_err());
     }
 }

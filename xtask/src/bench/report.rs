@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_goal_without_a_neighbour_bounds_the_value() {
         let row = Row::once("list", 31.0, "ms").with_goal(Goal::AtMost(30.0));
-        assert!(!row.goal.expect("it has a goal").met);
+        assert!(!row.goal.expect("the row has a goal").met);
     }
 
     #[test]

@@ -376,7 +376,7 @@ impl Job {
     /// Takes an ended task out of `endings`; returns whether it was there.
     pub(super) fn reopen(&mut self, index: u32) -> bool {
         let Some(ending) = self.ending_of(index) else { return false };
-        let indices = self.endings.get_mut(&ending).expect("just found");
+        let indices = self.endings.get_mut(&ending).expect("it was found above");
         indices.remove(index);
         if indices.is_empty() {
             self.endings.remove(&ending);

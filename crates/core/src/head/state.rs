@@ -436,7 +436,7 @@ impl State {
 
     /// Shares equal specifications in memory, since consecutive jobs are often alike.
     fn share_spec(&mut self, id: JobId) {
-        let job = self.jobs.get_mut(&id).expect("it was just taken in");
+        let job = self.jobs.get_mut(&id).expect("it was just inserted");
         if let Some(known) = self.specs.iter().find(|known| **known == job.spec) {
             if !Arc::ptr_eq(known, &job.spec) {
                 Arc::make_mut(job).spec = Arc::clone(known);

@@ -174,7 +174,7 @@ impl Step<'_> {
         for id in std::mem::take(&mut self.moved) {
             match self.state.job(id) {
                 Some(job) if job.is_ended() => {
-                    let mut job = self.state.remove_job(id).expect("just looked at");
+                    let mut job = self.state.remove_job(id).expect("it was found above");
                     Arc::make_mut(&mut job).drop_environment_if_completed();
                     self.changes.records.push(Record::JobEnded(job));
                 }

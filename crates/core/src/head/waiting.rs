@@ -52,7 +52,7 @@ impl Waiting {
 
     /// Subtracts a counted job.
     pub(super) fn remove(&mut self, job: &Job) {
-        let theirs = self.0.get_mut(&job.user).expect("a job that waits was counted when it began to");
+        let theirs = self.0.get_mut(&job.user).expect("a waiting job is counted");
         theirs.jobs -= 1;
         theirs.bytes -= memory_of(&job.spec);
         if theirs.jobs == 0 {

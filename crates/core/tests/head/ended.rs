@@ -106,7 +106,7 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
 fn other_actions_on_ended_jobs_work_or_are_refused() {
     let (mut head, job) = head_with_ended_job(0);
     assert_eq!(head.act(job, JobAction::Cancel), Ok(()));
-    let why = |refused: Result<(), Refusal>| refused.expect_err("it makes no sense").to_string();
+    let why = |refused: Result<(), Refusal>| refused.expect_err("refused").to_string();
     assert!(why(head.act(job, JobAction::Hold)).contains("has ended"));
     assert!(why(head.act(job, JobAction::Release)).contains("is not held"));
     assert_eq!(head.act(JobId(99), JobAction::Requeue), Err(Refusal::NoSuchJob(JobId(99))));
@@ -114,7 +114,7 @@ fn other_actions_on_ended_jobs_work_or_are_refused() {
     let held = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
     head.act(held, JobAction::Cancel).expect("accepted");
     head.act(held, JobAction::Release).expect("a cancelled job may be released");
-    head.act(held, JobAction::Requeue).expect("and run");
+    head.act(held, JobAction::Requeue).expect("accepted");
     assert_eq!(head.state_of(held), JobState::Starting);
 }
 

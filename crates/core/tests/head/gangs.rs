@@ -197,9 +197,9 @@ fn cancelling_ends_every_part() {
 #[test]
 fn request_for_too_many_nodes_is_refused() {
     let mut head = cluster();
-    let refusal = head.submit(on_nodes(4)).expect_err("there are three");
+    let refusal = head.submit(on_nodes(4)).expect_err("there are only three nodes");
     assert!(matches!(refusal, Refusal::NeverFits(_)), "{refusal:?}");
-    let nodes = head.submit(on_nodes(0)).expect_err("it must run somewhere");
+    let nodes = head.submit(on_nodes(0)).expect_err("a job needs at least one node");
     assert!(matches!(nodes, Refusal::BadSpec(_)), "{nodes:?}");
 }
 

@@ -67,7 +67,7 @@ fn partition_includes_nodes_that_join_later() {
     assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is gpu1, which lacks 1 CPU");
     head.hello("gpu2", 3, "boot", vec![]);
     assert_eq!(node_of(&head, jobs[2]).as_deref(), Some("gpu2"));
-    let anywhere = head.submit(spec()).expect("it names none, and none is the default");
+    let anywhere = head.submit(spec()).expect("accepted");
     assert!(node_of(&head, anywhere).is_some());
     head.restart();
     assert_eq!(head.state.partitions.iter().count(), 1);
@@ -152,7 +152,8 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
     };
     assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(2 * hour));
     assert_eq!(complete(&head, &[]), None, "the submission has set it");
-    change(&mut head, "short", PartitionChange { default_time_ms: Some(hour), ..Default::default() }).expect("shorter");
+    change(&mut head, "short", PartitionChange { default_time_ms: Some(hour), ..Default::default() })
+        .expect("accepted");
     assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(hour));
     let wrong = PartitionChange { default_time_ms: Some(9 * hour), ..Default::default() };
     assert!(matches!(change(&mut head, "short", wrong), Err(Refusal::BadPartition(_))));
@@ -199,7 +200,7 @@ fn paused_closed_and_removed_partitions() {
     remove(&mut head, "main").expect("nothing waits in it");
     head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
     // The requeued job waits until a partition of that name exists again.
-    head.act(job, hostler_proto::api::JobAction::Requeue).expect("it is his");
+    head.act(job, hostler_proto::api::JobAction::Requeue).expect("accepted");
     head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("accepted");
     assert_eq!(why(&head, job), "partition main no longer exists");
     add(&mut head, "main", on("*"));
@@ -271,11 +272,11 @@ fn jobs_of_root_run_only_on_nodes_that_accept_them() {
     for name in ["root", "toor", "root@n3"] {
         let caller = Caller { uid: Some(0), ..user(name) };
         let mut head = cluster_with_root();
-        let jobs = [(); 3].map(|()| head.submit_as(caller.clone(), spec()).expect("n2 runs them"));
+        let jobs = [(); 3].map(|()| head.submit_as(caller.clone(), spec()).expect("accepted"));
         let at: Vec<_> = jobs.iter().map(|job| node_of(&head, *job)).collect();
         assert_eq!(at, [Some("n2".to_owned()), Some("n2".to_owned()), None], "{name}");
         assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is n2, which lacks 1 CPU", "{name}");
-        let of_ada = head.submit(spec()).expect("any node runs them");
+        let of_ada = head.submit(spec()).expect("accepted");
         assert!(node_of(&head, of_ada).is_some_and(|node| node != "n2"), "{name}");
         // A request for two such nodes, and one for a node that refuses root.
         let two = head.submit_as(caller.clone(), JobSpec { nodes: 2, ..spec() });
@@ -296,7 +297,7 @@ fn jobs_of_root_run_only_on_nodes_that_accept_them() {
 #[test]
 fn job_of_root_waits_for_the_first_node_of_its_cluster() {
     let mut head = Head::new();
-    let job = head.submit_as(user("root"), spec()).expect("a node may still come");
+    let job = head.submit_as(user("root"), spec()).expect("a node may be added later");
     assert_eq!(why(&head, job), "no node is in the cluster");
     head.advisory.refuses_root = true;
     head.hello("n1", 1, "boot", vec![]);

@@ -73,7 +73,7 @@ fn machine_that_replaces_a_node_changes_the_shared_key() {
         life_ms: 1 << 40,
         may_replace: true,
     };
-    head.command(&join(1)).expect("the same key again");
+    head.command(&join(1)).expect("a repeated join is accepted");
     assert_eq!(head.state.expelled, 0);
     head.command(&join(2)).expect("the name is invited");
     assert_eq!(head.state.expelled, 1);

@@ -41,7 +41,7 @@ fn invalid_values_are_refused() {
     }
     head.set(Setting::LostAfter, "10m").expect("accepted");
     head.set(Setting::DownAfter, "5m").expect("accepted");
-    let refusal = head.reset(Setting::LostAfter).expect_err("down-after needs it");
+    let refusal = head.reset(Setting::LostAfter).expect_err("lost-after must exceed down-after");
     assert!(refusal.to_string().contains("down-after (5m) must be less than lost-after (1m)"), "{refusal}");
 }
 
@@ -66,9 +66,9 @@ fn new_silence_limits_count_from_the_last_message() {
 fn agents_reconnect_to_learn_a_shorter_heartbeat() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", Vec::new());
-    head.set(Setting::Heartbeat, "5s").expect("slower");
+    head.set(Setting::Heartbeat, "5s").expect("accepted");
     assert_eq!(head.node_state("n1"), NodeState::Up, "frequent heartbeats do no harm");
-    head.set(Setting::Heartbeat, "2s").expect("faster");
+    head.set(Setting::Heartbeat, "2s").expect("accepted");
     assert_eq!(head.node_state("n1"), NodeState::Suspect, "its connection was closed");
     head.hello("n1", 2, "boot", Vec::new());
     assert_eq!(head.node_state("n1"), NodeState::Up);

@@ -42,7 +42,7 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
         snapshot_is_complete: true,
     };
     head.command(&submit(false, "ben", 1)).expect("accepted");
-    head.command(&submit(true, "ada", 2)).expect("as an operator she may");
+    head.command(&submit(true, "ada", 2)).expect("operators have no limit");
 
     // A cancelled job no longer counts; a requeued job counts again.
     for &job in &jobs[..2] {
@@ -61,7 +61,7 @@ fn job_with_more_than_a_thousand_dependencies_is_refused() {
         let dependency: Dependency = format!("afterok:{first}").parse().expect("a dependency");
         JobSpec { after: vec![dependency; many], ..spec() }
     };
-    head.submit(after(1_000)).expect("as many as there may be");
+    head.submit(after(1_000)).expect("the most dependencies allowed");
     let refusal = head.submit(after(1_001)).expect_err("too many");
     assert_eq!(refusal.code(), "bad_spec");
     assert!(refusal.to_string().contains("at most 1000 jobs, and this one depends on 1001"), "{refusal}");

@@ -45,9 +45,11 @@ fn death_and_return(world: &mut World, node: usize) -> u64 {
     let most_ms = pace(world.nodes.len()).silence_ms;
     let expired = world.sum(|counters| counters.expired);
     world.kill(node);
-    let first = world.run_until(60_000, |world| world.observers(node, Presence::Silent) > 0).expect("it is noticed");
+    let first = world
+        .run_until(60_000, |world| world.observers(node, Presence::Silent) > 0)
+        .expect("the other nodes notice it");
     let all = world.run_until(60_000, |world| world.observers(node, Presence::Silent) == others);
-    let all = first + all.expect("all notice");
+    let all = first + all.expect("all nodes notice");
     println!("  a dead node is noticed after {:.1} s, everywhere after {:.1} s", first as f64 / 1e3, all as f64 / 1e3);
     assert!((most_ms / 2..=most_ms * 2 + 2000).contains(&first) && all <= most_ms * 2 + 2000);
     // Neither forwarded news nor answers revive it.
@@ -55,7 +57,9 @@ fn death_and_return(world: &mut World, node: usize) -> u64 {
     assert_eq!(world.observers(node, Presence::Silent), others);
     assert_eq!(world.sum(|counters| counters.expired), expired + others as u64, "no other node was declared silent");
     world.start(node);
-    let back = world.run_until(30_000, |world| world.observers(node, Presence::Live) == others).expect("it is back");
+    let back = world
+        .run_until(30_000, |world| world.observers(node, Presence::Live) == others)
+        .expect("the node is visible again");
     println!("  and live again everywhere after {:.1} s", back as f64 / 1e3);
     all
 }
@@ -103,7 +107,7 @@ fn cluster_at_the_pace_of_4000_nodes() {
     let sample = || (0..size).step_by(20);
     let live =
         |world: &World| sample().all(|observer| (0..size).all(|node| world.sees(observer, node) == Presence::Live));
-    let took = world.run_until(60_000, live).expect("all are heard of");
+    let took = world.run_until(60_000, live).expect("all nodes know all nodes");
     println!(
         "at the pace of 4000 nodes, 200 of 1000 datagrams lost: all are heard of after {:.1} s",
         took as f64 / 1e3
@@ -113,7 +117,7 @@ fn cluster_at_the_pace_of_4000_nodes() {
     assert_eq!(wrong, 0, "of {} pairs", size * (size - 1));
     world.kill(7);
     let gone = |world: &World| world.observers(7, Presence::Silent) == size - 1;
-    let took = world.run_until(80_000, gone).expect("it is noticed");
+    let took = world.run_until(80_000, gone).expect("the other nodes notice it");
     println!("  a dead node is noticed everywhere after {:.1} s", took as f64 / 1e3);
     assert!(took <= 2 * scaled.silence_ms);
     let others = world.sum(|counters| counters.expired) - wrong - (size as u64 - 1);
@@ -149,7 +153,7 @@ fn suspended_node_declares_no_one_silent_and_returns() {
     world.stall(5, 60_000);
     world.run_for(59_000);
     assert_eq!(world.observers(5, Presence::Silent), 19);
-    let took = world.run_until(20_000, |world| world.all_see(0..20)).expect("it is back");
+    let took = world.run_until(20_000, |world| world.all_see(0..20)).expect("the node is visible again");
     println!("  suspended for a minute, live again {:.1} s after", took as f64 / 1e3 - 1.0);
     let itself = world.nodes[5].gossip.as_ref().expect("the node runs").counters();
     assert!(itself.expired == 0 && itself.away_ms > 55_000, "{itself:?}");
@@ -198,7 +202,7 @@ fn cluster_recovers_from_crashes_and_lost_disks() {
         world.start(node);
         world.run_for(700);
     }
-    let took = world.run_until(60_000, |world| world.all_see(0..20)).expect("all is well again");
+    let took = world.run_until(60_000, |world| world.all_see(0..20)).expect("all nodes are visible again");
     println!("  after 30 restarts, ten of them with an empty disk, all is well after {:.1} s", took as f64 / 1e3);
 }
 

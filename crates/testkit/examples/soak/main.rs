@@ -56,8 +56,8 @@ fn main() {
     pass(begun, seconds, &world);
     over.store(true, Ordering::Relaxed);
 
-    let ledgers: Vec<Ledger> = users.into_iter().map(|user| user.join().expect("a user's thread ends well")).collect();
-    let troubles = trouble.join().expect("the thread that makes trouble ends well");
+    let ledgers: Vec<Ledger> = users.into_iter().map(|user| user.join().expect("no user thread panics")).collect();
+    let troubles = trouble.join().expect("the trouble thread does not panic");
     let memory = watch.stop();
     println!("troubles: {troubles}");
     let faults = verdict::judge(&world, &ledgers, &memory, &before);

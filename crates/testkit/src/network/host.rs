@@ -87,7 +87,7 @@ impl Host {
         for volatile in ["run", "tmp"].map(|name| self.plan.root.join(name)) {
             // Mounts are taken apart a moment after the last process is gone.
             wait_until("a host's mounts to be gone", 10, || fs::remove_dir_all(&volatile).ok());
-            fs::create_dir(&volatile).expect("it was there");
+            fs::create_dir(&volatile).expect("the directory was removed above");
         }
     }
 
@@ -186,7 +186,7 @@ impl Host {
             .expect("the stream is piped")
             .write_all(input.as_bytes())
             .expect("the child reads its input");
-        Outcome::of(&child.wait_with_output().expect("it ends"))
+        Outcome::of(&child.wait_with_output().expect("the program ends"))
     }
 
     /// Runs a command that must succeed; its standard output without the newline at the end.

@@ -59,7 +59,7 @@ fn first_page(bench: &Bench, cluster: &Cluster, count: usize) -> Result<Vec<Row>
     ];
     let samples = interleave(bench.runs, contenders)?;
     let mut rows = compare(&samples, "ms", "", &[]);
-    let first_page = samples.iter().find(|sample| sample.name == list).expect("it is a contender");
+    let first_page = samples.iter().find(|sample| sample.name == list).expect("it was measured");
     rows.push(Row::alone(first_page, "ms").with_goal(Goal::AtMost(20.0)));
     Ok(rows)
 }

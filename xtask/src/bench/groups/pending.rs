@@ -55,7 +55,7 @@ fn queries(bench: &Bench, cluster: &Cluster, count: usize, id: &str, bound_ms: f
     ];
     let samples = interleave(bench.runs, contenders)?;
     let mut rows = compare(&samples, "ms", "", &[]);
-    let first_page = samples.iter().find(|sample| sample.name == list).expect("it is a contender");
+    let first_page = samples.iter().find(|sample| sample.name == list).expect("it was measured");
     rows.push(Row::alone(first_page, "ms").with_goal(Goal::AtMost(bound_ms)));
     Ok(rows)
 }
