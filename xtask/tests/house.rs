@@ -66,8 +66,8 @@ const ARROWS: [(&str, &[&str]); 20] = [
         "hostler-agent",
         &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "steps", "calls"],
     ),
-    // A simulator that linked a daemon would test something else than what it simulates.
-    ("hostler-sim", &["model", "proto", "sched", "core"]),
+    // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
+    ("hostler-sim", &["model", "proto", "sched", "core", "store"]),
     ("hostler-testkit", &["model", "proto", "client"]),
     // Everything but the store: the command line reaches state through the API alone.
     (

@@ -358,7 +358,7 @@ mod tests {
         let (certificate, key) = self_signed("n3");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
         let refused = identity.refresh().expect_err("another node").to_string();
-        assert!(refused.contains("joined as n3") && refused.contains("restart the agent"), "{refused}");
+        assert!(refused.contains("joined again as n3") && refused.contains("restart the agent"), "{refused}");
         let mode = fs::metadata(files.0.join(CREDENTIALS)).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::metadata(&files.0).expect("it is there").permissions().mode() & 0o777, 0o700);

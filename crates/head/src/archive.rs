@@ -3,13 +3,12 @@
 //! The state contains the other jobs. All queries about jobs go through this module.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hostler_core::head::{EndedJobs, Job, Moves, Record, SubmissionKey};
-use hostler_model::{JobId, JobState, Work};
+use hostler_core::head::{EndedJobs, Job, Moves, SubmissionKey, read_ended_job};
+use hostler_model::{JobId, JobState, Timestamp};
 use hostler_proto::DecodeError;
-use hostler_store::{EndedJob, JobFilter, KeptResults, Reader, StoreError};
+use hostler_store::{JobFilter, Reader, StoreError};
 
 use crate::api::LONGEST_PAGE_BYTES;
 use crate::engine::Engine;
@@ -24,10 +23,6 @@ const TRIES: usize = 5;
 pub(crate) struct Archive {
     history: Reader,
     moves: Mutex<Moves>,
-    /// Jobs that returned from the store to the state since the head started.
-    reopened: AtomicU64,
-    /// Jobs that were deleted at the end of their retention time.
-    forgotten: AtomicU64,
 }
 
 /// Why an ended job cannot be read.
@@ -43,7 +38,7 @@ pub(crate) enum ArchiveError {
 
 impl Archive {
     pub(crate) fn new(history: Reader) -> Self {
-        Self { history, moves: Mutex::default(), reopened: AtomicU64::new(0), forgotten: AtomicU64::new(0) }
+        Self { history, moves: Mutex::default() }
     }
 
     /// Jobs on their way between the state and the store. Lock order: the state first, then this.
@@ -51,25 +46,14 @@ impl Archive {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes records on their way to the store. The caller holds the lock of the state.
-    pub(crate) fn note(&self, records: &[Record], round: u64) {
-        if records.is_empty() {
-            return;
-        }
-        let mut moves = self.moves();
-        for record in records {
-            moves.note(record, round);
-            match record {
-                Record::JobReopened(_) => self.reopened.fetch_add(1, Ordering::AcqRel),
-                Record::Forgotten(_) => self.forgotten.fetch_add(1, Ordering::Relaxed),
-                Record::Ended(_) | Record::Reopened(_) | Record::JobEnded(_) | Record::Environment { .. } => continue,
-            };
-        }
+    /// The same, for the loop.
+    pub(crate) fn moves_lock(&self) -> &Mutex<Moves> {
+        &self.moves
     }
 
     /// Jobs deleted since the start because their retention time was over.
     pub(crate) fn forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::Relaxed)
+        self.moves().forgotten()
     }
 
     pub(crate) fn history(&self) -> &Reader {
@@ -88,33 +72,15 @@ impl EndedJobs for Archive {
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, ArchiveError> {
         Ok(self.history.job_of_key(key.0)?)
     }
+
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, ArchiveError> {
+        Ok(self.history.first_ended(limit)?)
+    }
 }
 
 /// Decodes a stored job.
 pub(crate) fn read(bytes: &[u8]) -> Result<Arc<Job>, ArchiveError> {
-    Ok(Arc::new(hostler_proto::decode(bytes)?))
-}
-
-/// Encodes a job for the store.
-pub(crate) fn as_stored(job: &Job) -> EndedJob {
-    EndedJob {
-        id: job.id,
-        key: job.key.0,
-        user: job.user.clone(),
-        state: job.state(),
-        ended: job.ended.unwrap_or_default(),
-        snapshot: match &job.spec.work {
-            Work::Project { snapshot, .. } => Some(*snapshot),
-            Work::Command { .. } => None,
-        },
-        results: KeptResults {
-            any: !job.results.is_empty(),
-            unfetched: !job.results.is_subset(&job.fetched),
-            fetched: !job.results.is_disjoint(&job.fetched),
-        },
-        keeps_environment: job.environment.is_some(),
-        bytes: hostler_proto::encode(job).into(),
-    }
+    Ok(read_ended_job(bytes)?)
 }
 
 /// Filter of a job list.
@@ -198,7 +164,7 @@ impl Engine {
         let mut left = TRIES;
         loop {
             left -= 1;
-            let reopened = self.archive().reopened.load(Ordering::Acquire);
+            let reopened = self.archive().moves().reopened();
             let (mut page, mut total, except) = {
                 let state = self.state();
                 let moves = self.archive().moves();
@@ -226,7 +192,7 @@ impl Engine {
                 is_cut = ended.is_cut;
                 page.extend(ended.jobs);
             }
-            if self.archive().reopened.load(Ordering::Acquire) == reopened || left == 0 {
+            if self.archive().moves().reopened() == reopened || left == 0 {
                 page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
                 page.dedup_by_key(|job| job.id);
                 page.truncate(limit);

@@ -1,36 +1,32 @@
 //! The loop: commands in, events made durable, effects out.
 //!
 //! One thread owns all changes. It sleeps until something is queued or until the state says that time alone matters. It takes what has
-//! queued up, decides and applies it, runs a scheduling pass when something could start, and hands the events of the whole round to the store's writer as one batch. Replies and effects wait for that batch to be
-//! on disk, so nobody ever hears of something that a crash could undo; the loop itself does not wait and goes on with the next round.
+//! queued up and hands it to the [`Rounds`] of the core, which decide, apply and schedule; the batch of each round goes to the store's
+//! writer. [`Durability`] says what happens when the writer has answered: replies and effects wait for that, so nobody ever hears of
+//! something that a crash could undo. The loop itself does not wait and goes on with the next round.
 //!
-//! When a batch cannot be stored, the state in memory is ahead of the disk and therefore wrong: it is thrown away and loaded
-//! again, exactly as after a restart, and agents reconnect to say what has become of their runs.
-
-mod batch;
-mod ended;
+//! The simulator drives the same machines. What is here is only what they cannot do: locks, threads, clocks and channels.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+pub(crate) use hostler_core::head::Done;
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Moves, Now, Record, Refusal, Stamped, State, decide, follow_up, update,
+    Command, Commit, ConnectionId, Delivery, Durability, Effect, Ended, Input, NotDone, Now, Refusal, Rounds, State,
+    begin_epoch, epoch_starts, restore,
 };
-use hostler_model::{Digest, JobId, Timestamp, WallTime};
+use hostler_model::{Digest, Timestamp, WallTime};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
+use hostler_proto::stored::Batch;
 use hostler_store::{Reader, Writer};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
-use self::batch::batch;
-pub(crate) use self::batch::begin_epoch;
 use crate::archive::{Archive, ArchiveError};
 use crate::power::Order;
-use crate::restore::restore;
 
 /// Commands waiting for the loop. A full queue slows callers down instead of growing without bound; at the measured thousands of
 /// commands a second this is under a second of work.
@@ -42,16 +38,13 @@ const ROUND_LEN: usize = 1024;
 /// Notices kept for slow watchers before they are told that they missed some.
 const NOTICES_LEN: usize = 4096;
 
-/// A snapshot is written when the log has this many events more than the state has jobs: a head that starts reads no more than that.
-const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
-
-/// How often a store that failed is tried again.
-const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+/// What agents are told when the state is loaded again after a failed write.
+const RELOADING: &str = "the head loads its state again after a failed write; reconnect";
 
 /// A handle on the loop; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Engine {
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<Request>,
     shared: Arc<Shared>,
 }
 
@@ -63,11 +56,9 @@ struct Shared {
     notices: broadcast::Sender<Notice>,
     /// What controllers are to be asked and told.
     power: mpsc::UnboundedSender<Order>,
-    /// Why nothing can be stored at the moment.
-    trouble: Mutex<Option<String>>,
-    /// A batch could not be stored, and the state has not been loaded again yet.
-    failed: AtomicBool,
-    /// Tells the loop that `failed` was set.
+    /// Locked before the jobs between the state and the store, never after them.
+    durability: Mutex<Durability>,
+    /// Tells the loop that a batch could not be stored.
     failure: Notify,
     clock: Clock,
 }
@@ -83,25 +74,15 @@ pub(crate) enum Outgoing {
 
 /// Something for the loop.
 #[expect(clippy::large_enum_variant, reason = "nearly all are commands; a box each would cost more than the room")]
-enum Input {
-    Command {
-        command: Command,
-        blobs: Vec<(Digest, Vec<u8>)>,
-        environment: Option<(Digest, Bytes)>,
-        reply: Option<oneshot::Sender<Reply>>,
-    },
+enum Request {
+    Command(Input<ReplyTo>),
     Stop(oneshot::Sender<()>),
 }
 
+type ReplyTo = oneshot::Sender<Reply>;
+
 /// What became of a command, once it is durable.
 pub(crate) type Reply = Result<Done, EngineError>;
-
-/// A command that was carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Done {
-    /// The job of a submission, and whether its key was known before.
-    pub(crate) submitted: Option<(JobId, bool)>,
-}
 
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +101,21 @@ pub(crate) enum EngineError {
     Stopping,
 }
 
+impl From<NotDone> for EngineError {
+    fn from(why: NotDone) -> Self {
+        match why {
+            NotDone::Refused(refusal) => Self::Refused(refusal),
+            NotDone::NotStored(why) => Self::NotStored(why),
+        }
+    }
+}
+
+/// Begins an epoch on a state whose log ends before `next_sequence`: the batch to store before any other.
+pub(crate) fn first_batch(state: &mut State, next_sequence: u64, now: Now) -> Batch {
+    let first = epoch_starts(state, now, Some(nix::unistd::geteuid().as_raw()));
+    begin_epoch(state, next_sequence, &first)
+}
+
 /// The cluster's clock: goes on from the last event of the log, by the machine's monotonic clock.
 struct Clock {
     origin: Timestamp,
@@ -132,6 +128,11 @@ impl Clock {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let wall = WallTime(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX));
         Now { at: self.origin.plus_ms(elapsed), wall }
+    }
+
+    /// When a time on this clock comes.
+    fn instant(&self, at: Timestamp) -> Option<Instant> {
+        self.started.checked_add(Duration::from_millis(at.ms_since(self.origin)))
     }
 }
 
@@ -154,26 +155,14 @@ impl Engine {
             agents: Mutex::default(),
             notices: broadcast::channel(NOTICES_LEN).0,
             power,
-            trouble: Mutex::default(),
-            failed: AtomicBool::new(false),
+            durability: Mutex::default(),
             failure: Notify::new(),
         });
         let engine = Self { inputs, shared: Arc::clone(&shared) };
-        let round = Loop {
-            shared,
-            queue,
-            writer,
-            next_sequence,
-            snapshot_sequence: first_sequence,
-            loads: Arc::default(),
-            last_recovery: None,
-            rounds: 0,
-            // Looked up when something that ended then would go.
-            first_ended: Some(Timestamp(0)),
-            forget_from: Timestamp(0),
-        };
+        let rounds = Rounds::new(first_sequence, next_sequence);
+        let own = Loop { shared, queue, writer, rounds };
         let timers = Handle::current();
-        let run = move || timers.block_on(round.run());
+        let run = move || timers.block_on(own.run());
         std::thread::Builder::new().name("engine".into()).spawn(run).expect("a thread can be started");
         (engine, orders)
     }
@@ -200,15 +189,16 @@ impl Engine {
         environment: Option<(Digest, Bytes)>,
     ) -> Reply {
         let (reply, answer) = oneshot::channel();
-        let input = Input::Command { command, blobs, environment, reply: Some(reply) };
-        self.inputs.send(input).await.map_err(|_| EngineError::Stopping)?;
+        let input = Input { command, blobs, environment, reply: Some(reply) };
+        self.inputs.send(Request::Command(input)).await.map_err(|_| EngineError::Stopping)?;
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
 
     /// Has `command` carried out and waits only for its place in the queue: for what agents say, which they repeat until answered.
     pub(crate) async fn post(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) {
         // A closed queue means the head is stopping; the agent will find out by itself.
-        let _ = self.inputs.send(Input::Command { command, blobs, environment: None, reply: None }).await;
+        let input = Input { command, blobs, environment: None, reply: None };
+        let _ = self.inputs.send(Request::Command(input)).await;
     }
 
     /// The state, for reading; hold it briefly.
@@ -251,7 +241,7 @@ impl Engine {
 
     /// Why nothing can be stored at the moment, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.shared.trouble()
+        self.shared.durability().trouble().map(str::to_owned)
     }
 
     /// Waits until everything that the state holds now is durable, history rows included.
@@ -263,7 +253,7 @@ impl Engine {
     /// Ends the loop after the rounds that have begun; what is queued behind is dropped.
     pub(crate) async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
-        if self.inputs.send(Input::Stop(done)).await.is_ok() {
+        if self.inputs.send(Request::Stop(done)).await.is_ok() {
             let _ = stopped.await;
         }
     }
@@ -274,16 +264,25 @@ impl Shared {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn agents(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>> {
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn agents(&self) -> MutexGuard<'_, HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn durability(&self) -> MutexGuard<'_, Durability> {
+        self.durability.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    /// Sends what a round has to say. On the thread that writes, since the way through the loop's queue would take longer.
+    fn deliver(&self, Delivery { effects, replies }: Delivery<ReplyTo>) {
+        self.perform(effects);
+        for (reply, answer) in replies {
+            // Whoever asked may have gone.
+            let _ = reply.send(answer.map_err(EngineError::from));
+        }
     }
 
     /// Carries out effects whose events are durable.
@@ -319,52 +318,28 @@ impl Shared {
 /// The loop's own side.
 struct Loop {
     shared: Arc<Shared>,
-    queue: mpsc::Receiver<Input>,
+    queue: mpsc::Receiver<Request>,
     writer: Writer,
-    next_sequence: u64,
-    snapshot_sequence: u64,
-    /// How often the state was loaded again: a snapshot of what was thrown away must not be saved. Held while one is handed over.
-    loads: Arc<Mutex<u64>>,
-    last_recovery: Option<Instant>,
-    /// How many have begun.
-    rounds: u64,
-    /// No job that has ended and is still kept ended earlier; absent when there is none.
-    first_ended: Option<Timestamp>,
-    /// Those whose retention is over are not looked for before this: looking has failed.
-    forget_from: Timestamp,
-}
-
-/// What one round has come to.
-#[derive(Default)]
-struct Round {
-    events: Vec<Stamped>,
-    changes: Changes,
-    blobs: Vec<(Digest, Vec<u8>)>,
-    environments: HashMap<Digest, Bytes>,
-    replies: Vec<(oneshot::Sender<Reply>, Reply)>,
+    rounds: Rounds<ReplyTo>,
 }
 
 impl Loop {
     /// Rounds until it is told to stop. On its own thread, where it may block; it only waits for its inputs as a future.
     async fn run(mut self) {
-        let mut inputs = Vec::with_capacity(ROUND_LEN);
+        let mut requests = Vec::with_capacity(ROUND_LEN);
         loop {
-            inputs.clear();
-            if !self.wait(&mut inputs).await {
+            requests.clear();
+            if !self.wait(&mut requests).await {
                 return;
             }
-            let refuse = self.shared.failed.load(Ordering::Acquire) && !self.recover();
-            let mut round = Round::default();
-            self.rounds += 1;
-            for input in inputs.drain(..) {
-                match input {
-                    Input::Command { reply, .. } if refuse => self.refuse(reply),
-                    Input::Command { command, blobs, environment, reply } => {
-                        self.take(&mut round, &command, blobs, environment, reply);
-                    }
-                    Input::Stop(done) => {
+            let refuse = self.shared.durability().has_failed() && !self.recover();
+            for request in requests.drain(..) {
+                match request {
+                    Request::Command(input) if refuse => self.refuse(input.reply),
+                    Request::Command(input) => self.take(input),
+                    Request::Stop(done) => {
                         if !refuse {
-                            self.finish(round);
+                            self.finish();
                         }
                         self.writer.shutdown();
                         let _ = done.send(());
@@ -373,14 +348,14 @@ impl Loop {
                 }
             }
             if !refuse {
-                self.forget_old_jobs(&mut round);
-                self.finish(round);
+                self.forget_old_jobs();
+                self.finish();
             }
         }
     }
 
     /// Waits for inputs, for the time at which time alone matters, or for word that the store has failed; says whether to go on.
-    async fn wait(&mut self, inputs: &mut Vec<Input>) -> bool {
+    async fn wait(&mut self, requests: &mut Vec<Request>) -> bool {
         let wake_at = self.wake_at();
         let deadline = async {
             match wake_at {
@@ -390,152 +365,78 @@ impl Loop {
         };
         tokio::select! {
             biased;
-            count = self.queue.recv_many(inputs, ROUND_LEN) => return count > 0,
+            count = self.queue.recv_many(requests, ROUND_LEN) => return count > 0,
             () = self.shared.failure.notified() => {}
             () = deadline => {}
         }
         // While the store fails this is a round in which only that is looked at.
-        inputs.push(Input::Command { command: Command::Tick, blobs: Vec::new(), environment: None, reply: None });
+        requests.push(Request::Command(Input::of(Command::Tick)));
         true
     }
 
     /// When the loop must look without being asked to.
     fn wake_at(&self) -> Option<Instant> {
-        if self.shared.failed.load(Ordering::Acquire) {
-            return Some(self.last_recovery.map_or_else(Instant::now, |tried| tried + RECOVERY_PAUSE));
-        }
-        let deadline = {
-            let state = self.shared.state();
-            state.next_deadline().into_iter().chain(self.forget_at(&state)).min()?
-        };
-        let clock = &self.shared.clock;
-        clock.started.checked_add(Duration::from_millis(deadline.ms_since(clock.origin)))
+        let recovers_at = self.shared.durability().recovers_at();
+        let at = recovers_at.or_else(|| self.rounds.wake_at(&self.shared.state()))?;
+        self.shared.clock.instant(at)
     }
 
     /// Decides and applies one command.
-    fn take(
-        &self,
-        round: &mut Round,
-        command: &Command,
-        blobs: Vec<(Digest, Vec<u8>)>,
-        environment: Option<(Digest, Bytes)>,
-        reply: Option<oneshot::Sender<Reply>>,
-    ) {
+    fn take(&mut self, input: Input<ReplyTo>) {
         let now = self.shared.clock.now();
         // Nobody else changes the state, so it is the same when it is locked again to be changed.
-        let ended = match self.look_up(command) {
+        let ended = match self.look_up(&input.command) {
             Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(%error, "cannot read jobs that have ended");
-                if let Some(reply) = reply {
-                    round.replies.push((reply, Err(error.into())));
+                if let Some(reply) = input.reply {
+                    let _ = reply.send(Err(error.into()));
                 }
                 return;
             }
         };
-        let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
-        let known = match command {
-            Command::Submit { key, .. } => state.job_of_key(*key).or(ended.of_key()),
-            _ => None,
-        };
-        let outcome = match decide(&state, command, &ended, now) {
-            Ok(events) => {
-                for event in events {
-                    self.apply(&mut state, round, Stamped { now, event });
-                }
-                round.blobs.extend(blobs);
-                round.environments.extend(environment);
-                let submitted = match command {
-                    // One that could never run has ended already.
-                    Command::Submit { key, .. } => known
-                        .or_else(|| state.job_of_key(*key))
-                        .or_else(|| self.shared.archive.moves().job_of_key(*key))
-                        .map(|job| (job, known.is_some())),
-                    _ => None,
-                };
-                Ok(Done { submitted })
-            }
-            Err(refusal) => {
-                if reply.is_none() {
-                    tracing::debug!(%refusal, "ignored");
-                }
-                Err(EngineError::Refused(refusal))
-            }
-        };
-        if let Some(reply) = reply {
-            round.replies.push((reply, outcome));
+        let moves = self.shared.archive.moves_lock();
+        if let Some(refusal) = self.rounds.take(&mut self.shared.state_mut(), moves, &ended, input, now) {
+            tracing::debug!(%refusal, "ignored");
         }
     }
 
-    /// Applies an event and keeps it for the log if it belongs there.
-    fn apply(&self, state: &mut State, round: &mut Round, stamped: Stamped) {
-        let noted = round.changes.records.len();
-        update(state, &stamped, &mut round.changes);
-        self.shared.archive.note(&round.changes.records[noted..], self.rounds);
-        if stamped.event.is_durable() {
-            round.events.push(stamped);
+    /// The ended jobs that a command is about.
+    fn look_up(&self, command: &Command) -> Result<Ended, ArchiveError> {
+        let state = self.shared.state();
+        let moves = self.shared.archive.moves();
+        Ended::look_up(&state, &moves, &self.shared.archive, command)
+    }
+
+    /// Has jobs dropped whose retention is over, if it is time for that.
+    fn forget_old_jobs(&mut self) {
+        let now = self.shared.clock.now();
+        let archive = &self.shared.archive;
+        let forget = self.rounds.forget(&self.shared.state(), &archive.moves(), archive, now);
+        match forget {
+            Ok(Some(command)) => self.take(Input::of(command)),
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "cannot look for jobs whose retention is over"),
         }
     }
 
     /// Schedules, then hands the round to the writer; replies and effects follow when it is durable.
-    fn finish(&mut self, mut round: Round) {
-        {
-            let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
-            loop {
-                let now = self.shared.clock.now();
-                let events = follow_up(&mut state, now);
-                if events.is_empty() {
-                    break;
-                }
-                for event in events {
-                    self.apply(&mut state, &mut round, Stamped { now, event });
-                }
-            }
-        }
-        let Round { events, changes, blobs, environments, replies } = round;
-        let Changes { effects, records } = changes;
-        if events.is_empty() && effects.is_empty() && records.is_empty() && blobs.is_empty() && replies.is_empty() {
-            // A heartbeat is no reason to wake the writer.
-            return;
-        }
-        let just_ended = records.iter().filter_map(|record| match record {
-            Record::JobEnded(job) => job.ended,
-            _ => None,
-        });
-        self.first_ended = just_ended.chain(self.first_ended).min();
-        let batch = batch(self.next_sequence, &events, records, blobs, &environments);
-        let number = self.rounds;
-        self.next_sequence += batch.events.len() as u64;
+    fn finish(&mut self) {
+        let now = self.shared.clock.now();
+        self.rounds.follow_up(&mut self.shared.state_mut(), self.shared.archive.moves_lock(), now);
+        let Some(Commit { batch, after }) = self.rounds.finish() else { return };
         let shared = Arc::clone(&self.shared);
-        let is_empty = batch.events.is_empty();
         self.writer.commit(batch, move |stored| {
-            let outcome = match stored {
-                // A batch without events is stored even behind one that was not, but what it says may rest on that one.
-                Ok(()) if shared.failed.load(Ordering::Acquire) => Err(shared.trouble().unwrap_or_default()),
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    tracing::error!(%error, "cannot store events; going back to what is on disk");
-                    shared.set_trouble(Some(error.to_string()));
-                    // The loop sees this before its next round.
-                    shared.failed.store(true, Ordering::Release);
-                    shared.failure.notify_one();
-                    Err(error.to_string())
-                }
-            };
-            if let Err(why) = outcome {
-                for (reply, _) in replies {
-                    let _ = reply.send(Err(EngineError::NotStored(why.clone())));
-                }
-                return;
+            if let Err(error) = &stored {
+                tracing::error!(%error, "cannot store events; going back to what is on disk");
             }
-            if !is_empty {
-                shared.set_trouble(None);
+            let has_failed = stored.is_err();
+            let stored = stored.map_err(|error| error.to_string());
+            let delivery = shared.durability().stored(after, stored, shared.archive.moves_lock());
+            if has_failed {
+                shared.failure.notify_one();
             }
-            shared.archive.moves().settle(number);
-            shared.perform(effects);
-            for (reply, outcome) in replies {
-                let _ = reply.send(outcome);
-            }
+            shared.deliver(delivery);
         });
         self.snapshot_if_due();
     }
@@ -543,22 +444,19 @@ impl Loop {
     /// Replaces a long log by a snapshot of the state. The copy shares every job with the state; encoding it takes a thread of its
     /// own, since neither this loop nor the writer may stand still for it.
     fn snapshot_if_due(&mut self) {
-        let jobs = self.shared.state().job_count() as u64;
-        if self.next_sequence - self.snapshot_sequence < EVENTS_BETWEEN_SNAPSHOTS + jobs {
+        if !self.rounds.snapshot_is_due(&self.shared.state()) {
             return;
         }
         let copy = self.shared.state().clone();
-        self.snapshot_sequence = self.next_sequence;
-        let (writer, sequence) = (self.writer.clone(), self.next_sequence - 1);
-        let loads = Arc::clone(&self.loads);
-        let begun = *loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let sequence = self.rounds.begin_snapshot();
+        let (writer, shared) = (self.writer.clone(), Arc::clone(&self.shared));
+        let loads = shared.durability().loads();
         let encode = move || {
             let bytes = hostler_proto::encode(&copy);
-            let loads = loads.lock().unwrap_or_else(PoisonError::into_inner);
-            if *loads != begun {
+            let durability = shared.durability();
+            if !durability.may_save(loads) {
                 return;
             }
-            // Queued before any reload that follows, so the writer refuses it if its events were not stored.
             writer.snapshot(sequence, bytes, move |saved| match saved {
                 Ok(()) => tracing::debug!(sequence, "snapshot saved"),
                 // The log is still whole; the next snapshot will do.
@@ -573,30 +471,28 @@ impl Loop {
     /// Throws the state away and loads what the disk has, as a restart would; agents must introduce themselves again. Says whether
     /// that worked; it is tried again with the next round, but not more often than the disk may be asked.
     fn recover(&mut self) -> bool {
-        if self.last_recovery.is_some_and(|tried| tried.elapsed() < RECOVERY_PAUSE) {
+        if !self.shared.durability().begin_recovery(self.shared.clock.now().at) {
             return false;
         }
-        self.last_recovery = Some(Instant::now());
-        self.shared.agents().clear();
-        *self.loads.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        for (_, agent) in self.shared.agents().drain() {
+            // Gone already: then nobody need be told.
+            let _ = agent.send(Outgoing::Close(RELOADING.to_owned()));
+        }
         match self.reload() {
             Ok((state, next_sequence)) => {
                 tracing::info!("the store works again");
-                self.next_sequence = next_sequence;
-                self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
+                self.rounds.restart(next_sequence);
                 {
-                    let mut shared = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut shared = self.shared.state_mut();
                     *shared = state;
-                    *self.shared.archive.moves() = Moves::default();
+                    self.shared.archive.moves().clear();
                 }
-                self.first_ended = Some(Timestamp(0));
-                self.shared.set_trouble(None);
-                self.shared.failed.store(false, Ordering::Release);
+                self.shared.durability().recovered();
                 true
             }
             Err(error) => {
                 tracing::warn!("cannot go back to what is on disk yet: {error:#}");
-                self.shared.set_trouble(Some(format!("{error:#}")));
+                self.shared.durability().not_recovered(format!("{error:#}"));
                 false
             }
         }
@@ -610,16 +506,16 @@ impl Loop {
             // The receiver waits below.
             let _ = sender.send(outcome);
         });
-        let (mut state, next_sequence) = restore(&loaded.recv()??)?;
-        let first = begin_epoch(&mut state, next_sequence, self.shared.clock.now());
+        let (mut state, next_sequence) = restore(State::default(), &loaded.recv()??)?;
+        let first = first_batch(&mut state, next_sequence, self.shared.clock.now());
         self.writer.commit_and_wait(first)?;
         Ok((state, next_sequence + 1))
     }
 
     /// Answers a command while nothing can be stored.
-    fn refuse(&self, reply: Option<oneshot::Sender<Reply>>) {
+    fn refuse(&self, reply: Option<ReplyTo>) {
         if let Some(reply) = reply {
-            let _ = reply.send(Err(EngineError::NotStored(self.shared.trouble().unwrap_or_default())));
+            let _ = reply.send(Err(self.shared.durability().refusal().into()));
         }
     }
 }

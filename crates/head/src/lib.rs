@@ -37,7 +37,6 @@ mod login;
 mod openapi;
 mod power;
 mod reserve;
-mod restore;
 mod rights;
 mod start;
 mod streams;

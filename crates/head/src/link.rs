@@ -396,7 +396,7 @@ mod tests {
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
         assert!(older.contains("upgrade the agent"), "{older}");
         let other = agree(&hello("b", 1, 1), &node).expect_err("another node");
-        assert!(other.contains("node b") && other.contains("node a"), "{other}");
+        assert!(other.contains("name is b") && other.contains("node a"), "{other}");
     }
 
     #[test]

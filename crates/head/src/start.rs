@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hostler_core::head::Now;
+use hostler_core::head::{Now, State, restore};
 use hostler_model::WallTime;
 use hostler_proto::join::Address;
 use hostler_store::{SqliteStore, Store, Writer};
@@ -27,12 +27,11 @@ use tokio::time::timeout;
 use crate::api;
 use crate::audit::Audit;
 use crate::blobs::Library;
-use crate::engine::{Engine, begin_epoch};
+use crate::engine::{Engine, first_batch};
 use crate::head::Head;
 use crate::listen::Listeners;
 use crate::power;
 use crate::reserve;
-use crate::restore::restore;
 use crate::trust::{Trust, replace_file};
 
 /// Larger allocations get a memory mapping of their own, which returns to the system when it is freed.
@@ -145,11 +144,11 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     reserve::release_if_full(&config.directory);
     let mut store = SqliteStore::open(&config.directory.join("head.db")).context("cannot open the store")?;
     let loaded = store.load().context("cannot read the store")?;
-    let (mut state, sequence) = restore(&loaded)?;
+    let (mut state, sequence) = restore(State::default(), &loaded)?;
     let log_begins = loaded.first_sequence();
     drop(loaded);
     let now = Now { at: state.last_event_at, wall: wall_now() };
-    store.commit(&begin_epoch(&mut state, sequence, now)).context("cannot write the store")?;
+    store.commit(&first_batch(&mut state, sequence, now)).context("cannot write the store")?;
     tracing::info!(epoch = state.epoch.0, jobs = state.job_count(), "state restored");
 
     let history = store.reader();

@@ -9,6 +9,7 @@
 //! - [`power`]: power states and energy, as the API shows them.
 //! - [`record`]: the stored record of an ended task.
 //! - [`settings`]: settings of the head, as the API shows them.
+//! - [`stored`]: what the head's store takes and returns.
 //! - [`users`]: REST + JSON about users, logins and the audit log.
 //!
 //! Wire types only encode and decode. Fields are added but never changed: see `docs/internals/compatibility.md`.
@@ -22,6 +23,7 @@ pub mod peers;
 pub mod power;
 pub mod record;
 pub mod settings;
+pub mod stored;
 pub mod users;
 
 /// Encodes `value` as MessagePack with field names, so that an older reader skips unknown fields.

@@ -40,39 +40,6 @@ fn a_thousand_clusters_survive_everything() {
     assert!(total(|report| report.agent_starts) >= 3, "agents crash");
 }
 
-/// Seeds whose worlds once ended in a failure, and what went wrong there.
-const FAILED_ONCE: &[(u64, &str)] = &[
-    (1136, "a later head's order was refused at once, and the order of an earlier head came after a job was placed"),
-    (25_368, "the same, after a status question had failed for good"),
-    (25_564, "the same, with three heads"),
-    (
-        29_457,
-        "a machine lost its power and came back, and the order that had been accepted before switched the new boot off",
-    ),
-    (35_195, "a head went back to what was stored, forgot that an order had been accepted, and gave the node work"),
-    (35_602, "a head that started found the stop timeout passed, counted from an order of the head before"),
-    (
-        36_269,
-        "the node was to be woken again, in vain, came by itself, and the order to switch it off was still on its way",
-    ),
-    (39_806, "the controller confirmed the off of a power failure, not of the order, which came after the next boot"),
-    (50_238, "a node left the plan while its agent was asked whether it may be switched off; nobody told the agent"),
-    (
-        81_447,
-        "the world's own fault: a node was forgotten while it was off and out of the plan, and nobody switched it on",
-    ),
-    (602_141, "the same, of a node whose order to switch off was still on its way"),
-];
-
-#[test]
-fn seeds_that_failed_once_do_not_fail_again() {
-    for (seed, what) in FAILED_ONCE {
-        if let Err(failure) = run(*seed, &Options::default()) {
-            panic!("{failure}\nthis seed failed before: {what}");
-        }
-    }
-}
-
 /// Every commit is tried in worlds of its own, so that with time many are seen. The time is bounded, the number is not.
 #[test]
 #[expect(clippy::print_stdout, reason = "which seeds were tried belongs in the log of a build")]

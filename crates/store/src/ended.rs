@@ -1,41 +1,7 @@
-//! Jobs that have ended, as the store keeps them: what they are found by, and bytes that only the caller understands.
+//! Queries for jobs that have ended.
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, JobState, Timestamp};
-
-/// A job that has ended. All but `bytes` is what queries look for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndedJob {
-    /// Its id.
-    pub id: JobId,
-    /// The key with which it was submitted.
-    pub key: u128,
-    /// Whose it is.
-    pub user: String,
-    /// How it ended.
-    pub state: JobState,
-    /// When, on the cluster's clock.
-    pub ended: Timestamp,
-    /// The captured folder in which it ran.
-    pub snapshot: Option<Digest>,
-    /// What there is of its results.
-    pub results: KeptResults,
-    /// Whether its environment is kept, so that it can run again.
-    pub keeps_environment: bool,
-    /// All of it, as the caller wrote it.
-    pub bytes: Bytes,
-}
-
-/// What there is of a job's results.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeptResults {
-    /// The result of some task is kept.
-    pub any: bool,
-    /// Some of those that are kept have not reached a client.
-    pub unfetched: bool,
-    /// Some of those that are kept have reached a client.
-    pub fetched: bool,
-}
+use hostler_model::{JobId, JobState};
 
 /// Which ended jobs are wanted.
 #[derive(Debug, Clone, Default)]

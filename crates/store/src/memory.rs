@@ -24,14 +24,21 @@ pub struct MemoryStore(Arc<Mutex<Disk>>);
 pub enum Fault {
     /// Commits and snapshots fail with [`StoreError::DiskFull`]; nothing is stored.
     DiskFull,
-    /// Commits and snapshots fail with [`StoreError::Io`]; nothing is stored.
+    /// Commits, snapshots and loading fail with [`StoreError::Io`]; nothing is stored.
     Io,
+    /// Commits are stored and fail with [`StoreError::Io`] all the same. Snapshots fail.
+    Unreported,
+    /// Commits fail with [`StoreError::Io`] and are not stored, but [a crash may show the last one](MemoryStore::show_unconfirmed).
+    /// Snapshots fail.
+    Unconfirmed,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Disk {
     contents: Contents,
     fault: Option<Fault>,
+    /// The last transaction, if it failed and a crash may show it.
+    unconfirmed: Vec<Batch>,
     transactions: u64,
 }
 
@@ -73,6 +80,52 @@ impl MemoryStore {
         self.disk().transactions
     }
 
+    /// The fault that was ordered.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        self.disk().fault
+    }
+
+    /// A crash has shown the transaction that [failed last](Fault::Unconfirmed), if nothing was stored after it; says whether it did.
+    pub fn show_unconfirmed(&self) -> bool {
+        let mut disk = self.disk();
+        let batches = std::mem::take(&mut disk.unconfirmed);
+        disk.store(&batches).is_ok() && !batches.is_empty()
+    }
+
+    /// The number of the last event stored.
+    #[must_use]
+    pub fn last_sequence(&self) -> u64 {
+        self.disk().contents.tail.last
+    }
+
+    /// The events with numbers beyond `sequence`, as far as they are still in the log.
+    #[must_use]
+    pub fn events_after(&self, sequence: u64) -> Vec<Arc<[u8]>> {
+        let disk = self.disk();
+        let (tail, events) = (disk.contents.tail, &disk.contents.events);
+        let count = usize::try_from(tail.last.saturating_sub(sequence)).unwrap_or(usize::MAX);
+        events[events.len() - count.min(events.len())..].to_vec()
+    }
+
+    /// Every row of the history.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Arc<EndedTask>> {
+        self.disk().contents.ended.values().cloned().collect()
+    }
+
+    /// Every job that has ended.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<EndedJob> {
+        self.disk().contents.jobs.values().cloned().collect()
+    }
+
+    /// The jobs whose environments are kept.
+    #[must_use]
+    pub fn environments(&self) -> BTreeMap<JobId, Digest> {
+        self.disk().contents.environment_of.clone()
+    }
+
     fn disk(&self) -> MutexGuard<'_, Disk> {
         // Contents change in steps that cannot panic halfway, so they are whole even after a panic elsewhere.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -82,6 +135,9 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         let disk = self.disk();
+        if disk.fault == Some(Fault::Io) {
+            return Err(failed("load"));
+        }
         Ok(Loaded {
             snapshot: disk.contents.snapshot.as_deref().cloned(),
             events: disk.contents.events.iter().map(|event| event.to_vec()).collect(),
@@ -90,15 +146,22 @@ impl Store for MemoryStore {
 
     fn commit_all(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
         let mut disk = self.disk();
-        disk.check()?;
-        // All checks come before the first change: that is what makes it a transaction.
-        let tail = batches.iter().try_fold(disk.contents.tail, Tail::after)?;
-        for batch in batches {
-            disk.contents.apply(batch);
+        let is_nothing = batches.iter().all(|batch| batch.events.is_empty() && batch.changes.is_empty());
+        match disk.fault {
+            // Nothing is written for it.
+            _ if is_nothing => {}
+            Some(Fault::Unreported) => {
+                disk.store(batches)?;
+                return Err(failed("commit to"));
+            }
+            Some(Fault::Unconfirmed) => {
+                disk.contents.tail_after(batches)?;
+                disk.unconfirmed = batches.to_vec();
+                return Err(failed("commit to"));
+            }
+            Some(Fault::DiskFull | Fault::Io) | None => disk.check()?,
         }
-        disk.contents.tail = tail;
-        disk.transactions += 1;
-        Ok(())
+        disk.store(batches)
     }
 
     fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), StoreError> {
@@ -110,6 +173,7 @@ impl Store for MemoryStore {
         contents.events.drain(..covered);
         contents.snapshot = Some(Arc::new(Snapshot { sequence, bytes: bytes.to_vec() }));
         contents.tail = tail;
+        disk.unconfirmed.clear();
         disk.transactions += 1;
         Ok(())
     }
@@ -123,16 +187,35 @@ impl Store for MemoryStore {
 
 impl Disk {
     fn check(&self) -> Result<(), StoreError> {
-        let path = || PathBuf::from("memory");
         match self.fault {
             None => Ok(()),
-            Some(Fault::DiskFull) => Err(StoreError::DiskFull { path: path(), free_bytes: 0 }),
-            Some(Fault::Io) => Err(StoreError::io("commit to", &path(), std::io::Error::other("a fault was ordered"))),
+            Some(Fault::DiskFull) => Err(StoreError::DiskFull { path: PathBuf::from("memory"), free_bytes: 0 }),
+            Some(Fault::Io | Fault::Unreported | Fault::Unconfirmed) => Err(failed("commit to")),
         }
+    }
+
+    fn store(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
+        // All checks come before the first change: that is what makes it a transaction.
+        let tail = self.contents.tail_after(batches)?;
+        for batch in batches {
+            self.contents.apply(batch);
+        }
+        self.contents.tail = tail;
+        self.unconfirmed.clear();
+        self.transactions += 1;
+        Ok(())
     }
 }
 
+fn failed(operation: &'static str) -> StoreError {
+    StoreError::io(operation, &PathBuf::from("memory"), std::io::Error::other("a fault was ordered"))
+}
+
 impl Contents {
+    fn tail_after(&self, batches: &[Batch]) -> Result<Tail, StoreError> {
+        batches.iter().try_fold(self.tail, Tail::after)
+    }
+
     fn apply(&mut self, batch: &Batch) {
         self.events.extend(batch.events.iter().map(|event| Arc::from(event.as_slice())));
         for change in &batch.changes {

@@ -1,6 +1,6 @@
 //! What every backend does.
 
-use crate::{Batch, Reader, StoreError};
+use crate::{Batch, Loaded, Reader, StoreError};
 
 /// A durable log with its history and blobs. One thread owns it; see [`crate::Writer`].
 pub trait Store: Send {
@@ -61,38 +61,6 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn reader(&self) -> Reader {
         (**self).reader()
-    }
-}
-
-/// The log as it was read back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// The latest snapshot, if one was ever saved.
-    pub snapshot: Option<Snapshot>,
-    /// The events after it, or all events; the first has the number [`Loaded::first_sequence`].
-    pub events: Vec<Vec<u8>>,
-}
-
-/// The effect of all events up to a number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The last event whose effect it holds.
-    pub sequence: u64,
-    /// What the caller gave.
-    pub bytes: Vec<u8>,
-}
-
-impl Loaded {
-    /// The number of the first of [`Loaded::events`]; events are numbered from 1.
-    #[must_use]
-    pub fn first_sequence(&self) -> u64 {
-        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence) + 1
-    }
-
-    /// The number that the next event committed must have.
-    #[must_use]
-    pub fn next_sequence(&self) -> u64 {
-        self.first_sequence() + u64::try_from(self.events.len()).expect("a length fits 64 bits")
     }
 }
 

@@ -15,7 +15,7 @@ use crate::failure::{During, Outcome};
 use crate::flags::{GpuCap, Memory, counted};
 use crate::output::{self, node_views};
 
-/// Start a cluster on this machine, with virtual nodes that share its resources
+/// Start a cluster of virtual nodes on this machine
 ///
 /// The cluster keeps running when the terminal closes, and needs no root. Its jobs run as the calling user. State,
 /// jobs and results are in $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. Run the command again to

@@ -41,6 +41,12 @@ pub trait EndedJobs {
     /// # Errors
     /// When the store cannot be read.
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Self::Error>;
+
+    /// The ended jobs that ended first, at most `limit`, with the times of their ends, in that order.
+    ///
+    /// # Errors
+    /// When what is kept cannot be read.
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Self::Error>;
 }
 
 impl Ended {
@@ -106,6 +112,8 @@ pub struct Moves {
     jobs: BTreeMap<JobId, Move>,
     keys: BTreeMap<SubmissionKey, JobId>,
     rounds: VecDeque<(u64, JobId)>,
+    reopened: u64,
+    forgotten: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -118,6 +126,11 @@ struct Move {
 impl Moves {
     /// Adds a record that is written to the store in this round. Round numbers increase.
     pub fn note(&mut self, record: &Record, round: u64) {
+        match record {
+            Record::JobReopened(_) => self.reopened += 1,
+            Record::Forgotten(_) => self.forgotten += 1,
+            Record::Ended(_) | Record::Reopened(_) | Record::JobEnded(_) | Record::Environment { .. } => {}
+        }
         let (id, job) = match record {
             Record::JobEnded(job) => (job.id, Some(Arc::clone(job))),
             Record::JobReopened(id) | Record::Forgotten(id) => (*id, None),
@@ -138,6 +151,23 @@ impl Moves {
                 self.put(id, None);
             }
         }
+    }
+
+    /// Nothing is on its way any more: the state was loaded again.
+    pub fn clear(&mut self) {
+        *self = Self { reopened: self.reopened, forgotten: self.forgotten, ..Self::default() };
+    }
+
+    /// How many jobs have left the store to live again.
+    #[must_use]
+    pub fn reopened(&self) -> u64 {
+        self.reopened
+    }
+
+    /// How many jobs were dropped because their retention was over.
+    #[must_use]
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     fn put(&mut self, id: JobId, new: Option<Move>) {
@@ -218,6 +248,10 @@ mod tests {
 
         fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Infallible> {
             Ok(self.0.iter().find(|job| job.key == key).map(|job| job.id))
+        }
+
+        fn first_ended(&self, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+            Ok(Vec::new())
         }
     }
 

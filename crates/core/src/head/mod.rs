@@ -3,9 +3,13 @@
 //! A [`Command`] is a request or a message. [`decide`] checks it against the state and returns [`Event`]s, which are facts. [`update`]
 //! applies an event and adds the required actions to [`Changes`]. The shell makes the events durable before it carries the changes
 //! out. [`follow_up`] returns the events that the state itself calls for: placements ([`schedule`]), and nodes to power on and off.
+//!
+//! The daemon and the simulator drive the same loop: [`Rounds`] turns commands into commits for the store, and [`Durability`] decides what
+//! may be sent and acknowledged, and when the state must be loaded again.
 
 mod command;
 mod decide;
+mod durability;
 mod ended;
 mod event;
 mod job;
@@ -17,16 +21,19 @@ mod peers;
 mod power;
 mod queue;
 mod quotas;
+mod rounds;
 mod runs;
 mod schedule;
 mod settings;
 mod state;
+mod stored;
 mod update;
 mod users;
 mod waiting;
 
 pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
+pub use durability::{Answer, Delivery, Durability, NotDone};
 pub use ended::{Ended, EndedJobs, Moves};
 pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 pub use job::{Active, Job, Part, PartOver, Phase};
@@ -34,9 +41,11 @@ pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};
 pub use node::{Drain, Link, Node, Silence};
 pub use partitions::{NodeTraits, Partition, Partitions, PartitionsCommand, PartitionsEvent};
 pub use power::{Boots, Meter, Power, PowerCommand, PowerEvent, PowerFault, Powers, Stage};
+pub use rounds::{After, Commit, Done, Input, Rounds};
 pub use schedule::{explain, follow_up, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::{Capacity, State};
+pub use stored::{RestoreError, begin_epoch, epoch_starts, read_ended_job, restore};
 pub use update::update;
 pub use users::{
     AutomaticUids, Block, Former, NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal,

@@ -265,6 +265,12 @@ impl EndedJobs for Stored {
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Infallible> {
         Ok(self.0.values().find(|job| job.key == key).map(|job| job.id))
     }
+
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+        let mut jobs: Vec<_> = self.0.values().filter_map(|job| Some((job.ended?, job.id))).collect();
+        jobs.sort_unstable();
+        Ok(jobs.into_iter().take(limit).map(|(ended, id)| (id, ended)).collect())
+    }
 }
 
 pub(crate) fn user(name: &str) -> Caller {

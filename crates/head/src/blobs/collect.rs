@@ -218,13 +218,13 @@ mod tests {
 
     use super::*;
     use crate::blobs::name_of;
-    use crate::engine::begin_epoch;
+    use crate::engine::first_batch;
     use crate::power::Order;
 
     /// An engine on an empty store.
     fn started(writer: &Writer, reader: &Reader) -> (Engine, UnboundedReceiver<Order>) {
         let mut state = State::default();
-        let first = begin_epoch(&mut state, 1, Now::default());
+        let first = first_batch(&mut state, 1, Now::default());
         writer.commit_and_wait(first).expect("memory is available");
         Engine::start(state, (1, 2), writer.clone(), reader.clone())
     }

@@ -10,7 +10,7 @@ use hostler_proto::link::{AgentMessage, RunResult, RunStatus, Usage};
 
 use super::Rule;
 use super::agent_link::AgentLink;
-use super::disk::{Blob, content};
+use super::disk::content;
 use super::node::{Directory, NodeStep};
 use super::world::{MS, SECOND, World};
 
@@ -354,7 +354,7 @@ impl World {
     /// Brings what the head lacks.
     fn upload(&mut self, node: usize, run: RunId) {
         let now_us = self.now_us;
-        let can = self.is_reachable(node) && self.head.frozen.is_none() && !self.head.disk.is_full;
+        let can = self.is_reachable(node) && self.head.frozen.is_none() && !self.head.disk.is_full();
         if !can {
             let pause = self.rng.below(UPLOAD_PAUSE) + MS;
             return self.agent_later(node, pause, AgentStep::Upload { run });
@@ -368,7 +368,7 @@ impl World {
                 let pause = self.rng.below(UPLOAD_PAUSE);
                 return self.agent_later(node, pause, AgentStep::Upload { run });
             }
-            self.head.disk.blobs.insert(name, Blob { bytes, is_synced: false, touched_us: now_us });
+            self.head.disk.upload(name, bytes, now_us);
         }
         let takes = self.rng.skewed(10 * MS);
         self.agent_later(node, takes, AgentStep::Uploaded { run });

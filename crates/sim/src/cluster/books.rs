@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::agent::Why;
-use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, update};
+use hostler_core::head::{Changes, Event, Record, Settings, Stamped, Start, State, SubmissionKey, update};
 use hostler_model::{
     Condition, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
     Timestamp,
@@ -15,7 +15,7 @@ use hostler_model::{
 use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
-use super::disk::{Disk, Logged, empty_state};
+use super::disk::{Disk, empty_state};
 use super::partitions::Places;
 use super::quotas::Allowance;
 
@@ -172,11 +172,12 @@ impl Books {
 
 /// What became durable.
 impl Books {
-    /// An event is on the disk, with its records.
-    pub(super) fn see(&mut self, logged: &Logged, disk: &Disk) {
+    /// An event is on the disk.
+    pub(super) fn see(&mut self, stamped: &Stamped, disk: &Disk) {
         self.events += 1;
-        let Logged { stamped, records, .. } = logged;
-        update(&mut self.fold, stamped, &mut Changes::default());
+        let mut changes = Changes::default();
+        update(&mut self.fold, stamped, &mut changes);
+        let records = &changes.records;
         match &stamped.event {
             Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec),
             Event::Cancelled { job, index } => self.see_cancel(*job, *index),

@@ -1,223 +1,81 @@
-//! The head's disk: what survives a crash, and the queue of what is on its way there.
+//! The head's disk: the store of the daemon in memory, and the chunk files beside it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::convert::Infallible;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_core::head::{Changes, Effect, EndedJobs, Job, Record, Settings, Stamped, State, SubmissionKey, update};
-use hostler_model::{Digest, JobId, RunId, TaskId};
-use hostler_proto::record::EndedTask;
-
-use super::head::{Answer, ReplyTo};
+use bytes::Bytes;
+use hostler_core::head::{EndedJobs, Job, Settings, State, SubmissionKey, read_ended_job};
+use hostler_model::{Digest, JobId, RunId, TaskId, Timestamp};
+use hostler_proto::stored::{Batch, Change};
+use hostler_store::{Fault, MemoryStore, Records, Store};
 
 /// What the head has on its disk.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
-    /// The latest snapshot and the number of the last event in it.
-    snapshot: Option<(u64, Vec<u8>)>,
-    /// The events after it.
-    events: VecDeque<Vec<u8>>,
-    pub(super) records: BTreeMap<TaskId, EndedTask>,
-    /// Jobs that have ended.
-    pub(super) jobs: BTreeMap<JobId, Arc<Job>>,
-    /// Jobs with an environment that is kept.
-    pub(super) environments: BTreeMap<JobId, Digest>,
-    pub(super) blobs: BTreeMap<Digest, Blob>,
-    /// Nothing can be written.
-    pub(super) is_full: bool,
+    /// The log, the history and small blobs.
+    pub(super) store: MemoryStore,
+    /// Chunks that were uploaded.
+    files: BTreeMap<Digest, ChunkFile>,
+    /// When somebody last brought a blob or asked for it, in a file or in the store.
+    touched_us: BTreeMap<Digest, u64>,
 }
 
 /// Content by name.
 #[derive(Debug)]
-pub(super) struct Blob {
-    pub(super) bytes: Vec<u8>,
+struct ChunkFile {
+    bytes: Bytes,
     /// A crash of the machine would not lose it.
-    pub(super) is_synced: bool,
-    /// When somebody last brought it or asked for it.
-    pub(super) touched_us: u64,
-}
-
-/// An event that is to be stored, with what follows from it.
-#[derive(Debug)]
-pub(super) struct Logged {
-    pub(super) bytes: Vec<u8>,
-    pub(super) stamped: Stamped,
-    pub(super) records: Vec<Record>,
-}
-
-/// A round of the head's loop on its way to the disk.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) first_sequence: u64,
-    /// The number of the round.
-    pub(super) round: u64,
-    pub(super) events: Vec<Logged>,
-    pub(super) blobs: Vec<(Digest, Vec<u8>)>,
-    pub(super) effects: Vec<Effect>,
-    pub(super) replies: Vec<(ReplyTo, Answer)>,
-}
-
-/// The thread that writes.
-#[derive(Debug, Default)]
-pub(super) struct Writer {
-    pub(super) queue: VecDeque<Order>,
-    pub(super) current: Option<Work>,
-    /// A batch failed, so those behind it must.
-    pub(super) is_stopped: bool,
-}
-
-/// Something for the writer.
-#[derive(Debug)]
-pub(super) enum Order {
-    Commit(Batch),
-    /// A snapshot with the number of its last event, taken after so many loads.
-    Snapshot {
-        sequence: u64,
-        bytes: Vec<u8>,
-        loads: u64,
-    },
-    Reload,
-}
-
-/// What the writer is at.
-#[derive(Debug)]
-pub(super) enum Work {
-    Group(Vec<Batch>),
-    Snapshot { sequence: u64, bytes: Vec<u8>, loads: u64 },
-    Reload,
-}
-
-impl Batch {
-    /// Whether other batches depend on it.
-    pub(super) fn is_sequenced(&self) -> bool {
-        !self.events.is_empty()
-    }
-}
-
-impl Writer {
-    /// The next work: one order, or as many commits as stand together at the front, up to `most`.
-    pub(super) fn take(&mut self, most: u64) -> Option<&Work> {
-        let work = match self.queue.pop_front()? {
-            Order::Snapshot { sequence, bytes, loads } => Work::Snapshot { sequence, bytes, loads },
-            Order::Reload => Work::Reload,
-            Order::Commit(first) => {
-                let mut group = vec![first];
-                while (group.len() as u64) < most {
-                    match self.queue.pop_front() {
-                        Some(Order::Commit(next)) => group.push(next),
-                        Some(other) => {
-                            self.queue.push_front(other);
-                            break;
-                        }
-                        None => break,
-                    }
-                }
-                Work::Group(group)
-            }
-        };
-        Some(self.current.insert(work))
-    }
-
-    /// Whether nothing is on its way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.current.is_none()
-    }
+    is_synced: bool,
 }
 
 impl Disk {
-    /// The number of the last event stored.
-    pub(super) fn last_sequence(&self) -> u64 {
-        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.0) + self.events.len() as u64
+    /// Whether nothing can be written.
+    pub(super) fn is_full(&self) -> bool {
+        self.store.fault() == Some(Fault::DiskFull)
     }
 
-    /// Stores a batch.
-    ///
-    /// # Errors
-    /// When its events do not follow on what is stored.
-    pub(super) fn commit(&mut self, batch: &Batch, now_us: u64) -> Result<(), String> {
-        let expected = self.last_sequence() + 1;
-        if batch.is_sequenced() && batch.first_sequence != expected {
-            return Err(format!("event {} is stored where {expected} belongs", batch.first_sequence));
-        }
-        for logged in &batch.events {
-            self.events.push_back(logged.bytes.clone());
-            logged.records.iter().for_each(|record| self.keep(record));
-        }
-        for (name, bytes) in &batch.blobs {
-            let blob = self.blobs.entry(*name).or_insert_with(|| Blob {
-                bytes: bytes.clone(),
-                is_synced: true,
-                touched_us: 0,
-            });
-            blob.is_synced = true;
-            blob.touched_us = now_us;
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, record: &Record) {
-        match record {
-            Record::Ended(task) => {
-                self.records.insert(TaskId { job: task.job, index: task.index }, (**task).clone());
-            }
-            Record::Reopened(task) => {
-                self.records.remove(task);
-            }
-            Record::JobEnded(job) => {
-                if job.environment.is_none() {
-                    self.environments.remove(&job.id);
-                }
-                self.jobs.insert(job.id, Arc::clone(job));
-            }
-            Record::JobReopened(job) => {
-                self.jobs.remove(job);
-            }
-            Record::Environment { job, digest } => {
-                self.environments.insert(*job, *digest);
-            }
-            Record::Forgotten(job) => {
-                self.records.retain(|task, _| task.job != *job);
-                self.jobs.remove(job);
-                self.environments.remove(job);
+    /// A batch was stored: the blobs in it were brought just now.
+    pub(super) fn note_blobs(&mut self, batch: &Batch, now_us: u64) {
+        for change in &batch.changes {
+            if let Change::PutBlob(name, _) = change {
+                self.touched_us.insert(*name, now_us);
             }
         }
     }
 
-    /// Replaces the log up to `sequence` by a snapshot; refused when that is not within the log.
-    pub(super) fn save_snapshot(&mut self, sequence: u64, bytes: Vec<u8>) -> bool {
-        let from = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.0);
-        if sequence <= from || sequence > self.last_sequence() {
-            return false;
-        }
-        self.events.drain(..(sequence - from) as usize);
-        self.snapshot = Some((sequence, bytes));
-        true
+    /// Somebody has uploaded a chunk.
+    pub(super) fn upload(&mut self, name: Digest, bytes: Vec<u8>, now_us: u64) {
+        self.files.insert(name, ChunkFile { bytes: bytes.into(), is_synced: false });
+        self.touched_us.insert(name, now_us);
     }
 
-    /// The state that is stored, loaded as the head loads it.
-    ///
-    /// # Errors
-    /// When something stored cannot be read.
-    pub(super) fn load(&self, settings: &Settings) -> Result<State, String> {
-        let mut state = match &self.snapshot {
-            Some((_, bytes)) => hostler_proto::decode::<State>(bytes).map_err(|error| error.to_string())?,
-            None => empty_state(settings),
-        }
-        .restored();
-        for event in &self.events {
-            let event: Stamped = hostler_proto::decode(event).map_err(|error| error.to_string())?;
-            update(&mut state, &event, &mut Changes::default());
-        }
-        Ok(state)
+    /// The machine has lost its power.
+    pub(super) fn lose_unsynced(&mut self) {
+        self.files.retain(|_, file| file.is_synced);
+    }
+
+    fn in_store(&self, name: &Digest) -> Option<Bytes> {
+        self.store.blob(name).expect("memory can be read")
+    }
+
+    fn blob(&self, name: &Digest) -> Option<Bytes> {
+        self.files.get(name).map(|file| file.bytes.clone()).or_else(|| self.in_store(name))
+    }
+
+    /// Every job that has ended.
+    pub(super) fn jobs(&self) -> BTreeMap<JobId, Arc<Job>> {
+        let read = |bytes: &[u8]| read_ended_job(bytes).expect("what was stored can be read");
+        self.store.jobs().into_iter().map(|job| (job.id, read(&job.bytes))).collect()
     }
 
     /// Those of `names` that are not here; the others count as asked for.
     pub(super) fn missing(&mut self, names: &[Digest], now_us: u64) -> Vec<Digest> {
         let mut missing = Vec::new();
         for name in names {
-            match self.blobs.get_mut(name) {
-                Some(blob) => blob.touched_us = now_us,
-                None => missing.push(*name),
+            if self.files.contains_key(name) || self.in_store(name).is_some() {
+                self.touched_us.insert(*name, now_us);
+            } else {
+                missing.push(*name);
             }
         }
         missing
@@ -225,31 +83,28 @@ impl Disk {
 
     /// Whether a result and all that it names is here; if so it is synced.
     pub(super) fn is_complete(&mut self, manifest: &Digest, inline: &[(Digest, Vec<u8>)], now_us: u64) -> bool {
-        let along = |name: &Digest| inline.iter().find(|(digest, _)| digest == name).map(|(_, bytes)| bytes.clone());
-        let bytes = along(manifest).or_else(|| self.blobs.get(manifest).map(|blob| blob.bytes.clone()));
+        let along =
+            |name: &Digest| inline.iter().find(|(digest, _)| digest == name).map(|(_, bytes)| bytes.clone().into());
+        let bytes: Option<Bytes> = along(manifest).or_else(|| self.blob(manifest));
         let Some(mut names) = bytes.as_deref().and_then(content::named_by) else { return false };
         names.push(*manifest);
         names.retain(|name| along(name).is_none());
         if !self.missing(&names, now_us).is_empty() {
             return false;
         }
-        self.sync(&names);
-        true
-    }
-
-    /// Makes blobs durable.
-    pub(super) fn sync(&mut self, names: &[Digest]) {
-        for name in names {
-            if let Some(blob) = self.blobs.get_mut(name) {
-                blob.is_synced = true;
+        for name in &names {
+            if let Some(file) = self.files.get_mut(name) {
+                file.is_synced = true;
             }
         }
+        true
     }
 
     /// Whether a result is on the disk to stay.
     pub(super) fn holds_result(&self, manifest: &Digest) -> bool {
-        let durable = |name: &Digest| self.blobs.get(name).is_some_and(|blob| blob.is_synced);
-        let names = self.blobs.get(manifest).and_then(|blob| content::named_by(&blob.bytes));
+        let durable =
+            |name: &Digest| self.files.get(name).is_some_and(|file| file.is_synced) || self.in_store(name).is_some();
+        let names = self.blob(manifest).and_then(|bytes| content::named_by(&bytes));
         durable(manifest) && names.is_some_and(|names| names.iter().all(durable))
     }
 
@@ -257,26 +112,52 @@ impl Disk {
     /// `early` are results that no row tells of yet.
     pub(super) fn sweep(&mut self, before_us: u64, early: Vec<Digest>, is_kept: impl Fn(TaskId) -> bool) -> usize {
         let mut live: BTreeSet<Digest> = BTreeSet::new();
-        let kept = self.records.iter().filter(|(task, _)| is_kept(**task));
-        for manifest in kept.flat_map(|(_, row)| row.results()).map(|result| result.manifest).chain(early) {
+        let rows = self.store.rows();
+        let kept = rows.iter().filter(|row| is_kept(TaskId { job: row.job, index: row.index }));
+        for manifest in kept.flat_map(|row| row.results()).map(|result| result.manifest).chain(early) {
             live.insert(manifest);
-            live.extend(self.blobs.get(&manifest).and_then(|blob| content::named_by(&blob.bytes)).unwrap_or_default());
+            live.extend(self.blob(&manifest).and_then(|bytes| content::named_by(&bytes)).unwrap_or_default());
         }
-        let before = self.blobs.len();
-        self.blobs.retain(|name, blob| live.contains(name) || blob.touched_us >= before_us);
-        before - self.blobs.len()
+        let touched = &self.touched_us;
+        let stays = |name: &Digest| live.contains(name) || touched.get(name).is_some_and(|at| *at >= before_us);
+        let before = self.files.len();
+        self.files.retain(|name, _| stays(name));
+        let gone = before - self.files.len();
+        let mut dropped = self.store.blobs_after(None, usize::MAX).expect("memory can be read");
+        dropped.retain(|name| !stays(name));
+        let count = dropped.len();
+        let batch = Batch::of_changes(dropped.into_iter().map(Change::DropBlob).collect());
+        // On a disk that takes nothing they are dropped the next time.
+        let is_stored = self.store.commit(&batch).is_ok();
+        gone + if is_stored { count } else { 0 }
+    }
+}
+
+/// Why the disk cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the disk cannot be read")]
+pub(super) struct Unreadable;
+
+impl Disk {
+    fn check(&self) -> Result<&MemoryStore, Unreadable> {
+        if self.store.fault() == Some(Fault::Io) { Err(Unreadable) } else { Ok(&self.store) }
     }
 }
 
 impl EndedJobs for Disk {
-    type Error = Infallible;
+    type Error = Unreadable;
 
-    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Infallible> {
-        Ok(self.jobs.get(&id).cloned())
+    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Unreadable> {
+        let bytes = self.check()?.ended_job(id).map_err(|_| Unreadable)?;
+        Ok(bytes.map(|bytes| read_ended_job(&bytes).expect("what was stored can be read")))
     }
 
-    fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Infallible> {
-        Ok(self.jobs.values().find(|job| job.key == key).map(|job| job.id))
+    fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Unreadable> {
+        self.check()?.job_of_key(key.0).map_err(|_| Unreadable)
+    }
+
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Unreadable> {
+        self.check()?.first_ended(limit).map_err(|_| Unreadable)
     }
 }
 

@@ -3,6 +3,8 @@
 //! Every seed prefers some kinds of faults, so that some worlds see many head crashes and no lost frame and others the reverse;
 //! rare combinations come up that way which an even mixture would hardly show.
 
+use hostler_store::Fault as DiskFault;
+
 use super::head::{Doom, HeadStep};
 use super::node::Doomed;
 use super::world::{Happening, SECOND, World};
@@ -16,8 +18,9 @@ pub(super) enum Fault {
     StartHead,
     FreezeHead,
     ThawHead,
-    FillHead,
-    EmptyHead,
+    /// The head's disk does something to writes from now on.
+    BreakDisk(DiskFault),
+    MendDisk,
     JumpClock,
     Sweep,
     CrashAgent {
@@ -90,7 +93,10 @@ impl World {
             // The second time during recovery, or right after.
             0 | 1 => (Fault::CrashHead { again: kind == 1 }, None),
             2 => (Fault::FreezeHead, Some((Fault::ThawHead, if self.rng.chance(700) { short } else { long }))),
-            3 => (Fault::FillHead, Some((Fault::EmptyHead, if self.rng.chance(500) { short } else { short / 10 }))),
+            3 => (
+                Fault::BreakDisk(self.disk_fault()),
+                Some((Fault::MendDisk, if self.rng.chance(500) { short } else { short / 10 })),
+            ),
             4 => (Fault::JumpClock, None),
             5 => (Fault::CrashAgent { node }, None),
             6 => (Fault::KillShepherd { node }, None),
@@ -133,8 +139,8 @@ impl World {
                 }
             }
             Fault::ThawHead => self.thaw_head(),
-            Fault::FillHead => self.fill_head(true),
-            Fault::EmptyHead => self.fill_head(false),
+            Fault::BreakDisk(fault) => self.break_disk(Some(fault)),
+            Fault::MendDisk => self.break_disk(None),
             Fault::JumpClock => {
                 self.head.wall_offset_ms = self.rng.below(48 * 3_600_000) as i64 - 24 * 3_600_000;
                 let offset_ms = self.head.wall_offset_ms;
@@ -165,9 +171,17 @@ impl World {
         }
     }
 
-    fn fill_head(&mut self, is_full: bool) {
-        self.note(format_args!("the head's disk is full: {is_full}"));
-        self.head.disk.is_full = is_full;
+    /// Mostly a full disk, which is what disks do most.
+    fn disk_fault(&mut self) -> DiskFault {
+        if self.rng.chance(500) {
+            return DiskFault::DiskFull;
+        }
+        *self.rng.pick(&[DiskFault::Io, DiskFault::Unreported, DiskFault::Unconfirmed])
+    }
+
+    fn break_disk(&mut self, fault: Option<DiskFault>) {
+        self.note(format_args!("the fault of the head's disk: {fault:?}"));
+        self.head.disk.store.set_fault(fault);
     }
 
     /// What has waited happens now, in its order.
@@ -189,7 +203,7 @@ impl World {
         self.note(format_args!("nothing fails from now on"));
         self.network.trouble = 0;
         self.head.doom = None;
-        self.fill_head(false);
+        self.break_disk(None);
         self.thaw_head();
         if self.head.process.is_none() {
             self.start_head();

@@ -1,19 +1,22 @@
-//! The head's shell: rounds of commands, group commit, and what happens when the disk says no. Mirrors the daemon's engine.
+//! The head's process: the loop of the daemon ([`Rounds`], [`Durability`]) and its group commit ([`Committer`]), driven by a virtual
+//! clock. A step of the loop, of the thread that writes or of the disk takes a while, and the head may be killed between any two.
 
 mod brief;
-mod ended;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Ended, Event, Moves, Now, Refusal, Stamped, State, decide, follow_up,
-    update,
+    After, Answer, Command, Commit, ConnectionId, Delivery, Durability, Effect, Ended, Event, Moves, NotDone, Now,
+    Rounds, Stamped, State, begin_epoch, epoch_starts, restore,
 };
-use hostler_model::{Digest, JobId, NodeState, TaskId, Timestamp, WallTime};
+use hostler_model::{NodeState, TaskId, Timestamp, WallTime};
+use hostler_proto::stored::{Batch, Change, Loaded};
+use hostler_store::{Committer, MemoryStore, Queue, Request, Store, Work};
 
 use self::brief::brief;
 use super::Rule;
-use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
+use super::disk::{Disk, empty_state};
 use super::faults::Fault;
 use super::head_link::Link;
 use super::network::HelloPacket;
@@ -21,9 +24,6 @@ use super::world::{Happening, MS, SECOND, World};
 
 /// How late the loop may wake up when its time has come.
 const LATE: u64 = 50 * MS;
-
-/// How often a store that failed is tried again.
-const RECOVERY_PAUSE: u64 = SECOND;
 
 /// Blobs that were touched this recently are left alone by a sweep.
 const YOUNG: u64 = 500 * MS;
@@ -67,23 +67,29 @@ pub(super) struct Process {
     wakes_us: Option<u64>,
     pub(super) links: BTreeMap<ConnectionId, Link>,
     pub(super) connections: u64,
-    writer: Writer,
-    next_sequence: u64,
-    /// A batch could not be stored, and the state has not been loaded again yet.
-    has_failed: bool,
-    is_reloading: bool,
-    last_reload_us: Option<u64>,
-    loads: u64,
+    rounds: Rounds<ReplyTo>,
+    durability: Durability,
     /// Jobs between the state and the disk.
-    moves: Moves,
-    rounds: u64,
+    moves: Mutex<Moves>,
+    /// The state is being loaded again, and the loop waits for that.
+    is_reloading: bool,
+    /// What waits for the thread that writes, what it is at, and how it writes.
+    writes: Queue<Waits, ()>,
+    current: Option<Work<Waits, ()>>,
+    committer: Committer<MemoryStore>,
 }
 
-/// Something for the loop.
-pub(super) struct Input {
-    pub(super) command: Command,
-    pub(super) blobs: Vec<(Digest, Vec<u8>)>,
-    pub(super) reply: Option<ReplyTo>,
+/// A command for the loop.
+pub(super) type Input = hostler_core::head::Input<ReplyTo>;
+
+/// What waits for something to be stored.
+enum Waits {
+    /// What a round has to say.
+    Round(After<ReplyTo>),
+    /// The loop, for the first event on a state that was loaded again, whose log ends before a number then.
+    Epoch(Box<(State, u64)>),
+    /// Nobody.
+    Snapshot,
 }
 
 /// Who waits for an answer.
@@ -93,17 +99,6 @@ pub(super) enum ReplyTo {
     User(u64),
     /// The greeting of an agent.
     Hello(ConnectionId),
-}
-
-/// What became of a command.
-#[derive(Debug, Clone)]
-pub(super) enum Answer {
-    /// Carried out; the job of a submission.
-    Done(Option<JobId>),
-    /// It makes no sense, or is not allowed.
-    Refused(Refusal),
-    /// It could not be made durable.
-    NotStored,
 }
 
 /// What happens in the head.
@@ -132,16 +127,14 @@ pub(super) enum HeadStep {
 }
 
 impl Process {
-    fn now(&self, now_us: u64, wall_offset_ms: i64) -> Now {
-        let elapsed_ms = (now_us - self.started_us) / MS;
-        // Virtual time begins some time in 2026, give or take what the clock is off.
-        let wall = 1_770_000_000_000 + (now_us / MS) as i64 + wall_offset_ms;
-        Now { at: self.origin.plus_ms(elapsed_ms), wall: WallTime(wall) }
+    /// Whether nothing is on its way to the disk.
+    fn is_idle(&self) -> bool {
+        !self.durability.has_failed() && self.writes.is_empty() && self.current.is_none() && self.queue.is_empty()
     }
 
     /// What is still going on here.
     pub(super) fn unrest(&self) -> Option<String> {
-        if self.has_failed || !self.writer.is_idle() || !self.queue.is_empty() {
+        if !self.is_idle() {
             return Some("the head is busy".to_owned());
         }
         let held = self.state.nodes().find(|node| !node.runs.is_empty());
@@ -154,10 +147,26 @@ impl World {
     pub(super) fn start_head(&mut self) {
         self.head.lives += 1;
         let life = self.head.lives;
-        let Some(state) = self.load() else { return };
-        let mut process = Process {
+        let mut committer = Committer::new(self.head.disk.store.clone());
+        let began = committer.reload().map_err(|error| error.to_string()).and_then(|loaded| {
+            let Some((mut state, next)) = self.read_back(&loaded) else { return Err("its log is damaged".to_owned()) };
+            let origin = state.last_event_at;
+            let first = self.first_batch(&mut state, next, life, self.now_after(origin, self.now_us));
+            committer.commit(&[first]).remove(0).map_err(|error| error.to_string())?;
+            Ok((state, origin, loaded.first_sequence(), next + 1))
+        });
+        let (state, origin, first_sequence, next_sequence) = match began {
+            Ok(began) => began,
+            // The daemon does not start on a disk that takes nothing.
+            Err(why) => {
+                self.watch_log();
+                self.note(format_args!("head {life} cannot start: {why}"));
+                return self.head_later(SECOND, HeadStep::Start);
+            }
+        };
+        self.head.process = Some(Process {
             life,
-            origin: state.last_event_at,
+            origin,
             started_us: self.now_us,
             state,
             queue: VecDeque::new(),
@@ -165,34 +174,29 @@ impl World {
             wakes_us: None,
             links: BTreeMap::new(),
             connections: 0,
-            writer: Writer::default(),
-            next_sequence: self.head.disk.last_sequence() + 1,
-            has_failed: false,
+            rounds: Rounds::new(first_sequence, next_sequence),
+            durability: Durability::default(),
+            moves: Mutex::default(),
             is_reloading: false,
-            last_reload_us: None,
-            loads: 0,
-            moves: Moves::default(),
-            rounds: 0,
-        };
-        // The daemon does not start on a disk that takes nothing.
-        if !self.begin_epoch(&mut process) {
-            self.note(format_args!("head {life} cannot start: its disk is full"));
-            self.head_later(SECOND, HeadStep::Start);
-            return;
-        }
-        self.note(format_args!("head {life} starts in epoch {}", process.state.epoch.0));
-        self.head.process = Some(process);
+            writes: Queue::default(),
+            current: None,
+            committer,
+        });
+        self.watch_log();
+        let epoch = self.process().state.epoch;
+        self.note(format_args!("head {life} starts in epoch {}", epoch.0));
         let first_sweep = self.rng.skewed(200 * MS);
         self.head_later(first_sweep, HeadStep::Sweep);
         self.let_loop_sleep();
     }
 
-    /// Loads what is stored, as the books see to it.
-    fn load(&mut self) -> Option<State> {
-        match self.head.disk.load(&self.settings) {
-            Ok(state) => {
+    /// The state that was loaded and the number of its next event, as the books see to it.
+    fn read_back(&mut self, loaded: &Loaded) -> Option<(State, u64)> {
+        self.watch_log();
+        match restore(empty_state(&self.settings), loaded) {
+            Ok((state, next)) => {
                 self.books.check_loaded(&state, &self.head.disk);
-                Some(state)
+                Some((state, next))
             }
             Err(error) => {
                 self.books.wrong(format!("what is stored cannot be loaded: {error}"));
@@ -201,38 +205,59 @@ impl World {
         }
     }
 
-    /// Stores and applies the event with which an epoch begins; says whether the disk took it.
-    fn begin_epoch(&mut self, process: &mut Process) -> bool {
-        if self.head.disk.is_full {
-            return false;
+    /// Begins an epoch: what is to be stored before anything else.
+    fn first_batch(&self, state: &mut State, next_sequence: u64, life: u64, now: Now) -> Batch {
+        let mut first = epoch_starts(state, now, None);
+        if let Event::EpochStarted { archives, .. } = &mut first.event {
+            *archives = life >= self.head.archives_from;
         }
-        let now = process.now(self.now_us, self.head.wall_offset_ms);
-        let archives = process.life >= self.head.archives_from;
-        let stamped =
-            Stamped { now, event: Event::EpochStarted { epoch: process.state.next_epoch(), archives, owner: None } };
-        let logged = apply(&mut process.state, &stamped, &mut Vec::new());
-        let first_sequence = self.head.disk.last_sequence() + 1;
-        self.store(&[Batch { first_sequence, events: logged.into_iter().collect(), ..Batch::default() }]);
-        process.next_sequence = first_sequence + 1;
-        true
+        begin_epoch(state, next_sequence, &first)
+    }
+
+    /// The time of a process that started some time ago on a log whose last event is of `origin`.
+    fn now_after(&self, origin: Timestamp, started_us: u64) -> Now {
+        let elapsed_ms = (self.now_us - started_us) / MS;
+        // Virtual time begins some time in 2026, give or take what the clock is off.
+        let wall = 1_770_000_000_000 + (self.now_us / MS) as i64 + self.head.wall_offset_ms;
+        Now { at: origin.plus_ms(elapsed_ms), wall: WallTime(wall) }
+    }
+
+    fn head_now(&self) -> Now {
+        let process = self.head.process.as_ref().expect("steps are for a running head");
+        self.now_after(process.origin, process.started_us)
+    }
+
+    /// Has the books see every event that the log has and they have not seen.
+    fn watch_log(&mut self) {
+        for bytes in self.head.disk.store.events_after(self.books.events()) {
+            let Ok(stamped) = hostler_proto::decode::<Stamped>(&bytes) else {
+                return self.books.wrong("an event in the log cannot be read".to_owned());
+            };
+            self.trace.add(self.now_us, format_args!("durable: {}", brief(&stamped.event)));
+            self.books.see(&stamped, &self.head.disk);
+        }
     }
 
     /// Ends the head at once: what is in memory is gone, what was just being written is there or not.
     pub(super) fn crash_head(&mut self) {
         self.head.frozen = None;
-        let Some(process) = self.head.process.take() else { return };
-        let mut became_durable = false;
-        if let Some(Work::Group(batches)) = process.writer.current
-            && !self.head.disk.is_full
-            && !process.writer.is_stopped
-            && self.rng.chance(500)
-        {
-            self.store(&batches);
-            became_durable = true;
+        let Some(mut process) = self.head.process.take() else { return };
+        let mut what = "nothing was being written";
+        if let Some(Work::Commits { batches, .. }) = &process.current {
+            what = "what was being written is lost";
+            if self.rng.chance(500) {
+                process.committer.commit(batches);
+                what = "what was being written may be there";
+            }
         }
-        self.note(format_args!("head {} is killed, its last write {became_durable}", process.life));
-        let loses_power = self.rng.chance(300);
-        self.head.disk.blobs.retain(|_, blob| blob.is_synced || !loses_power);
+        if self.rng.chance(500) && self.head.disk.store.show_unconfirmed() {
+            what = "a write that had failed is there after all";
+        }
+        self.note(format_args!("head {} is killed: {what}", process.life));
+        self.watch_log();
+        if self.rng.chance(300) {
+            self.head.disk.lose_unsynced();
+        }
         self.head_vanishes();
     }
 
@@ -260,7 +285,7 @@ impl World {
             HeadStep::Round => self.round(),
             HeadStep::Written => self.written(),
             HeadStep::Wake { at_us } => self.wake(at_us),
-            HeadStep::Encoded { sequence, bytes, loads } => self.order(Order::Snapshot { sequence, bytes, loads }),
+            HeadStep::Encoded { sequence, bytes, loads } => self.encoded(sequence, bytes, loads),
             HeadStep::Command(input) => self.input(*input),
             HeadStep::Greet { connection, hello } => self.greet(connection, *hello),
             HeadStep::Checked { connection } => self.checked(connection),
@@ -303,19 +328,20 @@ impl World {
         }
     }
 
+    /// When the loop must look without being asked to.
+    fn wake_at(&self) -> Option<u64> {
+        let process = self.head.process.as_ref()?;
+        let recovers_at = process.durability.recovers_at();
+        let at = recovers_at.or_else(|| process.rounds.wake_at(&process.state))?;
+        Some(process.started_us + at.ms_since(process.origin).saturating_mul(MS))
+    }
+
     /// Plans when the loop wakes up by itself, which may be earlier than was planned before but need not be later.
     fn let_loop_sleep(&mut self) {
         let late = self.rng.skewed(LATE);
         let now_us = self.now_us;
-        let deadline = self.deadline();
+        let Some(at_us) = self.wake_at().map(|at_us| at_us.max(now_us)) else { return };
         let process = self.process();
-        let at_us = if process.has_failed {
-            Some(process.last_reload_us.map_or(now_us, |last| last + RECOVERY_PAUSE))
-        } else {
-            let elapsed_ms = |at: Timestamp| at.ms_since(process.origin);
-            deadline.map(|at| process.started_us + elapsed_ms(at).saturating_mul(MS))
-        };
-        let Some(at_us) = at_us.map(|at_us| at_us.max(now_us)) else { return };
         if process.wakes_us.is_none_or(|planned| at_us < planned) {
             process.wakes_us = Some(at_us);
             self.head_later(at_us - now_us + late, HeadStep::Wake { at_us });
@@ -324,28 +350,26 @@ impl World {
 
     /// The time has come, unless it was put off.
     fn wake(&mut self, at_us: u64) {
-        let now_us = self.now_us;
-        let deadline = self.deadline();
+        let has_come = self.wake_at().is_some_and(|at| at <= self.now_us);
         let process = self.process();
         if process.wakes_us != Some(at_us) {
             return;
         }
         process.wakes_us = None;
-        let has_come = |at: Timestamp| process.started_us + at.ms_since(process.origin).saturating_mul(MS) <= now_us;
-        if process.has_failed || deadline.is_some_and(has_come) {
-            return self.input(Input { command: Command::Tick, blobs: Vec::new(), reply: None });
+        if has_come {
+            return self.input(Input::of(Command::Tick));
         }
         self.let_loop_sleep();
     }
 
     /// One round of the loop.
     fn round(&mut self) {
-        let now_us = self.now_us;
         let most = self.rng.range(1, 32) as usize;
+        let now = self.head_now();
         let process = self.process();
         process.round_is_due = false;
-        if process.has_failed {
-            if process.last_reload_us.is_none_or(|last| now_us >= last + RECOVERY_PAUSE) {
+        if process.durability.has_failed() {
+            if process.durability.begin_recovery(now.at) {
                 return self.begin_reload();
             }
             self.refuse_all();
@@ -353,78 +377,62 @@ impl World {
         }
         let count = process.queue.len().min(most);
         let inputs: Vec<Input> = process.queue.drain(..count).collect();
-        process.rounds += 1;
-        let mut batch = Batch { round: process.rounds, ..Batch::default() };
-        for input in inputs {
-            self.take(&mut batch, input);
+        inputs.into_iter().for_each(|input| self.take(input, now));
+        let Head { disk, process: Some(process), .. } = &mut self.head else { return };
+        let moves = process.moves.lock().expect("nobody panics with it");
+        let forget = process.rounds.forget(&process.state, &moves, disk, now);
+        drop(moves);
+        // What cannot be looked for now is looked for later.
+        if let Ok(Some(command)) = forget {
+            self.take(Input::of(command), now);
         }
-        let process = self.head.process.as_ref().expect("it runs");
-        let jobs: Vec<(JobId, Timestamp)> = self.ended_on_disk(process).collect();
-        self.take(&mut batch, Input { command: Command::Forget { jobs }, blobs: Vec::new(), reply: None });
-        self.finish(batch);
+        self.finish(now);
         self.let_loop_run();
         self.let_loop_sleep();
     }
 
     /// Decides and applies one command.
-    fn take(&mut self, batch: &mut Batch, input: Input) {
-        let (now_us, offset) = (self.now_us, self.head.wall_offset_ms);
-        let Input { command, blobs, reply } = input;
+    fn take(&mut self, input: Input, now: Now) {
         let looks_at_moves = !self.breaks(Rule::LookWhereJobsMove);
         let Head { disk, process: Some(process), .. } = &mut self.head else { return };
-        let now = process.now(now_us, offset);
-        let no_moves = Moves::default();
-        let moves = if looks_at_moves { &process.moves } else { &no_moves };
-        let Ok(ended) = Ended::look_up(&process.state, moves, disk, &command);
-        let answer = match decide(&process.state, &command, &ended, now) {
-            Ok(events) => {
-                for event in events {
-                    process.apply(batch, &Stamped { now, event });
-                }
-                batch.blobs.extend(blobs);
-                let job = match &command {
-                    Command::Submit { key, .. } => {
-                        let moved = || process.moves.job_of_key(*key);
-                        ended.of_key().or_else(|| process.state.job_of_key(*key)).or_else(moved)
-                    }
-                    _ => None,
-                };
-                Answer::Done(job)
-            }
-            Err(refusal) => Answer::Refused(refusal),
+        let ended = {
+            let no_moves = Moves::default();
+            let moves = process.moves.lock().expect("nobody panics with it");
+            let moves = if looks_at_moves { &*moves } else { &no_moves };
+            Ended::look_up(&process.state, moves, disk, &input.command)
         };
-        if let Some(reply) = reply {
-            batch.replies.push((reply, answer));
+        match ended {
+            Ok(ended) => {
+                process.rounds.take(&mut process.state, &process.moves, &ended, input, now);
+            }
+            Err(error) => {
+                if let Some(reply) = input.reply {
+                    self.reply(reply, Err(NotDone::NotStored(error.to_string())));
+                }
+            }
         }
     }
 
     /// Schedules, then hands the round to the writer.
-    fn finish(&mut self, mut batch: Batch) {
-        let (now_us, offset) = (self.now_us, self.head.wall_offset_ms);
-        let snapshot = self.rng.chance(50);
+    fn finish(&mut self, now: Now) {
+        let takes_snapshot = self.rng.chance(50);
         let process = self.process();
-        loop {
-            let now = process.now(now_us, offset);
-            let events = follow_up(&mut process.state, now);
-            if events.is_empty() {
-                break;
-            }
-            for event in events {
-                process.apply(&mut batch, &Stamped { now, event });
-            }
+        process.rounds.follow_up(&mut process.state, &process.moves, now);
+        let Some(Commit { mut batch, mut after }) = process.rounds.finish() else { return };
+        let takes_snapshot = takes_snapshot || process.rounds.snapshot_is_due(&process.state);
+        if self.breaks(Rule::KeepEnvironments) {
+            forget_environments(&mut batch);
         }
-        batch.first_sequence = process.next_sequence;
-        process.next_sequence += batch.events.len() as u64;
         if self.breaks(Rule::ReplyAfterDurable) {
-            let replies = std::mem::take(&mut batch.replies);
-            replies.into_iter().for_each(|(to, answer)| self.reply(to, answer));
+            let replies = std::mem::take(&mut after.replies);
+            replies.into_iter().for_each(|(to, outcome)| self.reply(to, outcome.map_err(NotDone::Refused)));
         }
         if self.breaks(Rule::SendAfterDurable) {
-            let effects = std::mem::take(&mut batch.effects);
+            let effects = std::mem::take(&mut after.effects);
             self.perform(effects);
         }
-        self.order(Order::Commit(batch));
-        if snapshot {
+        self.order(Request::Commit { batch, done: Waits::Round(after) });
+        if takes_snapshot {
             self.take_snapshot();
         }
     }
@@ -434,147 +442,149 @@ impl World {
         let delay = if self.rng.chance(400) { self.rng.below(6 * SECOND) } else { self.rng.below(20 * MS) };
         let process = self.process();
         let bytes = hostler_proto::encode(&process.state);
-        let step = HeadStep::Encoded { sequence: process.next_sequence - 1, bytes, loads: process.loads };
-        self.head_later(delay, step);
+        let (sequence, loads) = (process.rounds.begin_snapshot(), process.durability.loads());
+        self.head_later(delay, HeadStep::Encoded { sequence, bytes, loads });
+    }
+
+    /// A snapshot is ready to be saved.
+    fn encoded(&mut self, sequence: u64, bytes: Vec<u8>, loads: u64) {
+        if self.process().durability.may_save(loads) || self.breaks(Rule::SnapshotsOfThisLoad) {
+            self.order(Request::Snapshot { sequence, bytes, done: Waits::Snapshot });
+        }
     }
 
     /// Hands something to the writer.
-    fn order(&mut self, order: Order) {
-        self.process().writer.queue.push_back(order);
+    fn order(&mut self, request: Request<Waits, ()>) {
+        self.process().writes.push(request);
         self.let_writer_work();
     }
 
     fn let_writer_work(&mut self) {
-        let most = self.rng.range(1, 6);
+        let most = self.rng.range(1, 6) as usize;
         let usual = if self.rng.chance(20) { 100 * MS } else { 3 * MS };
         let delay = self.rng.below(usual);
-        let writer = &mut self.process().writer;
-        if writer.current.is_some() {
+        let process = self.process();
+        if process.current.is_some() {
             return;
         }
-        let is_nothing = match writer.take(most) {
-            None => return,
-            Some(Work::Group(batches)) => batches.iter().all(|batch| batch.events.is_empty() && batch.blobs.is_empty()),
-            Some(Work::Snapshot { .. } | Work::Reload) => false,
+        let Some(work) = process.writes.take_at_most(most) else { return };
+        let is_nothing = match &work {
+            Work::Commits { batches, .. } => {
+                batches.iter().all(|batch| batch.events.is_empty() && batch.changes.is_empty())
+            }
+            Work::Snapshot { .. } | Work::Reload(()) => false,
         };
+        process.current = Some(work);
         self.head_later(if is_nothing { 0 } else { delay }, HeadStep::Written);
     }
 
     /// The writer is done with something.
     fn written(&mut self) {
-        match self.process().writer.current.take().expect("something was being written") {
-            Work::Group(batches) => self.commit(batches),
-            Work::Snapshot { sequence, bytes, loads } => self.save_snapshot(sequence, bytes, loads),
-            Work::Reload => self.reload(),
+        match self.process().current.take().expect("something was being written") {
+            Work::Commits { batches, dones } => self.commit(&batches, dones),
+            Work::Snapshot { sequence, bytes, .. } => self.save_snapshot(sequence, &bytes),
+            Work::Reload(()) => self.reload(),
         }
-        if self.head.process.is_some() {
-            self.let_writer_work();
-        }
+        self.let_writer_work();
     }
 
     /// A group of batches is stored, or each fails for itself.
-    fn commit(&mut self, batches: Vec<Batch>) {
-        for batch in batches {
-            let is_full = self.head.disk.is_full;
-            let writer = &mut self.process().writer;
-            let needs_room = !batch.events.is_empty() || !batch.blobs.is_empty();
-            let fails = needs_room && is_full || batch.is_sequenced() && writer.is_stopped;
-            if fails && batch.is_sequenced() {
-                writer.is_stopped = true;
-                if !self.process().has_failed {
-                    self.note(format_args!("a batch from event {} on cannot be stored", batch.first_sequence));
-                }
-                self.process().has_failed = true;
-                self.let_loop_sleep();
-            }
-            // What was not stored, or may rest on what was not, never happened.
-            if fails || self.process().has_failed {
-                batch.replies.into_iter().for_each(|(to, _)| self.reply(to, Answer::NotStored));
-                continue;
-            }
-            let batch = {
-                let stored = [batch];
-                self.store(&stored);
-                let [batch] = stored;
-                batch
-            };
-            self.process().moves.settle(batch.round);
-            self.perform(batch.effects);
-            batch.replies.into_iter().for_each(|(to, answer)| self.reply(to, answer));
+    fn commit(&mut self, batches: &[Batch], dones: Vec<Waits>) {
+        let outcomes = self.process().committer.commit(batches);
+        for (batch, _) in batches.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()) {
+            self.head.disk.note_blobs(batch, self.now_us);
         }
-    }
-
-    /// Puts batches on the disk, and has the books see it.
-    fn store(&mut self, batches: &[Batch]) {
-        for batch in batches {
-            if let Err(what) = self.head.disk.commit(batch, self.now_us) {
-                return self.books.wrong(what);
-            }
-            if self.breaks(Rule::KeepEnvironments) {
-                let ended = &self.head.disk.jobs;
-                self.head.disk.environments.retain(|job, _| !ended.contains_key(job));
-            }
-            for logged in &batch.events {
-                self.trace.add(self.now_us, format_args!("durable: {}", brief(&logged.stamped.event)));
-                self.books.see(logged, &self.head.disk);
+        self.watch_log();
+        for (outcome, done) in outcomes.into_iter().zip(dones) {
+            let outcome = outcome.map_err(|error| error.to_string());
+            match done {
+                Waits::Round(after) => self.deliver(after, outcome),
+                Waits::Epoch(loaded) => self.recovered(*loaded, outcome),
+                Waits::Snapshot => {}
             }
         }
     }
 
-    fn save_snapshot(&mut self, sequence: u64, bytes: Vec<u8>, loads: u64) {
-        let is_stale = loads != self.process().loads && !self.breaks(Rule::SnapshotsOfThisLoad);
-        if self.process().writer.is_stopped || self.head.disk.is_full || is_stale {
-            return;
+    /// Says what a round has to say, as far as that is allowed.
+    fn deliver(&mut self, after: After<ReplyTo>, outcome: Result<(), String>) {
+        let (process, has_failed) = (self.process(), outcome.is_err());
+        if has_failed && !process.durability.has_failed() {
+            self.note(format_args!("a batch cannot be stored"));
         }
-        if self.head.disk.save_snapshot(sequence, bytes) {
+        let process = self.process();
+        let Delivery { effects, replies } = process.durability.stored(after, outcome, &process.moves);
+        if has_failed {
+            self.let_loop_sleep();
+        }
+        self.perform(effects);
+        replies.into_iter().for_each(|(to, answer)| self.reply(to, answer));
+    }
+
+    fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) {
+        if self.process().committer.save_snapshot(sequence, bytes).is_ok() {
             self.note(format_args!("a snapshot replaces the log up to event {sequence}"));
-            self.load();
+            if let Ok(loaded) = self.head.disk.store.load() {
+                self.read_back(&loaded);
+            }
         }
     }
 
     /// Ends every link and asks for what the disk has.
     fn begin_reload(&mut self) {
-        let now_us = self.now_us;
         let process = self.process();
-        process.last_reload_us = Some(now_us);
         process.is_reloading = true;
         let links: Vec<ConnectionId> = process.links.keys().copied().collect();
         links.into_iter().for_each(|connection| self.close_link(connection, "the state is thrown away"));
-        self.order(Order::Reload);
+        self.order(Request::Reload(()));
     }
 
-    /// Throws the state away and goes on with what the disk has.
+    /// Begins an epoch on what the disk has.
     fn reload(&mut self) {
-        let Some(state) = self.load() else { return };
-        let mut process = self.head.process.take().expect("it runs");
-        process.is_reloading = false;
-        process.loads += 1;
-        process.writer.is_stopped = false;
-        let before = std::mem::replace(&mut process.state, state);
-        let moves_before = std::mem::take(&mut process.moves);
-        let goes_on = self.begin_epoch(&mut process);
-        if goes_on {
-            process.has_failed = false;
-        } else {
-            process.state = before;
-            process.moves = moves_before;
-            process.writer.is_stopped = true;
+        let loaded = match self.process().committer.reload() {
+            Ok(loaded) => loaded,
+            Err(error) => return self.end_reload(Err(error.to_string())),
+        };
+        let Some((mut state, next)) = self.read_back(&loaded) else { return };
+        let (now, life) = (self.head_now(), self.head.lives);
+        let batch = self.first_batch(&mut state, next, life, now);
+        self.order(Request::Commit { batch, done: Waits::Epoch(Box::new((state, next + 1))) });
+    }
+
+    /// Throws the state away and goes on with what the disk has, if the disk takes events again.
+    fn recovered(&mut self, (state, next_sequence): (State, u64), outcome: Result<(), String>) {
+        if outcome.is_ok() {
+            let process = self.process();
+            process.rounds.restart(next_sequence);
+            process.state = state;
+            process.moves.lock().expect("nobody panics with it").clear();
         }
-        self.head.process = Some(process);
-        self.note(format_args!("the head goes back to what is stored: {goes_on}"));
-        if goes_on {
-            self.let_loop_run();
-        } else {
-            self.refuse_all();
+        self.end_reload(outcome);
+    }
+
+    fn end_reload(&mut self, outcome: Result<(), String>) {
+        self.note(format_args!("the head goes back to what is stored: {outcome:?}"));
+        let process = self.process();
+        process.is_reloading = false;
+        match outcome {
+            Ok(()) => {
+                process.durability.recovered();
+                self.let_loop_run();
+            }
+            Err(why) => {
+                process.durability.not_recovered(why);
+                self.refuse_all();
+            }
         }
         self.let_loop_sleep();
     }
 
     /// Answers everything that waits while nothing can be stored.
     fn refuse_all(&mut self) {
-        let inputs = std::mem::take(&mut self.process().queue);
+        let process = self.process();
+        let refusal = process.durability.refusal();
+        let inputs = std::mem::take(&mut process.queue);
         for reply in inputs.into_iter().filter_map(|input| input.reply) {
-            self.reply(reply, Answer::NotStored);
+            self.reply(reply, Err(refusal.clone()));
         }
     }
 
@@ -611,7 +621,7 @@ impl World {
         let before_us = self.now_us.saturating_sub(YOUNG);
         let forget_results = self.breaks(Rule::KeepResults);
         let process = self.process();
-        if process.has_failed || !process.writer.is_idle() || !process.queue.is_empty() {
+        if !process.is_idle() {
             return;
         }
         // Somebody tidies up the list of nodes, whatever is connected by the time this is decided.
@@ -619,16 +629,16 @@ impl World {
         if let Some(node) = down
             && !self.comes_back_only_by_hand(&node)
         {
-            self.input(Input { command: Command::ForgetNode { node }, blobs: Vec::new(), reply: None });
+            self.input(Input::of(Command::ForgetNode { node }));
         }
         // What is dropped now to make room is swept the next time.
-        let fetched = self.head.disk.jobs.values().filter(|job| !job.fetched_results().is_empty());
+        let ended = self.head.disk.jobs();
+        let fetched = ended.values().filter(|job| !job.fetched_results().is_empty());
         let fetched = fetched.min_by_key(|job| (job.ended, job.id)).map(|job| (job.id, job.results.clone()));
         if let Some((job, indices)) = fetched {
-            self.input(Input { command: Command::DropResults { job, indices }, blobs: Vec::new(), reply: None });
+            self.input(Input::of(Command::DropResults { job, indices }));
         }
         let Head { disk, process: Some(Process { state, .. }), .. } = &mut self.head else { return };
-        let ended = disk.jobs.clone();
         let has_result = |task: TaskId| {
             let job = state.job(task.job).or_else(|| ended.get(&task.job));
             job.is_some_and(|job| job.results.contains(task.index))
@@ -640,15 +650,11 @@ impl World {
     }
 }
 
-/// Applies an event; it comes back if it belongs in the log.
-fn apply(state: &mut State, stamped: &Stamped, effects: &mut Vec<Effect>) -> Option<Logged> {
-    let mut changes = Changes::default();
-    update(state, stamped, &mut changes);
-    effects.extend(changes.effects);
-    assert!(stamped.event.is_durable() || changes.records.is_empty(), "a record rests on an event that is not stored");
-    stamped.event.is_durable().then(|| Logged {
-        bytes: hostler_proto::encode(stamped),
-        stamped: stamped.clone(),
-        records: changes.records,
-    })
+/// Spoils a batch so that no job that has ended keeps its environment.
+fn forget_environments(batch: &mut Batch) {
+    for change in &mut batch.changes {
+        if let Change::JobEnded(job) = change {
+            job.keeps_environment = false;
+        }
+    }
 }

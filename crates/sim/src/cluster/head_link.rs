@@ -3,14 +3,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use hostler_core::head::{Command, ConnectionId};
+use hostler_core::head::{Answer, Command, ConnectionId};
 use hostler_core::link::{Inbox, Outbox};
 use hostler_model::{Digest, NodeName, RunId};
 use hostler_proto::link::{AgentMessage, Frame, HeadMessage, RunReport, RunStatus};
+use hostler_store::Records;
 
 use super::Rule;
 use super::disk::content;
-use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::head::{HeadStep, Input, ReplyTo};
 use super::network::{End, HelloPacket, Packet};
 use super::world::{MS, World};
 
@@ -91,7 +92,7 @@ impl World {
         link.introduction = Some((hello.node.clone(), hello.runs.iter().map(|report| report.run).collect()));
         let key = self.rejoin_if_removed(&hello.node);
         let command = Command::Hello { connection, key, hello: Box::new(hello), complete };
-        self.input(Input { command, blobs, reply: Some(ReplyTo::Hello(connection)) });
+        self.input(Input { blobs, reply: Some(ReplyTo::Hello(connection)), ..Input::of(command) });
     }
 
     /// The loop has taken note of an agent, or cannot.
@@ -99,7 +100,7 @@ impl World {
         let heartbeat_ms = self.settings.heartbeat_ms;
         let Some(process) = self.head.process.as_mut() else { return };
         let Some(link) = process.links.get_mut(&connection) else { return };
-        if !matches!(answer, Answer::Done(_)) {
+        if answer.is_err() {
             return self.close_link(connection, "the hello cannot be noted");
         }
         link.is_open = true;
@@ -198,7 +199,7 @@ impl World {
 
     fn post(&mut self, connection: ConnectionId, message: AgentMessage, blobs: Inline) {
         let command = Command::Message { connection, message, result_is_complete: true };
-        self.input(Input { command, blobs, reply: None });
+        self.input(Input { blobs, ..Input::of(command) });
     }
 
     fn is_complete(&mut self, manifest: &Digest, inline: &Inline) -> bool {
@@ -213,8 +214,9 @@ impl World {
         let messages = std::mem::take(&mut link.outgoing);
         for message in &messages {
             let HeadMessage::Launch(launch) = message else { continue };
-            let kept = self.head.disk.environments.get(&launch.job).copied();
-            let is_there = launch.environment.is_none() || launch.environment == kept;
+            let store = &self.head.disk.store;
+            let is_kept = |digest| store.environment(&digest).is_ok_and(|bytes| bytes.is_some());
+            let is_there = launch.environment.is_none_or(is_kept);
             self.books.expect(is_there, || format!("job {} is launched and its environment is gone", launch.job));
         }
         let frames: Vec<Frame<HeadMessage>> =
@@ -231,7 +233,7 @@ impl World {
         let Some(link) = process.links.remove(&connection) else { return };
         self.note(format_args!("the head ends connection {}: {why}", link.network));
         self.close_end(link.network, End::Head);
-        self.input(Input { command: Command::ConnectionEnded { connection }, blobs: Vec::new(), reply: None });
+        self.input(Input::of(Command::ConnectionEnded { connection }));
     }
 
     /// The head finds a connection broken.

@@ -1,12 +1,13 @@
 //! A whole cluster in one thread, from one seed: the production state machines in a world where everything breaks.
 //!
-//! [`run`] builds a head, a few nodes and some users. What decides is the code that ships: [`hostler_core::head`],
-//! [`hostler_core::agent`], [`hostler_core::link`] and the scheduler below them. What surrounds it is made up here and mirrors the
-//! daemons' shells: the loop with group commit (`head.rs`), the disk (`disk.rs`), agents (`agent.rs`), directories and shepherds
-//! (`node.rs`), the link (`head_link.rs`, `agent_link.rs`), connections (`network.rs`) and users (`users.rs`), all on a virtual clock. For the first part of a run `faults.rs`
-//! crashes, freezes, cuts off, fills up and misleads any of them, chosen by the seed; then everything is mended.
+//! [`run`] builds a head, a few nodes and some users. What decides is the code that ships: [`hostler_core::head`] with the head's loop,
+//! [`hostler_core::agent`], [`hostler_core::link`], the scheduler below them, and the store's group commit and recovery
+//! ([`hostler_store::Committer`]) on its memory backend. What drives them is made up here: the head's process (`head.rs`), its disk
+//! (`disk.rs`), agents (`agent.rs`), directories and shepherds (`node.rs`), the link (`head_link.rs`, `agent_link.rs`), connections
+//! (`network.rs`) and users (`users.rs`), all on a virtual clock. For the first part of a run `faults.rs` crashes, freezes, cuts off,
+//! fills up and misleads any of them, chosen by the seed; then everything is mended.
 //!
-//! `books.rs` watches from outside. It knows nothing of the head's state but reads what became durable, what users were told and
+//! `books.rs` watches from outside. It knows nothing of the head's state but reads the log on the disk, what users were told and
 //! which processes really ran, and keeps its own accounts of who may hold what:
 //!
 //! - an acknowledged submission exists after every crash, and a key means one job, also when it has ended (I1);

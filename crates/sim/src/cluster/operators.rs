@@ -46,7 +46,7 @@ impl World {
         let process = self.head.process.as_ref().expect("somebody comes to it");
         if process.state.member(node).is_none() {
             let command = Command::Join { node: node.clone(), key, life_ms: KEY_LIFE_MS, may_replace: true };
-            self.input(Input { command, blobs: Vec::new(), reply: None });
+            self.input(Input::of(command));
         }
         key
     }

@@ -87,12 +87,12 @@ impl World {
                     return self.later(SECOND, Happening::Power(PowerStep::Plan));
                 }
                 let plan = Box::new(self.power_plan());
-                self.input(Input { command: Command::Power(PowerCommand::Plan(plan)), blobs: Vec::new(), reply: None });
+                self.input(Input::of(Command::Power(PowerCommand::Plan(plan))));
             }
             PowerStep::Answer { life, node, ask, outcome } => {
                 if self.head.process.is_some() && self.head.lives == life {
                     let command = Command::Power(PowerCommand::Said { node: node.clone(), ask, outcome });
-                    self.input(Input { command, blobs: Vec::new(), reply: None });
+                    self.input(Input::of(command));
                     self.measure(node);
                 }
             }
@@ -108,7 +108,7 @@ impl World {
                 };
                 self.note(format_args!("an operator wants {command:?}"));
                 if self.head.process.is_some() {
-                    self.input(Input { command: Command::Power(command), blobs: Vec::new(), reply: None });
+                    self.input(Input::of(Command::Power(command)));
                 }
             }
         }
@@ -121,7 +121,7 @@ impl World {
             let milliwatts = dice.chance(800).then(|| dice.range(4_000, 300_000));
             let gauge = if dice.chance(500) { Gauge::Controller } else { Gauge::Agent };
             let command = Command::Power(PowerCommand::Drew { node, gauge, milliwatts });
-            self.input(Input { command, blobs: Vec::new(), reply: None });
+            self.input(Input::of(command));
         }
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
+use hostler_core::head::{Answer, Caller, Command, Done, NotDone, Refusal, SubmissionKey};
 use hostler_model::{Condition, CpuSet, Dependency, Digest, IndexSet, JobId, JobSpec, Request, Resources, Work};
 use hostler_proto::api::JobAction;
 
-use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::head::{HeadStep, Input, ReplyTo};
 use super::node::Node;
 use super::quotas;
 use super::rng::Rng;
@@ -264,7 +264,12 @@ impl World {
         if self.head.process.is_none() {
             return;
         }
-        let input = Input { command: asked.command.clone(), blobs: Vec::new(), reply: Some(ReplyTo::User(request)) };
+        let environment = match &asked.command {
+            Command::Submit { environment, .. } => environment.map(|digest| (digest, digest.0.to_vec().into())),
+            _ => None,
+        };
+        let reply = Some(ReplyTo::User(request));
+        let input = Input { environment, reply, ..Input::of(asked.command.clone()) };
         self.head_later(0, HeadStep::Command(Box::new(input)));
     }
 
@@ -282,16 +287,16 @@ impl World {
         let command = asked.command.clone();
         match (&command, answer) {
             // Asked again after the timeout.
-            (_, Answer::NotStored) => return,
+            (_, Err(NotDone::NotStored(_))) => return,
             // The node it needs has not been seen yet, or is not in its partition now.
-            (Command::Submit { .. }, Answer::Refused(Refusal::NeverFits(_) | Refusal::NoNodes(_))) => return,
-            (Command::Submit { .. }, Answer::Refused(Refusal::NoSuchPartition { .. })) => return,
-            (Command::Submit { key, .. }, Answer::Done(Some(job))) => self.acknowledged(*key, job),
+            (Command::Submit { .. }, Err(NotDone::Refused(Refusal::NeverFits(_) | Refusal::NoNodes(_)))) => return,
+            (Command::Submit { .. }, Err(NotDone::Refused(Refusal::NoSuchPartition { .. }))) => return,
+            (Command::Submit { key, .. }, Ok(Done { submitted: Some((job, _)) })) => self.acknowledged(*key, job),
             (Command::Submit { .. }, answer) => {
                 self.books.wrong(format!("a submission was answered with {answer:?}"));
             }
-            (_, Answer::Refused(Refusal::NoSuchJob(job))) => self.books.check_gone(job),
-            (_, Answer::Done(_) | Answer::Refused(_)) => {}
+            (_, Err(NotDone::Refused(Refusal::NoSuchJob(job)))) => self.books.check_gone(job),
+            (_, Ok(_) | Err(NotDone::Refused(_))) => {}
         }
         self.users.requests.remove(&request);
     }

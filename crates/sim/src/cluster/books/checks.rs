@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::head::{Job, Part, State, SubmissionKey, explain};
-use hostler_model::{Digest, IndexSet, JobId};
+use hostler_model::{Digest, IndexSet, JobId, TaskId};
 
 use super::{Books, PartAccount, Standing, any_result};
 use crate::cluster::disk::Disk;
@@ -28,7 +28,7 @@ fn difference(loaded: &State, fold: &State) -> String {
 impl Books {
     /// A head has loaded its state.
     pub(in crate::cluster) fn check_loaded(&mut self, state: &State, disk: &Disk) {
-        let (events, last_sequence) = (self.events, disk.last_sequence());
+        let (events, last_sequence) = (self.events, disk.store.last_sequence());
         self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
         let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
         // A snapshot may know of a moment after the last event in it.
@@ -47,9 +47,10 @@ impl Books {
     pub(in crate::cluster) fn check_settled(&mut self, state: &State, disk: &Disk) {
         let acknowledged: Vec<(SubmissionKey, JobId)> =
             self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
+        let ended_jobs = disk.jobs();
         for (key, job) in acknowledged {
             let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
-            let ended = disk.jobs.get(&job);
+            let ended = ended_jobs.get(&job);
             let is_live = state.job(job).is_some() && state.job_of_key(key) == Some(job);
             // An older release has what has ended in the state as well.
             let is_there = is_live != ended.is_some_and(|ended| ended.key == key);
@@ -57,7 +58,7 @@ impl Books {
         }
         let mut differences = Vec::new();
         for (id, account) in self.jobs.iter().filter(|(_, account)| !account.is_forgotten) {
-            let Some(job) = state.job(*id).or_else(|| disk.jobs.get(id)) else {
+            let Some(job) = state.job(*id).or_else(|| ended_jobs.get(id)) else {
                 differences.push(format!("job {id} is gone"));
                 continue;
             };
@@ -95,28 +96,27 @@ impl Books {
         if let Some(first) = differences.into_iter().next() {
             self.wrong(format!("the accounts disagree: {first}"));
         }
-        self.check_environments(state, disk);
+        self.check_environments(state, &ended_jobs, &disk.store.environments());
         self.check_live(state);
         self.check_rows(disk);
         self.check_kept_results(disk);
     }
 
     /// Exactly those jobs that run or may run have their environment.
-    fn check_environments(&mut self, state: &State, disk: &Disk) {
-        let needed = state.jobs().chain(disk.jobs.values()).filter_map(|job| Some((job.id, job.environment?)));
+    fn check_environments(&mut self, state: &State, ended: &BTreeMap<JobId, Arc<Job>>, kept: &BTreeMap<JobId, Digest>) {
+        let needed = state.jobs().chain(ended.values()).filter_map(|job| Some((job.id, job.environment?)));
         let needed: BTreeMap<JobId, Digest> = needed.collect();
-        self.expect(needed == disk.environments, || {
-            format!("environments are kept of {:?} and needed by {needed:?}", disk.environments)
-        });
+        self.expect(needed == *kept, || format!("environments are kept of {kept:?} and needed by {needed:?}"));
     }
 
     /// Every row of the history is about a task that has ended so.
     fn check_rows(&mut self, disk: &Disk) {
-        for (task, row) in &disk.records {
+        for row in disk.store.rows() {
+            let task = TaskId { job: row.job, index: row.index };
             let account = self.jobs.get(&task.job).filter(|account| !account.is_forgotten);
             let standing = account.and_then(|account| account.tasks.get(&task.index)).map(|task| &task.at);
             let agrees = match standing {
-                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, any_result(row)),
+                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, any_result(&row)),
                 Some(Standing::Waiting | Standing::Placed { .. }) | None => false,
             };
             if !agrees {

@@ -1,10 +1,9 @@
-//! What one commit changes.
+//! What the head's store takes and gives back: batches of events and changes, ended jobs, and the log as it is read.
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId};
-use hostler_proto::record::EndedTask;
+use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
 
-use crate::EndedJob;
+use crate::record::EndedTask;
 
 /// Changes that are stored together or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,5 +84,71 @@ impl Change {
             Self::Reopened(_) | Self::JobReopened(_) | Self::Forgotten(_) | Self::DropBlob(_) => 0,
         };
         size_of::<Self>() + payload
+    }
+}
+
+/// A job that has ended. All but `bytes` is what queries look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedJob {
+    /// Its id.
+    pub id: JobId,
+    /// The key with which it was submitted.
+    pub key: u128,
+    /// Whose it is.
+    pub user: String,
+    /// How it ended.
+    pub state: JobState,
+    /// When, on the cluster's clock.
+    pub ended: Timestamp,
+    /// The captured folder in which it ran.
+    pub snapshot: Option<Digest>,
+    /// What there is of its results.
+    pub results: KeptResults,
+    /// Whether its environment is kept, so that it can run again.
+    pub keeps_environment: bool,
+    /// All of it, as the caller wrote it.
+    pub bytes: Bytes,
+}
+
+/// What there is of a job's results.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeptResults {
+    /// The result of some task is kept.
+    pub any: bool,
+    /// Some of those that are kept have not reached a client.
+    pub unfetched: bool,
+    /// Some of those that are kept have reached a client.
+    pub fetched: bool,
+}
+
+/// The log as it was read back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// The latest snapshot, if one was ever saved.
+    pub snapshot: Option<Snapshot>,
+    /// The events after it, or all events; the first has the number [`Loaded::first_sequence`].
+    pub events: Vec<Vec<u8>>,
+}
+
+/// The effect of all events up to a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The last event whose effect it holds.
+    pub sequence: u64,
+    /// What the caller gave.
+    pub bytes: Vec<u8>,
+}
+
+impl Loaded {
+    /// The number of the first of [`Loaded::events`]; events are numbered from 1.
+    #[must_use]
+    pub fn first_sequence(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence) + 1
+    }
+
+    /// The number that the next event committed must have.
+    #[must_use]
+    pub fn next_sequence(&self) -> u64 {
+        self.first_sequence() + u64::try_from(self.events.len()).expect("a length fits 64 bits")
     }
 }
