@@ -21,6 +21,16 @@ while True:
     time.sleep(0.02)
 ";
 
+/// A command of two processes without handlers for these signals. No shell: while dash starts a program, it loses a SIGINT.
+const PLAIN: &str = "\
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.fork()
+os.write(1, b'up\\n')
+while True:
+    signal.pause()
+";
+
 /// Shared code of the scripts.
 const COMMON: &str = "\
 import atexit, faulthandler, os, signal, subprocess, time
@@ -50,6 +60,7 @@ fn command_gets_its_callers_signals_and_ends_with_it() {
 
 fn signals_reach_all_processes_of_the_command(machines: &Machines) {
     machines.write("tree.py", TREE);
+    machines.write("plain.py", PLAIN);
     let script = "
 for name in ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2']:
     dsh = start('python3', 'tree.py')
@@ -62,8 +73,8 @@ for name in ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2']:
 
 # One without a handler ends by it, and so does its caller.
 for name in ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR1']:
-    dsh = start('sh', '-c', 'echo up; sleep 1002; true')
-    assert dsh.stdout.readline() == b'up\\n'
+    dsh = start('python3', 'plain.py')
+    assert [dsh.stdout.readline() for _ in range(2)] == [b'up\\n'] * 2
     dsh.send_signal(getattr(signal, name))
     code = dsh.wait()
     if code != -getattr(signal, name):
@@ -80,7 +91,7 @@ if said != ['child SIGUSR1', 'parent SIGUSR1']:
     print('ignored', said)
 ";
     assert_eq!(machines.python(0, &format!("{COMMON}{script}")), Vec::<String>::new());
-    machines.wait_for_none(1, "sleep 1002", 10);
+    machines.wait_for_none(1, "plain.py", 10);
     machines.wait_for_none(1, "tree.py", 1);
 }
 
