@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,7 +16,7 @@ use crate::workspace::{cargo, find_program, root, run as run_command, target_dir
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only formatting, lints, unit tests and house rules
+    /// Only formatting, lints, unit tests, house rules, and tests of core and scheduler
     #[arg(long)]
     quick: bool,
 }
@@ -31,9 +32,9 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { name: "formatting", check: formatting, quick: true },
     Step { name: "lints", check: lints, quick: true },
-    Step { name: "unit tests and house rules", check: unit_tests, quick: true },
+    Step { name: "unit tests, house rules, core and scheduler", check: quick_tests, quick: true },
     Step { name: "fuzz targets", check: fuzz_targets, quick: false },
-    Step { name: "property, simulation and end-to-end tests", check: all_tests, quick: false },
+    Step { name: "property, simulation and end-to-end tests", check: other_tests, quick: false },
     Step { name: "examples in the documentation of the code", check: doc_tests, quick: false },
     Step { name: "generated files", check: generated_files, quick: false },
     Step { name: "example projects", check: example_projects, quick: false },
@@ -74,19 +75,44 @@ fn fuzz_targets() -> Result<()> {
         cargo()
             .args(["clippy", "--locked", "--manifest-path"])
             .arg(&manifest)
+            // Most dependencies are the same, and are not compiled again.
+            .arg("--target-dir")
+            .arg(target_directory()?)
             .args(["--tests", "--bin", "seeds", "--", "-D", "warnings"]),
     )
 }
 
-fn unit_tests() -> Result<()> {
-    cargo_test(&["--workspace", "--lib", "--bins"])?;
-    cargo_test(&["--package", "xtask", "--tests"])
+/// Tests that need neither root nor installed programs: unit tests, house rules, scripts and properties of the core and the scheduler.
+///
+/// This builds the other tests as well, in the same run of cargo, since another selection of packages would compile dependencies again.
+fn quick_tests() -> Result<()> {
+    match find_program("cargo-nextest") {
+        Some(_) => nextest(QUICK),
+        None => {
+            cargo_test(&["--workspace", "--lib", "--bins"])?;
+            cargo_test(&[
+                "--package",
+                "xtask",
+                "--package",
+                "hostler-core",
+                "--package",
+                "hostler-sched",
+                "--test",
+                "*",
+            ])
+        }
+    }
 }
 
-/// Tests that live in a `tests` directory; those with real daemons find the program in `HOSTLER_BIN`.
-fn all_tests() -> Result<()> {
-    run_command(cargo().args(["build", "--workspace", "--bins"]))?;
-    cargo_test(&["--workspace", "--exclude", "xtask", "--test", "*"])
+/// The other tests that live in a `tests` directory; those with real daemons find the program in `HOSTLER_BIN`.
+fn other_tests() -> Result<()> {
+    match find_program("cargo-nextest") {
+        Some(_) => nextest(&format!("not ({QUICK})")),
+        None => {
+            let quick = ["--exclude", "xtask", "--exclude", "hostler-core", "--exclude", "hostler-sched"];
+            cargo_test(&[&["--workspace", "--test", "*"], &quick[..]].concat())
+        }
+    }
 }
 
 fn doc_tests() -> Result<()> {
@@ -129,14 +155,27 @@ fn python(directory: &Path) -> Command {
     command
 }
 
-/// Runs the chosen tests with nextest, which gives each its own process and deadline, or with `cargo test`.
+/// Tests of [`quick_tests`], as an expression of nextest.
+const QUICK: &str = "kind(lib) or kind(bin) or package(xtask) or package(hostler-core) or package(hostler-sched)";
+
+/// Test slots for each CPU: most end-to-end tests wait for daemons most of the time. Those that compute occupy several slots, see
+/// `.config/nextest.toml`.
+const SLOTS_PER_CPU: usize = 2;
+
+/// Runs tests with nextest, which gives each its own process and deadline.
+fn nextest(filter: &str) -> Result<()> {
+    let slots = SLOTS_PER_CPU * available_parallelism()?.get();
+    let mut command = cargo();
+    command.args(["nextest", "run", "--workspace", "--lib", "--bins", "--tests", "--no-tests=pass", "--test-threads"]);
+    command.arg(slots.to_string()).args(["--filterset", filter]);
+    run_command(command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler")))
+}
+
+/// Runs tests with cargo alone.
 fn cargo_test(selection: &[&str]) -> Result<()> {
     let mut command = cargo();
-    match find_program("cargo-nextest") {
-        Some(_) => command.args(["nextest", "run", "--no-tests=pass"]),
-        None => command.args(["test", "--quiet"]),
-    };
-    run_command(command.args(selection).env("HOSTLER_BIN", target_directory()?.join("debug/hostler")))
+    command.args(["test", "--quiet"]).args(selection);
+    run_command(command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler")))
 }
 
 fn seconds(time: Duration) -> String {

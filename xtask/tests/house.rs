@@ -45,7 +45,7 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
@@ -53,8 +53,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("hostler-gossip", &["model"]),
     ("hostler-snapshot", &["model", "proto"]),
     ("hostler-shepherd", &[]),
-    ("hostler-steps", &["model"]),
-    ("hostler-calls", &["model", "proto", "snapshot"]),
+    ("hostler-remote", &["model", "proto", "snapshot"]),
     ("hostler-discovery", &["model"]),
     ("hostler-power", &["model"]),
     // Packet rules, leases and a VPN: it knows no cluster.
@@ -62,10 +61,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
     ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store"]),
-    (
-        "hostler-agent",
-        &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "steps", "calls"],
-    ),
+    ("hostler-agent", &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "remote"]),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
     ("hostler-sim", &["model", "proto", "sched", "core", "store"]),
     ("hostler-testkit", &["model", "proto", "client"]),
@@ -79,8 +75,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "core",
             "snapshot",
             "shepherd",
-            "steps",
-            "calls",
+            "remote",
             "discovery",
             "gateway",
             "client",

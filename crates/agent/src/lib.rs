@@ -23,12 +23,12 @@
 
 pub mod account;
 mod activity;
-mod calls;
 mod collect;
 mod directory;
 mod door;
 mod engine;
 pub mod environment;
+mod exec;
 mod gossip;
 mod gpus;
 mod identity;

@@ -7,16 +7,16 @@ use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
 use hostler_shepherd::{LostReason, RunningRecord};
 
-use crate::calls;
 use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
+use crate::exec;
 use crate::supervise::{self, Kept, RunState, Watched};
 
 /// Recovers all runs found on the disk. Returns the controls of those that continue.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
-    let mut leaves = calls::live_leaves(node);
+    let mut leaves = exec::live_leaves(node);
     for FoundRun { launch, boot, directory } in node.runs.found()? {
         let run = launch.run;
         let (found, shepherd) = look(node, &launch, &boot, &directory).await;

@@ -29,7 +29,7 @@ use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weight
 use crate::gpus::{Gpus, MachineGpu};
 use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
-use crate::{calls, link, recover, renewal};
+use crate::{exec, link, recover, renewal};
 
 /// Configuration of an agent.
 #[derive(Debug, Clone)]
@@ -181,7 +181,7 @@ async fn serve(
     };
     let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
-    let own = calls::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
+    let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name,
@@ -217,7 +217,7 @@ async fn serve(
     }
     if !config.calls {
         tracing::info!("this node does not accept remote commands, as configured");
-    } else if let Err(error) = calls::start(Arc::clone(&node), handle.clone(), own, config.socket.as_deref()) {
+    } else if let Err(error) = exec::start(Arc::clone(&node), handle.clone(), own, config.socket.as_deref()) {
         tracing::warn!(%error, "this node does not accept remote commands");
     }
     tell_loads(ports, gossiping.as_ref())?;

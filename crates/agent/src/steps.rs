@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hostler_core::agent::RunLaunch;
 use hostler_proto::link::{Peer, StepDoor};
-use hostler_shepherd::Launch;
-use hostler_steps::{
-    Allocation, Credentials, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile,
-    launcher_variables, machinefile,
+use hostler_remote::Credentials;
+use hostler_remote::step::{
+    Allocation, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile, launcher_variables,
+    machinefile,
 };
+use hostler_shepherd::Launch;
 
 use crate::directory::RunDirectory;
 use crate::engine::{Node, free_port};

@@ -303,7 +303,9 @@ mod tests {
     fn resource_flags_add_up_and_reject_duplicates() {
         let spec = spec("--resource license=2 --resource camera");
         assert_eq!(spec.request.counted.to_string(), "camera=1,license=2");
-        for (line, part) in [("--resource a --resource a=2", "counted twice"), ("--resource A=1", "not a valid resource name")] {
+        for (line, part) in
+            [("--resource a --resource a=2", "counted twice"), ("--resource A=1", "not a valid resource name")]
+        {
             let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
             let failure = match parse(line) {
                 Ok(flags) => flags.spec(work, "true", Environment::new()).expect_err(line).render(),

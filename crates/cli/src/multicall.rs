@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use hostler_steps::REMOTE_SHELL;
+use hostler_remote::step::REMOTE_SHELL;
 
 use crate::args;
 use crate::cm;

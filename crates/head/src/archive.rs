@@ -98,7 +98,7 @@ pub(crate) struct Page {
     /// Number of all matching jobs.
     pub(crate) total: u64,
     /// The page is shorter than its limit because its jobs are large. There may be more jobs.
-    pub(crate) is_cut: bool,
+    pub(crate) is_truncated: bool,
 }
 
 impl Wanted {
@@ -177,26 +177,26 @@ impl Engine {
                 let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
                 (page, total + moving.len() as u64, moves.ids().collect())
             };
-            let mut is_cut = false;
+            let mut is_truncated = false;
             if wanted.wants_ended() {
                 let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
                 let history = self.archive().history().clone();
                 let read_page = move || read_ended(&history, &filter, before, limit);
                 let ended = tokio::task::spawn_blocking(read_page).await??;
-                if let Some(last) = ended.jobs.last().filter(|_| ended.is_cut) {
+                if let Some(last) = ended.jobs.last().filter(|_| ended.is_truncated) {
                     // Ended jobs that were cut off come before older live jobs.
                     page.retain(|job| job.id > last.id);
                 }
                 // A job in both was reopened, so the version in the state counts.
                 total += ended.total;
-                is_cut = ended.is_cut;
+                is_truncated = ended.is_truncated;
                 page.extend(ended.jobs);
             }
             if self.archive().moves().reopened() == reopened || left == 0 {
                 page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
                 page.dedup_by_key(|job| job.id);
                 page.truncate(limit);
-                return Ok(Page { jobs: page, total, is_cut });
+                return Ok(Page { jobs: page, total, is_truncated });
             }
         }
     }
@@ -251,7 +251,7 @@ fn read_ended(
     mut before: Option<JobId>,
     limit: usize,
 ) -> Result<Page, ArchiveError> {
-    let mut page = Page { jobs: Vec::new(), total: 0, is_cut: false };
+    let mut page = Page { jobs: Vec::new(), total: 0, is_truncated: false };
     let mut bytes = 0;
     loop {
         let some = READ_AT_ONCE.min(limit - page.jobs.len());
@@ -263,7 +263,7 @@ fn read_ended(
             page.jobs.push(read(job)?);
             bytes += job.len();
             if bytes > LONGEST_PAGE_BYTES {
-                page.is_cut = true;
+                page.is_truncated = true;
                 return Ok(page);
             }
         }

@@ -1,6 +1,6 @@
 //! Frames between programs, agents and nodes that take part in a call.
 
-use hostler_calls::fuzzing;
+use hostler_remote::fuzzing;
 
 use crate::Target;
 

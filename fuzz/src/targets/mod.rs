@@ -14,7 +14,7 @@ pub(crate) mod people;
 pub(crate) mod power;
 pub(crate) mod project;
 pub(crate) mod shepherd;
-pub(crate) mod ship;
+pub(crate) mod mirror;
 pub(crate) mod steps;
 pub(crate) mod traces;
 pub(crate) mod values;

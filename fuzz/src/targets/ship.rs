@@ -1,6 +1,6 @@
 //! What callers and nodes say of a tree that a command takes along.
 
-use hostler_calls::fuzzing;
+use hostler_remote::fuzzing;
 
 use crate::Target;
 

@@ -1,6 +1,6 @@
 //! Frames between whoever launches on a node of a job and the process that takes it there.
 
-use hostler_steps::fuzzing;
+use hostler_remote::step::fuzzing;
 
 use crate::Target;
 

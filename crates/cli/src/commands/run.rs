@@ -9,7 +9,7 @@ use hostler_client::Client;
 use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, TaskId, Work};
 use hostler_proto::api::{JobAction, JobDetail, Unsaid};
 use hostler_proto::link::Output;
-use hostler_steps::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
+use hostler_remote::step::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 

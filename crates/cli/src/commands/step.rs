@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use hostler_steps::{Allocation, RemoteShell, Step as Wanted, StepError, Stream, VARIABLE, host, launch};
+use hostler_remote::step::{Allocation, RemoteShell, Step as Wanted, StepError, Stream, VARIABLE, host, launch};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast;
 

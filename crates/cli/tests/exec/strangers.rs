@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
-use hostler_calls::{Caller, Command, Frame, Start, write_blocking};
-use hostler_steps::Credentials;
+use hostler_remote::Credentials;
+use hostler_remote::{Caller, Command, Frame, Start, write_blocking};
 use hostler_testkit::wait_until;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ fn start_frame(command: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_blocking(
         &mut bytes,
-        &Frame::Start(Box::new(Start { command, caller, written: hostler_calls::fresh::Paths::default() })),
+        &Frame::Start(Box::new(Start { command, caller, written: hostler_remote::shared_files::Paths::default() })),
     )
     .expect("memory");
     bytes[..4].copy_from_slice(&1_u32.to_be_bytes());

@@ -4,7 +4,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command as Process, Stdio};
 use std::time::Instant;
 
-use hostler_calls::{Command, Placed, Report};
+use hostler_remote::{Command, Placed, Report};
 use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
 

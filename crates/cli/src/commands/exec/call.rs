@@ -8,9 +8,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use hostler_calls::{
-    Ask, Command, DirectoryId, Ending, Frame, Limit, Placed, Proof, Refusal, Report, Shown, WindowSize, along,
-    follow_home, fresh, read_blocking, socket_beside, write_blocking,
+use hostler_remote::{
+    Ask, Command, DirectoryId, Ending, Frame, Limit, Placed, Proof, Refusal, Report, Shown, WindowSize, follow_home,
+    handover, read_blocking, shared_files, socket_beside, write_blocking,
 };
 use nix::libc;
 use nix::sys::stat::fstat;
@@ -152,7 +152,7 @@ fn is_anywhere(ask: &Ask) -> bool {
 
 /// Sends a request that runs no command.
 pub(super) fn question(agent: &mut UnixStream, ask: Ask) -> io::Result<Option<Frame>> {
-    along::hand_over(agent, None)?;
+    handover::hand_over(agent, None)?;
     write_blocking(agent, &Frame::Ask(Box::new(ask)))?;
     read_blocking(agent)
 }
@@ -163,7 +163,7 @@ pub(super) fn hand_over(agent: &UnixStream, command: &Command) -> io::Result<()>
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let nothing = File::open("/dev/null")?;
     let input = if command.has_input { stdin.as_fd() } else { nothing.as_fd() };
-    along::hand_over(agent, command.terminal.is_none().then(|| [input, stdout.as_fd(), stderr.as_fd()]))
+    handover::hand_over(agent, command.terminal.is_none().then(|| [input, stdout.as_fd(), stderr.as_fd()]))
 }
 
 /// Connects to the agent of this machine.
@@ -201,10 +201,10 @@ fn accompany(
     match ending.during(|| "cannot follow the command".to_owned())? {
         Ending::Ended(ended) => {
             let written = ended.written.to_vec();
-            if fresh::is_shared(Path::new(".")) {
+            if shared_files::is_shared(Path::new(".")) {
                 // Refresh cached file attributes, so that the caller sees what the command has written.
-                let named = fresh::named(command);
-                fresh::refresh(named.iter().chain(&written).map(PathBuf::as_path));
+                let named = shared_files::named(command);
+                shared_files::refresh(named.iter().chain(&written).map(PathBuf::as_path));
             }
             if let Some(message) = &ended.message {
                 context.output.say(message);

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use hostler_calls::{Ask, Frame};
 use hostler_model::NodeName;
+use hostler_remote::{Ask, Frame};
 
 use super::{Dsh, Exec, call};
 use crate::cm::Tool;

@@ -12,9 +12,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use clap::Args;
-use hostler_calls::Ask;
 use hostler_model::{Constraint, NodeName};
-use hostler_steps::RemoteShell;
+use hostler_remote::Ask;
+use hostler_remote::step::RemoteShell;
 
 use crate::cm::Tool;
 use crate::context::Context;

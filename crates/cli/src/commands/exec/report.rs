@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hostler_calls::{Ask, Choice, Cost, Counts, Frame, How, Placed, Report};
 use hostler_model::format_duration;
+use hostler_remote::{Ask, Choice, Cost, Counts, Frame, How, Placed, Report};
 use serde_json::json;
 
 use super::call;

@@ -10,12 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hostler_calls::ship::{
+use hostler_model::{Digest, format_bytes, format_duration};
+use hostler_remote::ship::{
     Came, Described, Homecoming, MOST_BYTES, MOST_ENTRIES, Mark, Supplier, Tree, Went, belongs_to_machine, is_left_out,
     is_program, places_of_program,
 };
-use hostler_calls::{Command, Frame, Ship, Sought};
-use hostler_model::{Digest, format_bytes, format_duration};
+use hostler_remote::{Command, Frame, Ship, Sought};
 use hostler_snapshot::chunk::digest_of;
 use hostler_snapshot::{Memory, News, Placing, Survey, survey};
 use serde_json::{Value, json};

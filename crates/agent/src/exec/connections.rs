@@ -1,0 +1,213 @@
+//! Connections between nodes: one for all calls from one to another, kept for the next.
+//!
+//! Both sides show a certificate that bears their key and nothing else. The head has told both which key is whose, and whoever it no
+//! longer names is cut off, with what it has running here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::TcpListener as StdListener;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use hostler_core::doorway::{Network, Shares, WaitingRoom};
+use hostler_model::{Digest, NodeName};
+use hostler_remote::{Channel, Connection, Frame, Heartbeat, keep_alive, multiplex, server_name};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::{Exec, lock, run};
+use crate::gossip::CallDoor;
+
+/// How long another node may take to answer.
+const REACH_BOUND: Duration = Duration::from_secs(3);
+
+/// How long somebody may take to show a certificate.
+const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
+
+/// How many may stand at the door. When another comes, the one that has stood there longest goes, so that silent ones keep nobody out.
+const MAX_AT_THE_DOOR: usize = 128;
+
+/// Connections of one node: it needs one, and another one while it is not sure of the first.
+const MAX_OF_ONE_NODE: usize = 8;
+
+/// How often it is asked whether the node at the other end is still one of ours.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A pause after the system had no connection to give, so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections to other nodes.
+#[derive(Default)]
+pub(super) struct Connections(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>>>>>);
+
+/// A connection, and where it leads.
+struct Known {
+    door: CallDoor,
+    connection: Connection,
+}
+
+/// Why there is no connection, as a sentence about the node.
+pub(super) enum NoWay {
+    /// It cannot be reached, and is better left alone for a while.
+    Unreachable(String),
+    /// It can, and does not know this node yet; it will in a moment, if this is a node of its cluster.
+    NotYet(String),
+}
+
+impl Connections {
+    /// A call to a node, on a connection that was there a moment ago.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) async fn call(&self, exec: &Exec, node: &NodeName) -> Result<Channel, NoWay> {
+        let unreachable = |why: &str| NoWay::Unreachable(why.to_owned());
+        let door = exec.node.gossiping.as_ref().and_then(|gossiping| gossiping.door(node));
+        let door = door.ok_or_else(|| unreachable("it does not say where it takes calls"))?;
+        let place = Arc::clone(lock(&self.0).entry(node.clone()).or_default());
+        let mut known = place.lock().await;
+        if let Some(Known { connection, .. }) =
+            known.as_ref().filter(|known| known.door == door && !known.connection.is_closed())
+            && connection.is_alive(REACH_BOUND).await
+        {
+            return connection
+                .open()
+                .ok_or_else(|| unreachable("it has as many calls from here as it takes at a time"));
+        }
+        *known = None;
+        let address = door.address;
+        let connection = timeout(REACH_BOUND, dial(exec, door)).await;
+        let connection = connection.map_err(|_| unreachable(&format!("it does not answer at {address}")))?;
+        let connection =
+            connection.map_err(|error| unreachable(&format!("it cannot be reached at {address}: {error}")))?;
+        let not_yet =
+            || NoWay::NotYet(format!("it does not let this node in at {address}, as it does not know it yet"));
+        if !connection.responds(REACH_BOUND).await {
+            return Err(not_yet());
+        }
+        let channel = connection.open().ok_or_else(not_yet)?;
+        *known = Some(Known { door, connection });
+        Ok(channel)
+    }
+}
+
+async fn dial(exec: &Exec, door: CallDoor) -> std::io::Result<Connection> {
+    let stream = TcpStream::connect(door.address).await?;
+    keep_alive(&stream);
+    let config = exec.own.credentials.to_launch(door.key)?;
+    let stream = TlsConnector::from(config).connect(server_name(), stream).await?;
+    let (connection, _calls, run) = multiplex(stream, Some(Heartbeat::NODE));
+    tokio::spawn(async move {
+        if let Err(error) = run.await {
+            tracing::debug!(address = %door.address, %error, "a connection for calls broke");
+        }
+    });
+    Ok(connection)
+}
+
+/// Lets other nodes in, for as long as it is polled.
+pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
+    let Some(listener) = listener else { return };
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "this node takes no calls of others"),
+    };
+    if let (Some(gossiping), Ok(address)) = (&exec.node.gossiping, listener.local_addr()) {
+        tracing::info!(%address, "other nodes may bring commands");
+        gossiping.takes_commands_at(address.port());
+    }
+    let at_the_door = WaitingRoom::new(MAX_AT_THE_DOOR);
+    let nodes = Shares::of(MAX_OF_ONE_NODE);
+    // Networks from which a node has come go last.
+    let known: Arc<StdMutex<BTreeSet<Network>>> = Arc::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                // Whoever has no certificate takes up a place for a while, and nothing else.
+                let network = Network::from(from.ip());
+                let (channel, must_go) = oneshot::channel::<()>();
+                let place = at_the_door.enter(network, lock(&known).contains(&network), channel);
+                let (exec, nodes, known) = (Arc::clone(exec), Arc::clone(&nodes), Arc::clone(&known));
+                tokio::spawn(async move {
+                    let admitted = tokio::select! {
+                        admitted = timeout(HANDSHAKE_BOUND, admit(&exec, stream)) => admitted,
+                        _ = must_go => return tracing::debug!(%from, "somebody made room for another"),
+                    };
+                    if matches!(admitted, Ok(Ok(_))) {
+                        remember(&known, network);
+                    }
+                    drop(place);
+                    match admitted {
+                        Ok(Ok((stream, key, node))) => match nodes.take(node.clone()) {
+                            Some(_share) => attend(&exec, stream, key, &node).await,
+                            None => tracing::warn!(%node, "it has too many connections for calls; closing this one"),
+                        },
+                        Ok(Err(error)) => tracing::debug!(%from, %error, "somebody was not let in"),
+                        Err(_) => tracing::debug!(%from, "somebody took too long to say who they are"),
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection for calls");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Remembers where a node has come from, for as many networks as a cluster may be in.
+fn remember(known: &StdMutex<BTreeSet<Network>>, network: Network) {
+    const MOST: usize = 4096;
+    let mut known = lock(known);
+    if known.len() >= MOST {
+        known.clear();
+    }
+    known.insert(network);
+}
+
+type Admitted = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// Finds out which node it is.
+async fn admit(exec: &Exec, stream: TcpStream) -> std::io::Result<(Admitted, Digest, NodeName)> {
+    keep_alive(&stream);
+    let callers = exec.node.gossiping.as_ref().map(|gossiping| gossiping.callers()).unwrap_or_default();
+    let config = exec.own.credentials.to_accept(callers.iter().map(|(key, _)| *key).collect())?;
+    let stream = TlsAcceptor::from(config).accept(stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
+    let key = shown.map(hostler_remote::fingerprint_of);
+    let known = key.and_then(|key| callers.into_iter().find(|(known, _)| *known == key));
+    let (key, node) = known.ok_or(std::io::ErrorKind::PermissionDenied)?;
+    Ok((stream, key, node))
+}
+
+/// Takes the calls of a node.
+async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName) {
+    let (_own, mut channels, run) = multiplex(stream, Some(Heartbeat::NODE));
+    let answer = async {
+        while let Some(mut channel) = channels.next().await {
+            let exec = Arc::clone(exec);
+            let from = node.clone();
+            tokio::spawn(async move {
+                if let Some(Frame::Start(start)) = channel.receive().await {
+                    run::run(&exec, channel, *start, &from).await;
+                }
+            });
+        }
+    };
+    tokio::select! {
+        outcome = run => if let Err(error) = outcome {
+            tracing::debug!(%node, %error, "a connection for calls broke");
+        },
+        () = answer => {}
+        () = expulsion(exec, key) => tracing::info!(%node, "the head does not name it any more, so its calls end"),
+    }
+}
+
+/// Ends when the head no longer names the node with this key.
+async fn expulsion(exec: &Exec, key: Digest) {
+    let mut looks = interval(LOOK);
+    let is_named = || exec.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));
+    while is_named() {
+        looks.tick().await;
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether a directory here is the one that a caller is in, and not merely another one of the same name.
+//!
+//! One kernel knows a directory by its device and number. Between machines nothing of that holds: so a caller makes an empty file with a name that nobody
+//! can guess, and a node that finds it there is in the same directory, whatever disk is behind it. What was found once is remembered by what
+//! the directory is on that node, which is another one as soon as something else is mounted there.
+
+use std::fs;
+use std::path::Path;
+
+use hostler_remote::{Command, DirectoryId, Proof, Refusal, RefusalKind};
+
+use super::unsuitable;
+use crate::account::{Ids, act_as};
+
+/// What the directory of a command is here, looked at with the rights of its user. Blocks, where disks are far away perhaps for long.
+///
+/// # Errors
+/// When it is not there, or another one, or that has yet to be shown.
+pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>) -> Result<DirectoryId, Box<Refusal>> {
+    let path = command.directory();
+    let shown = path.display();
+    let found = act_as(ids, || look(&path, &command.proof));
+    let (found, is_shown) = match found.and_then(|found| found) {
+        Ok(found) => found,
+        Err(error) => {
+            let mut refusal =
+                unsuitable(126, format!("node {node} cannot enter the directory {shown}: {}", said(&error)));
+            refusal.hints.push("commands start in the directory that they are called in, which must be on a disk that the nodes share; -C names another".to_owned());
+            return Err(Box::new(refusal));
+        }
+    };
+    let here = DirectoryId::of(boot, &found);
+    let Some(there) = &command.directory_id else { return Ok(here) };
+    let is_same = *there == here
+        || match &command.proof {
+            Proof::None => {
+                let message = format!("node {node} does not know the directory {shown} as the caller's yet");
+                return Err(Box::new(Refusal { kind: RefusalKind::Unproven, ..unsuitable(126, message) }));
+            }
+            Proof::File(_) => is_shown,
+            Proof::Known(known) if *known == here => true,
+            Proof::Known(_) => {
+                let message = format!("what is mounted at {shown} on node {node} has changed");
+                return Err(Box::new(Refusal { kind: RefusalKind::Unproven, ..unsuitable(126, message) }));
+            }
+            seen @ Proof::Seen { .. } => there.boot != here.boot && *seen == Proof::seen(&found),
+        };
+    if is_same {
+        return Ok(here);
+    }
+    let mut refusal = unsuitable(126, format!("the directory {shown} on node {node} is another one than the caller's"));
+    refusal
+        .hints
+        .push("the nodes do not share that disk; -C names a directory that each of them has of its own".to_owned());
+    Err(Box::new(refusal))
+}
+
+/// What is there, and whether the file is in it.
+fn look(path: &Path, proof: &Proof) -> std::io::Result<(fs::Metadata, bool)> {
+    // What may be entered may be asked for what is in it.
+    let found = fs::metadata(path.join("."))?;
+    let is_shown = match proof {
+        Proof::File(name) => fs::symlink_metadata(path.join(name)).is_ok_and(|file| file.is_file() && file.len() == 0),
+        _ => false,
+    };
+    Ok((found, is_shown))
+}
+
+fn said(error: &std::io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |code| nix::errno::Errno::from_raw(code).desc().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn command(path: &Path, id: Option<DirectoryId>, proof: Proof) -> Command {
+        let mut command = Command::new(&["true".into()], [], path.to_owned());
+        (command.directory_id, command.proof) = (id, proof);
+        command
+    }
+
+    fn kind(outcome: Result<DirectoryId, Box<Refusal>>) -> RefusalKind {
+        outcome.expect_err("it is not taken").kind
+    }
+
+    #[test]
+    fn the_same_kernel_knows_its_own() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let here = find(&command(directory.path(), None, Proof::None), "b", "n1", None).expect("meant as it is");
+        assert_eq!(
+            find(&command(directory.path(), Some(here.clone()), Proof::None), "b", "n1", None).as_ref(),
+            Ok(&here)
+        );
+        let other = DirectoryId { inode: here.inode + 1, ..here.clone() };
+        let asked = |proof| find(&command(directory.path(), Some(other.clone()), proof), "b", "n1", None);
+        assert_eq!(kind(asked(Proof::None)), RefusalKind::Unproven);
+        assert_eq!(kind(asked(Proof::Seen { inode: here.inode, changed_ns: 0 })), RefusalKind::Unsuitable);
+        assert_eq!(kind(asked(Proof::Known(other.clone()))), RefusalKind::Unproven);
+        assert_eq!(asked(Proof::Known(here.clone())), Ok(here));
+    }
+
+    #[test]
+    fn another_kernel_is_shown_a_file() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let there = DirectoryId { boot: "another".into(), device: 1, inode: 2 };
+        let name = format!("{}abc", Proof::FILE_PREFIX);
+        let asked =
+            || find(&command(directory.path(), Some(there.clone()), Proof::File(name.clone())), "b", "n1", None);
+        assert_eq!(kind(asked()), RefusalKind::Unsuitable);
+        fs::write(directory.path().join(&name), "").expect("writable");
+        asked().expect("it is there");
+        let found = fs::metadata(directory.path()).expect("there");
+        let seen = |changed_ns| {
+            let proof = Proof::Seen { inode: found.ino(), changed_ns };
+            find(&command(directory.path(), Some(there.clone()), proof), "b", "n1", None)
+        };
+        let Proof::Seen { changed_ns, .. } = Proof::seen(&found) else { panic!("that is what it is") };
+        seen(changed_ns).expect("the same number and time");
+        assert_eq!(kind(seen(1)), RefusalKind::Unsuitable);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_said_so() {
+        let refusal =
+            find(&command(Path::new("/nonexistent-here"), None, Proof::None), "b", "n1", None).expect_err("not there");
+        assert_eq!(refusal.message, "node n1 cannot enter the directory /nonexistent-here: No such file or directory");
+    }
+}

@@ -1,0 +1,439 @@
+//! A call of a user of this machine: where it runs, and its way there.
+//!
+//! The best node is tried first, then the next; what cannot be run anywhere else runs here, if it may. A node that has said no is told apart from
+//! one that has not answered after it was told to start: that one may have started, so nobody else is asked.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
+use hostler_model::NodeName;
+use hostler_remote::shared_files::Paths;
+use hostler_remote::{
+    Ask, Caller, Channel, Choice, Command, Cost, DirectoryId, Frame, How, Placed, Proof, Refusal, RefusalKind, Start,
+    Started, Tried,
+};
+use hostler_snapshot::News;
+use tokio::time::sleep;
+
+use super::connections::NoWay;
+use super::peer::Peer;
+use super::written::{Disk, newest};
+use super::{Exec, local, lock, micros, mirror, run, trees, unsuitable};
+use crate::account::act_as;
+use crate::link::random_bits;
+
+/// How long a node may take to say whether it has started a command: an account may have to be asked for, a disk may have to wake up.
+const START_BOUND: Duration = Duration::from_secs(60);
+
+/// The most that the way to another node may be said to take, in microseconds.
+const WAY_BOUND_US: u64 = 10_000_000;
+
+/// How long a node that was named may take to be heard of, and between two looks.
+const HEARING_BOUND: Duration = Duration::from_secs(5);
+const HEARING_LOOK: Duration = Duration::from_millis(100);
+
+/// How long a caller may take to show its directory.
+const PROOF_BOUND: Duration = Duration::from_secs(60);
+
+/// What directories of this machine are on other nodes.
+#[derive(Default)]
+pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
+
+/// What a directory of this machine is on another node.
+#[derive(Clone)]
+struct There {
+    id: DirectoryId,
+    /// Whether that node has it over the network.
+    is_shared: bool,
+}
+
+impl Directories {
+    fn known(&self, node: &NodeName, here: &DirectoryId) -> Option<There> {
+        lock(&self.0).get(&(node.clone(), here.device, here.inode)).cloned()
+    }
+
+    fn learn(&self, node: &NodeName, here: &DirectoryId, there: There) {
+        const MOST: usize = 10_000;
+        let mut known = lock(&self.0);
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert((node.clone(), here.device, here.inode), there);
+    }
+}
+
+/// Why a command has not run on a node.
+enum Failed {
+    /// It was not started there, so another node may be tried.
+    Not(Box<Refusal>),
+    /// Nobody knows whether it was.
+    Unknown(String),
+    /// Its caller is gone.
+    Forsaken,
+}
+
+/// Who asks.
+pub(super) struct Client {
+    pub(super) caller: Caller,
+    /// Their program.
+    pub(super) peer: Peer,
+    /// What it reads and writes, if it has handed that over.
+    pub(super) streams: Option<[OwnedFd; 3]>,
+}
+
+/// Answers a question of a user, and follows the command to its end when it runs elsewhere.
+pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask, client: Client) {
+    let Caller { name, uid } = &client.caller;
+    if let Err(error) = exec.node.accounts.let_in(name, Some(*uid)) {
+        let message = format!("node {} does not take it: {error}", exec.node.name);
+        let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
+        return drop(channel.send(Frame::Refused(Box::new(refusal))).await);
+    }
+    let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
+    if ask.tree.is_some() {
+        // The way is another one for a tree.
+        kind.push_str(" with its tree");
+    }
+    let cost = lock(&exec.costs).estimate(&kind);
+    let needs = Needs { way: cost.map_or(0, |cost| cost.way()), ..needs_of(&ask) };
+    let cost = cost.map(|Estimate { run_us, way_us }| Cost { kind: kind.clone(), run_us, way_us });
+    if ask.explain {
+        let choice = Choice { cost, counts: *lock(&exec.counts), ..explain(exec, &needs) };
+        return drop(channel.send(Frame::Explained(Box::new(choice))).await);
+    }
+    let placed = |node: &NodeName, how, tried: &[Tried]| Placed {
+        node: node.clone(),
+        how,
+        cost: cost.clone(),
+        tried: tried.to_vec(),
+        advisory: Vec::new(),
+    };
+    let mut tried = Vec::new();
+    let mut last = None;
+    for candidate in candidates(exec, &needs).await {
+        let chosen = placed(&candidate.name, Some(how(&candidate)), &tried);
+        if candidate.is_local {
+            return stay(exec, channel, &ask, chosen, &kind, client).await;
+        }
+        match elsewhere(exec, channel, &mut ask, &client, &candidate, chosen, &kind).await {
+            Ok(()) | Err(Failed::Forsaken) => return,
+            Err(Failed::Not(refusal)) => {
+                tried.push(Tried { node: candidate.name, why: refusal.message.clone() });
+                let is_hopeless = refusal.kind == RefusalKind::Hopeless;
+                last = Some(refusal);
+                if is_hopeless {
+                    break;
+                }
+            }
+            Err(Failed::Unknown(why)) => {
+                let message = format!("node {} was told to start it, and {why}: it may have started", candidate.name);
+                let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) };
+                return drop(channel.send(Frame::Refused(Box::new(refusal))).await);
+            }
+        }
+    }
+    let own = &exec.node.name;
+    let may_run_here =
+        !ask.not.contains(own) && ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none();
+    if may_run_here && last.as_ref().is_none_or(|refusal| refusal.kind != RefusalKind::Hopeless) {
+        return stay(exec, channel, &ask, placed(own, None, &tried), &kind, client).await;
+    }
+    let refusal = last.unwrap_or_else(|| Box::new(nowhere(exec, &needs)));
+    let _ = channel.send(Frame::Refused(refusal)).await;
+}
+
+/// The nodes to try, best first. A node that was named and is not known yet is waited for: after a start, or after another was put out of the
+/// cluster, nodes hear of each other within a moment.
+async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
+    let Some(gossiping) = &exec.node.gossiping else { return Vec::new() };
+    let until = Instant::now() + HEARING_BOUND;
+    loop {
+        let found = gossiping.choose(needs);
+        let is_expected = || {
+            let unfit = gossiping.explain(needs).unfit;
+            let why = |name: &NodeName| unfit.iter().find(|(node, _)| node == name).map(|(_, why)| why);
+            needs.only.iter().any(|name| match why(name) {
+                Some(why) => matches!(why, Unfit::Unheard | Unfit::Unknown),
+                // The head may not have said yet who there is.
+                None => exec.began.elapsed() < HEARING_BOUND,
+            })
+        };
+        if !found.is_empty() || needs.only.is_empty() || Instant::now() >= until || !is_expected() {
+            return found;
+        }
+        sleep(HEARING_LOOK).await;
+    }
+}
+
+/// The command runs here: with its caller's streams, in the hands of a shepherd. On a terminal the caller rather becomes the command, so that
+/// nobody else stands between the two; and so it does when a shepherd cannot do what the caller can.
+async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed, kind: &str, client: Client) {
+    count(exec, &placed);
+    // Whoever is at this machine is served, whatever is planned with it: the shutdown ends it as it ends everything.
+    let _going = exec.node.activity.begin();
+    let Client { caller, peer, streams } = client;
+    let score = placed.how.as_ref().map_or(1000, |how| how.score);
+    if let Some(its) = streams
+        && !local::is_in_a_leaf(exec, &peer)
+    {
+        // Its tree is here.
+        let mut command = ask.command.clone();
+        command.ship = None;
+        let start = Start { command, caller, written: Paths::default() };
+        match run::run_own(exec, channel, start, its, placed.clone()).await {
+            Ok(Some(ran_us)) => return lock(&exec.costs).ran(kind, ran_us, score),
+            Ok(None) => return,
+            // It says so itself, in its own words.
+            Err(refusal) => tracing::debug!(why = %refusal.message, "a caller does itself what it has called for"),
+        }
+    }
+    become_it(exec, channel, ask, placed, kind, (score, &peer)).await;
+}
+
+/// The caller becomes the command.
+async fn become_it(
+    exec: &Arc<Exec>,
+    channel: &mut Channel,
+    ask: &Ask,
+    mut placed: Placed,
+    kind: &str,
+    (score, peer): (u64, &Peer),
+) {
+    let (again, kind) = (Arc::clone(exec), kind.to_owned());
+    let is_interactive = ask.command.terminal.is_some();
+    let ended = move |ran: Duration| {
+        if !is_interactive {
+            lock(&again.costs).ran(&kind, micros(ran), score);
+        }
+    };
+    placed.advisory = local::enclose(exec, peer, ask.command.memory_bytes, Box::new(ended)).await;
+    let _ = channel.send(Frame::Here(Box::new(placed))).await;
+}
+
+fn count(exec: &Exec, placed: &Placed) {
+    let mut counts = lock(&exec.counts);
+    match (&placed.how, placed.tried.is_empty()) {
+        (Some(how), true) if how.is_local => counts.here += 1,
+        (Some(_), true) => counts.elsewhere += 1,
+        _ => counts.fallen_back += 1,
+    }
+}
+
+/// Runs it on another node, to its end.
+async fn elsewhere(
+    exec: &Arc<Exec>,
+    channel: &mut Channel,
+    ask: &mut Ask,
+    client: &Client,
+    candidate: &Candidate,
+    mut placed: Placed,
+    kind: &str,
+) -> Result<(), Failed> {
+    let began = Instant::now();
+    let gossiping = exec.node.gossiping.as_ref().expect("it has named a candidate");
+    let (node, caller) = (&candidate.name, &client.caller);
+    if let Some(tree) = ask.tree.as_ref().filter(|_| ask.command.ship.is_none()) {
+        let news = trees::news(exec, tree, client).await;
+        ask.command = with_tree(channel, &ask.command, news).await?;
+    }
+    let sent = gossiping.sent(candidate.id);
+    let mut command = ask.command.clone();
+    let known = command.directory_id.as_ref().and_then(|here| exec.directories.known(node, here));
+    let is_remembered = known.as_ref().is_some_and(|there| there.is_shared);
+    let written = written(exec, ask, caller, is_remembered).await;
+    if let Some(there) = known {
+        command.proof = Proof::Known(there.id);
+    }
+    let mut start = Start { command, caller: caller.clone(), written };
+    let mut is_proved = false;
+    let (mut there, started) = loop {
+        let mut there = way_to(exec, candidate, !ask.only.is_empty())
+            .await
+            .map_err(|why| Failed::Not(Box::new(unsuitable(125, format!("node {node}: {why}")))))?;
+        let broken = |_| Failed::Unknown("its connection broke before it had answered".to_owned());
+        there.send(Frame::Start(Box::new(start.clone()))).await.map_err(broken)?;
+        let mut has_told = false;
+        let answer = mirror::answer_of(channel, &mut there, START_BOUND, &mut has_told).await;
+        let answer = answer.ok_or(Failed::Forsaken)?;
+        if has_told && !matches!(answer, Ok(Some(Frame::Started(_)))) {
+            // The next node knows nothing of what this one was told.
+            mirror::begin_anew(channel, START_BOUND).await.ok_or(Failed::Forsaken)?;
+        }
+        match answer {
+            Ok(Some(Frame::Started(started))) => break (there, *started),
+            Ok(Some(Frame::Refused(refusal))) if refusal.kind == RefusalKind::Unproven && !is_proved => {
+                is_proved = true;
+                start.command.proof = prove(channel).await?;
+                let more = self::written(exec, ask, caller, true).await;
+                start.written = start.written.to_vec().into_iter().chain(more.to_vec()).collect();
+            }
+            Ok(Some(Frame::Refused(refusal))) => return Err(Failed::Not(refusal)),
+            Ok(Some(_)) => return Err(Failed::Unknown("it does not speak this protocol".to_owned())),
+            Ok(None) => return Err(Failed::Unknown("its connection broke before it had answered".to_owned())),
+            Err(_) => return Err(Failed::Unknown(format!("has not answered for {} s", START_BOUND.as_secs()))),
+        }
+    };
+    sent.began();
+    if let (Some(here), Some(id)) = (&ask.command.directory_id, started.directory_id) {
+        exec.directories.learn(node, here, There { id, is_shared: started.is_shared });
+    }
+    count(exec, &placed);
+    let score = candidate.score.total;
+    placed.advisory.clone_from(&started.advisory);
+    let words = Started { placed: Some(placed), ..Started::default() };
+    channel.send(Frame::Started(Box::new(words))).await.map_err(|_| Failed::Forsaken)?;
+    let ended = pass_on(channel, &mut there, node).await;
+    if let Some((wall_us, waited_us)) = ended.filter(|_| ask.command.terminal.is_none()) {
+        let mut costs = lock(&exec.costs);
+        costs.ran(kind, wall_us, score);
+        let way_us = micros(began.elapsed()).saturating_sub(wall_us.saturating_add(waited_us));
+        // Longer than that, it was whoever reads its output.
+        if way_us < WAY_BOUND_US {
+            costs.went(kind, way_us);
+        }
+    }
+    drop(sent);
+    Ok(())
+}
+
+/// The way to a node. One that was named and does not know this one yet is given a moment to hear of it.
+async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
+    let until = Instant::now() + HEARING_BOUND;
+    loop {
+        match exec.connections.call(exec, &candidate.name).await {
+            Ok(channel) => return Ok(channel),
+            Err(NoWay::NotYet(_)) if is_named && Instant::now() < until => sleep(HEARING_LOOK).await,
+            Err(NoWay::NotYet(why)) => return Err(why),
+            Err(NoWay::Unreachable(why)) => {
+                let gossiping = exec.node.gossiping.as_ref().expect("it has named a candidate");
+                gossiping.unreachable(candidate.id);
+                return Err(why);
+            }
+        }
+    }
+}
+
+/// What was written lately in the caller's directory, as far as the node that it goes to may not know: where it has that over the network, or so
+/// does this one.
+async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_there: bool) -> Paths {
+    // A tree that a command takes along is as it was told.
+    let (Some(here), None) = (&ask.command.directory_id, &ask.command.ship) else { return Paths::default() };
+    if exec.written.known(here.device) == Some(Disk::Own) && !is_remembered_there {
+        return Paths::default();
+    }
+    let (exec, directory) = (Arc::clone(exec), ask.command.directory());
+    // Without the caller's own rights nothing is looked at: the agent sees more than they may.
+    let Ok(account) = exec.node.accounts.of(&caller.name, Some(caller.uid)).await else { return Paths::default() };
+    let look = move || {
+        let (disk, is_new) = exec.written.watch(&directory);
+        let told = exec.written.recently();
+        let is_told = disk == Disk::Watched && !is_new || disk == Disk::Own && !is_remembered_there;
+        let ids = account.as_ref().map(|account| &account.ids);
+        let newest = if is_told { Vec::new() } else { act_as(ids, || newest(&directory)).unwrap_or_default() };
+        told.into_iter().chain(newest).collect()
+    };
+    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+}
+
+/// Has the caller say which tree its command takes along. That takes as long as the tree is large, and nobody else waits for it.
+async fn with_tree(channel: &mut Channel, command: &Command, news: News) -> Result<Command, Failed> {
+    channel.send(Frame::WhichTree(Box::new(news))).await.map_err(|_| Failed::Forsaken)?;
+    match channel.receive().await {
+        Some(Frame::Tree(tree)) => command.with_tree(*tree).ok_or(Failed::Forsaken),
+        _ => Err(Failed::Forsaken),
+    }
+}
+
+/// Has the caller show that it is in its directory.
+async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
+    let name = format!("{}{:016x}{:016x}", Proof::FILE_PREFIX, random_bits(), random_bits());
+    channel.send(Frame::Prove(name)).await.map_err(|_| Failed::Forsaken)?;
+    match tokio::time::timeout(PROOF_BOUND, channel.receive()).await {
+        Ok(Some(Frame::Proof(proof))) => Ok(proof),
+        _ => Err(Failed::Forsaken),
+    }
+}
+
+/// Carries what both sides say until one of them has said its last; how long the command ran and had waited before, in microseconds, if it came to
+/// its end.
+async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> Option<(u64, u64)> {
+    loop {
+        tokio::select! {
+            frame = there.receive() => match frame {
+                Some(frame) => {
+                    let is_last = frame.is_last();
+                    let ended =
+                        if let Frame::Ended(report) = &frame { Some((report.wall_us, report.waited_us)) } else { None };
+                    if caller.send(frame).await.is_err() || is_last {
+                        return ended;
+                    }
+                }
+                None => {
+                    let message = format!("the connection with node {node} broke while the command ran; it was ended there, or will be in a moment");
+                    let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) };
+                    let _ = caller.send(Frame::Refused(Box::new(refusal))).await;
+                    return None;
+                }
+            },
+            frame = caller.receive() => match frame {
+                // Dropping the line there ends the command.
+                None | Some(Frame::Cancel) => return None,
+                Some(frame) => drop(there.send(frame).await),
+            },
+        }
+    }
+}
+
+fn needs_of(ask: &Ask) -> Needs {
+    Needs {
+        memory_bytes: ask.command.memory_bytes.unwrap_or(0),
+        constraint: ask.constraint.clone(),
+        only: ask.only.iter().cloned().collect(),
+        not: ask.not.iter().cloned().collect(),
+        prefer_local: ask.prefer_local,
+        way: 0,
+    }
+}
+
+fn explain(exec: &Exec, needs: &Needs) -> Choice {
+    let Some(gossiping) = &exec.node.gossiping else {
+        let why = "this node does not gossip, so it knows no other".to_owned();
+        return Choice { unfit: vec![(exec.node.name.clone(), why)], ..Choice::default() };
+    };
+    let Explanation { candidates, unfit } = gossiping.explain(needs);
+    Choice {
+        candidates: candidates.iter().map(how).collect(),
+        unfit: unfit.into_iter().map(|(node, why)| (node, why.to_string())).collect(),
+        ..Choice::default()
+    }
+}
+
+fn how(candidate: &Candidate) -> How {
+    let score = &candidate.score;
+    How {
+        node: candidate.name.clone(),
+        is_local: candidate.is_local,
+        score: score.total,
+        sharing: score.sharing,
+        fullness: score.fullness,
+        pressure: score.pressure,
+        memory: score.memory,
+        in_flight: candidate.in_flight,
+    }
+}
+
+/// Why no node will do.
+fn nowhere(exec: &Exec, needs: &Needs) -> Refusal {
+    let choice = explain(exec, needs);
+    let mut refusal = unsuitable(125, "no node can run this command");
+    refusal.hints = choice.unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
+    let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
+    for name in needs.only.iter().filter(|name| !known.contains(name)) {
+        refusal.hints.push(format!("{name}: no node of that name gossips with this one"));
+    }
+    refusal
+}

@@ -1,0 +1,180 @@
+//! A command on its caller's own terminal: the program that was called becomes it, in a leaf of its own.
+//!
+//! Nothing stands between such a command and whoever called it, so what holds it is put around a process that is there already. That leaf outlives
+//! this agent: its name says which process it is for, and the next agent goes on looking after it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hostler_shepherd::ProcessId;
+use hostler_shepherd::cgroup::Enclosure;
+use nix::libc;
+use tokio::time::{Instant, sleep};
+
+use super::peer::Peer;
+use super::{Exec, run};
+use crate::activity::Going;
+use crate::engine::Node;
+use crate::readiness::Readiness;
+
+/// What the names of these leaves have after the agent's prefix: then come the process and when it started.
+const NAME: &str = "here-";
+
+/// How long what a command has left behind may take to end after TERM, and then after KILL.
+const GRACES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
+
+/// Between two looks at that.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Holds a caller to the limits of a command, from now until it and all that it starts have ended. Which of them the kernel does not hold, and why.
+pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<u64>, ended: Ended) -> Vec<String> {
+    let none = |reason: &str| vec![format!("CPUs, memory and processes: {reason}")];
+    let Some((process, handle)) = held(peer) else {
+        return none(
+            "its process has ended, is in another container than the agent, or has the rights of another user",
+        );
+    };
+    let tree = match &exec.node.cgroups {
+        Ok(tree) => tree,
+        Err(reason) => return none(reason),
+    };
+    // Out of the leaf of a job, or of another command, would be out of its limits.
+    if is_held(process.pid, tree.path()) {
+        return Vec::new();
+    }
+    let number = exec.started.fetch_add(1, Ordering::Relaxed);
+    let Some(spec) = run::leaf(exec, &name(process, number)) else { return none("it cannot be named") };
+    // The kernel takes its time to move a process.
+    let options = run::options(exec, memory_bytes);
+    let made =
+        tokio::task::spawn_blocking(move || Enclosure::around(process.pid, handle.as_fd(), &spec, &options)).await;
+    match made.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        Ok(enclosure) => {
+            let advisory = run::advisory(enclosure.limits());
+            tokio::spawn(look_after(enclosure, process, Some(ended), exec.node.activity.begin()));
+            advisory
+        }
+        Err(error) => none(&format!("cannot make a group for it: {error}")),
+    }
+}
+
+/// The process of a caller with a handle on it; `None` where this agent cannot see it.
+fn held(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
+    let process = peer.process()?;
+    Some((process.id(), process.handle().try_clone_to_owned().ok()?))
+}
+
+/// Whether a caller is in a leaf of this machine's agents already, as a program of a job is.
+pub(super) fn is_in_a_leaf(exec: &Exec, peer: &Peer) -> bool {
+    let tree = exec.node.cgroups.as_ref().ok();
+    tree.zip(peer.process()).is_some_and(|(tree, process)| is_held(process.id().pid, tree.path()))
+}
+
+/// Is told how long the command ran.
+pub(super) type Ended = Box<dyn FnOnce(Duration) + Send>;
+
+fn name(process: ProcessId, number: u64) -> String {
+    format!("{NAME}{}-{}-{number}", process.pid, process.start_time)
+}
+
+/// The process that a leaf is for, by the leaf's name without the agent's prefix.
+fn process_of(name: &str) -> Option<ProcessId> {
+    let mut parts = name.strip_prefix(NAME)?.split('-');
+    let process = ProcessId { pid: parts.next()?.parse().ok()?, start_time: parts.next()?.parse().ok()? };
+    (ProcessId::of(process.pid) == Some(process)).then_some(process)
+}
+
+/// Whether a process is in a leaf of this machine's agents already.
+fn is_held(pid: u32, leaves: &std::path::Path) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let unified = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    // Mounted wherever it may be, the end of the path is the same.
+    let parent = leaves.components().next_back().map(|last| last.as_os_str().to_owned());
+    let mut above = unified.map(std::path::Path::new).into_iter().flat_map(|path| path.ancestors().skip(1));
+    parent.is_some_and(|parent| above.any(|group| group.file_name() == Some(&parent)))
+}
+
+/// The leaves of commands that go on from before this agent.
+pub(crate) fn live_leaves(node: &Node) -> HashSet<String> {
+    let Ok(tree) = &node.cgroups else { return HashSet::new() };
+    let entries = fs::read_dir(tree.path()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.strip_prefix(&node.leaf_prefix).and_then(process_of).is_some()).collect()
+}
+
+/// Goes on looking after them.
+pub(super) fn take_up(exec: &Arc<Exec>) {
+    for name in live_leaves(&exec.node) {
+        let own = name.strip_prefix(&exec.node.leaf_prefix).unwrap_or_default();
+        let (process, spec) = (process_of(own), run::leaf(exec, own));
+        if let (Some(process), Some(spec)) = (process, spec)
+            && let Ok(enclosure) = Enclosure::again(&spec)
+        {
+            tokio::spawn(look_after(enclosure, process, None, exec.node.activity.begin()));
+        }
+    }
+}
+
+/// Waits for a command to end, ends what it has left behind, and removes its leaf.
+async fn look_after(enclosure: Enclosure, process: ProcessId, ended: Option<Ended>, _going: Option<Going>) {
+    let began = Instant::now();
+    // It may have ended, and its number be another's: then there is nothing to wait for.
+    if let Ok(handle) = handle_of(process) {
+        handle.readable().await;
+        if let Some(ended) = ended {
+            ended(began.elapsed());
+        }
+    }
+    for (signal, grace) in [libc::SIGTERM, libc::SIGKILL].into_iter().zip(GRACES) {
+        if enclosure.is_empty() {
+            break;
+        }
+        if signal == libc::SIGKILL {
+            let _ = enclosure.kill();
+        } else {
+            enclosure.signal_all(signal);
+            enclosure.signal_all(libc::SIGCONT);
+        }
+        let until = Instant::now() + grace;
+        while !enclosure.is_empty() && Instant::now() < until {
+            sleep(LOOK).await;
+        }
+    }
+    if let Err(error) = enclosure.remove() {
+        tracing::warn!(pid = process.pid, %error, "cannot remove the group of a command that has ended");
+    }
+}
+
+/// A handle on a process that is readable when it has ended.
+fn handle_of(process: ProcessId) -> io::Result<Readiness<OwnedFd>> {
+    let handle = hostler_shepherd::pidfd_open(process.pid)?;
+    if ProcessId::of(process.pid) != Some(process) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Readiness::of(handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_process_it_is_for() {
+        let own = ProcessId::of(std::process::id()).expect("it runs");
+        assert_eq!(process_of(&name(own, 3)), Some(own));
+        let earlier = ProcessId { start_time: own.start_time - 1, ..own };
+        for name in [name(earlier, 3), "here-1".to_owned(), "call-1".to_owned(), "here--1-2".to_owned()] {
+            assert_eq!(process_of(&name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn whoever_is_in_a_leaf_stays_there() {
+        assert!(!is_held(std::process::id(), std::path::Path::new("/sys/fs/cgroup/no-such-group-here")));
+    }
+}

@@ -1,0 +1,385 @@
+//! What this node has of a caller's tree: layers, of which none is ever changed.
+//!
+//! The first layer is the tree as it was told first. What has changed later is a layer over that. A call runs over the layers of the tree that it
+//! was called in, and holds them for as long as it runs: so nothing changes below it, whatever is told meanwhile.
+//!
+//! A layer takes the place of those below it that are not much larger (as in a log-structured merge tree), so that layers grow by a factor downwards.
+//! There are few of them, then, and a file that has changed once is laid out a few times and not again with every few calls. When what
+//! lies over the first layer has become large, the tree is laid out as a first one again.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hostler_model::Digest;
+use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
+use hostler_remote::ship::{Delta, Tree};
+use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out, whiteout};
+
+use super::remove_later;
+
+/// Trees that are remembered: calls that are made at the same time see it in several states.
+const REMEMBERED: usize = 8;
+
+/// The most layers of a tree. Looking up a name asks all of them.
+const MOST_LAYERS: usize = 12;
+
+/// A layer takes the place of the one below if that does not weigh more by this factor.
+const GROWTH: u64 = 2;
+
+/// So many bytes of files weigh as much as it does to make one.
+const BYTES_OF_A_FILE: u64 = 16 << 10;
+
+/// Of a first layer, so much may have changed before there is another first one: one part in so many.
+const OUTDATED: u64 = 3;
+
+/// What this node has of one tree.
+pub(super) struct Mirror {
+    pub(super) directory: PathBuf,
+    pub(super) store: Arc<ChunkStore>,
+    /// Whose files they are.
+    pub(super) owner: Option<(u32, u32)>,
+    /// Held by whoever is being told of it.
+    pub(super) telling: tokio::sync::Mutex<()>,
+    recent: Mutex<VecDeque<Arc<Generation>>>,
+    names: AtomicU64,
+}
+
+/// A state of the tree.
+pub(super) struct Generation {
+    digest: Digest,
+    pub(super) tree: Arc<Tree>,
+    /// Uppermost first.
+    layers: Vec<Arc<Layer>>,
+}
+
+/// Files that are there for as long as somebody needs them.
+struct Layer {
+    mirror: PathBuf,
+    name: String,
+    /// What one sees over it and those below.
+    tree: Arc<Tree>,
+    weight: u64,
+}
+
+/// What is to be told for the next state.
+pub(super) struct Plan {
+    tree: Arc<Tree>,
+    digest: Digest,
+    delta: Delta,
+    below: Vec<Arc<Layer>>,
+}
+
+/// A directory of one call; it goes with this.
+pub(super) struct CallDirectory {
+    pub(super) path: PathBuf,
+    pub(super) name: String,
+}
+
+impl Mirror {
+    pub(super) fn new(directory: PathBuf, store: Arc<ChunkStore>, owner: Option<(u32, u32)>) -> Self {
+        Self {
+            directory,
+            store,
+            owner,
+            telling: tokio::sync::Mutex::default(),
+            recent: Mutex::default(),
+            names: AtomicU64::new(0),
+        }
+    }
+
+    /// The state of that name, if it is remembered.
+    pub(super) fn known(&self, digest: Digest) -> Option<Arc<Generation>> {
+        self.recent().iter().find(|generation| generation.digest == digest).cloned()
+    }
+
+    /// The state that was told last.
+    pub(super) fn latest(&self) -> Option<Arc<Generation>> {
+        self.recent().back().cloned()
+    }
+
+    /// What has to be laid over what, to have this tree.
+    pub(super) fn plan(&self, tree: Tree, digest: Digest) -> Plan {
+        let tree = Arc::new(tree);
+        let latest = self.latest();
+        let mut below = latest.as_ref().map_or(&[][..], |latest| &latest.layers);
+        while let [top, under @ ..] = below {
+            let delta = top.tree.difference(&tree);
+            let is_outgrown = if under.is_empty() {
+                weight(&delta) > top.weight / OUTDATED
+            } else {
+                top.weight <= GROWTH.saturating_mul(weight(&delta)) || below.len() >= MOST_LAYERS
+            };
+            if !is_outgrown {
+                return Plan { tree, digest, delta, below: below.to_vec() };
+            }
+            below = under;
+        }
+        let delta = Tree::default().difference(&tree);
+        Plan { tree, digest, delta, below: Vec::new() }
+    }
+
+    /// Lays out what was planned, whose chunks are all there. Blocks.
+    ///
+    /// # Errors
+    /// When the disk is full, for instance.
+    pub(super) fn carry_out(&self, plan: Plan) -> Result<Arc<Generation>, LayoutError> {
+        let Plan { tree, digest, delta, below } = plan;
+        let (mirror, name) = (self.directory.clone(), self.next_name('l'));
+        let layer = Layer { mirror, name, tree: Arc::clone(&tree), weight: weight(&delta) };
+        let path = layer.path();
+        let manifest = Manifest { version: VERSION, entries: delta.entries };
+        let options = LayoutOptions { owner: self.owner, links_may_leave: true, ..LayoutOptions::default() };
+        lay_out(&manifest, &self.store, &path, &options)?;
+        for removed in &delta.removed {
+            whiteout(&path, removed).map_err(|source| LayoutError::Io { path: path.clone(), source })?;
+        }
+        let layers = [Arc::new(layer)].into_iter().chain(below).collect();
+        let generation = Arc::new(Generation { digest, tree, layers });
+        let mut recent = self.recent();
+        recent.push_back(Arc::clone(&generation));
+        let forgotten = (recent.len() > REMEMBERED).then(|| recent.pop_front());
+        drop(recent);
+        // Its layers may be gone with it.
+        drop(forgotten);
+        Ok(generation)
+    }
+
+    /// A directory for a call, in which a tree has this mode.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn call_directory(&self, mode: u32) -> io::Result<CallDirectory> {
+        use std::os::unix::fs::PermissionsExt;
+        let name = self.next_name('c');
+        let call = CallDirectory { path: self.directory.join(&name), name };
+        fs::create_dir(&call.path)?;
+        fs::create_dir(call.path.join("w"))?;
+        let upper = call.path.join("u");
+        fs::create_dir(&upper)?;
+        if let Some((uid, gid)) = self.owner {
+            std::os::unix::fs::chown(&upper, Some(uid), Some(gid))?;
+        }
+        fs::set_permissions(&upper, fs::Permissions::from_mode(mode & 0o1777))?;
+        Ok(call)
+    }
+
+    fn next_name(&self, kind: char) -> String {
+        format!("{kind}{}", self.names.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Generation>>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.recent().clear();
+        remove_later(std::mem::take(&mut self.directory));
+    }
+}
+
+impl Generation {
+    /// The names of its layers in the mirror's directory, uppermost first.
+    pub(super) fn layers(&self) -> Vec<String> {
+        self.layers.iter().map(|layer| layer.name.clone()).collect()
+    }
+}
+
+/// What it costs to lay something out, in files.
+fn weight(delta: &Delta) -> u64 {
+    let of_entry = |entry: &Entry| match &entry.kind {
+        EntryKind::File(content) => 1 + content.size / BYTES_OF_A_FILE,
+        _ => 1,
+    };
+    delta.entries.iter().map(of_entry).fold(delta.removed.len() as u64, u64::saturating_add)
+}
+
+impl Plan {
+    /// The chunks that it needs, each once, in order, with their lengths.
+    pub(super) fn chunks(&self) -> Vec<(Digest, u32)> {
+        let mut seen = std::collections::HashSet::new();
+        let contents = self.delta.entries.iter().filter_map(|entry| match &entry.kind {
+            EntryKind::File(content) => Some(content),
+            _ => None,
+        });
+        let chunks = contents.flat_map(|content| content.chunks.iter());
+        chunks.filter(|chunk| seen.insert(chunk.digest)).map(|chunk| (chunk.digest, chunk.len)).collect()
+    }
+}
+
+impl Layer {
+    fn path(&self) -> PathBuf {
+        self.mirror.join(&self.name)
+    }
+}
+
+impl Drop for Layer {
+    fn drop(&mut self) {
+        remove_later(self.path());
+    }
+}
+
+impl Drop for CallDirectory {
+    fn drop(&mut self) {
+        remove_later(std::mem::take(&mut self.path));
+    }
+}
+
+impl AsRef<Path> for CallDirectory {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_proto::manifest::{Chunk, Content};
+    use hostler_snapshot::Named;
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+    use super::*;
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        mirror: Mirror,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let store = ChunkStore::open(&folder.path().join("chunks")).expect("writable");
+            let directory = folder.path().join("m");
+            fs::create_dir(&directory).expect("writable");
+            Self { folder, mirror: Mirror::new(directory, Arc::new(store), None) }
+        }
+
+        fn tree(&self, files: &[(String, String)]) -> Tree {
+            let mut entries: Vec<Entry> = files
+                .iter()
+                .map(|(path, text)| {
+                    let digest = self.mirror.store.add(text.as_bytes()).expect("writable");
+                    let chunk = Chunk { digest, len: text.len() as u32 };
+                    let content = Content { size: text.len() as u64, chunks: vec![chunk] };
+                    Entry { path: path.clone().into(), mode: 0o644, modified_ns: 0, kind: EntryKind::File(content) }
+                })
+                .collect();
+            entries.push(Entry { path: b"d".into(), mode: 0o755, modified_ns: 0, kind: EntryKind::Directory });
+            entries.sort_by(|a, b| a.path.cmp(&b.path));
+            Tree { mode: 0o755, entries: entries.into_iter().map(|entry| Arc::new(Named::new(entry))).collect() }
+        }
+
+        fn tell(&self, tree: &Tree) -> Arc<Generation> {
+            self.mirror.carry_out(self.mirror.plan(tree.clone(), tree.digest())).expect("there is room")
+        }
+
+        /// What one sees of a state, by the kernel's overlay.
+        fn seen(&self, generation: &Generation) -> Vec<(String, String)> {
+            let at = self.folder.path().join("at");
+            fs::create_dir_all(&at).expect("writable");
+            let call = self.mirror.call_directory(0o755).expect("writable");
+            let in_mirror = |name: &String| self.mirror.directory.join(name).display().to_string();
+            let lower = generation.layers().iter().map(in_mirror).collect::<Vec<_>>().join(":");
+            let call = call.path.display();
+            let options = format!("lowerdir={lower},upperdir={call}/u,workdir={call}/w");
+            mount(Some("test"), &at, Some("overlay"), MsFlags::empty(), Some(options.as_str())).expect("root may");
+            let mut files = Vec::new();
+            for directory in ["", "d/"] {
+                for entry in fs::read_dir(at.join(directory)).expect("there").flatten() {
+                    let name = format!("{directory}{}", entry.file_name().display());
+                    if entry.path().is_file() {
+                        files.push((name, fs::read_to_string(entry.path()).expect("readable")));
+                    }
+                }
+            }
+            umount2(&at, MntFlags::empty()).expect("nobody is there");
+            files.sort();
+            files
+        }
+    }
+
+    fn files(count: usize, edited: usize) -> Vec<(String, String)> {
+        let name = |n: usize| if n.is_multiple_of(2) { format!("f{n:03}") } else { format!("d/f{n:03}") };
+        (0..count).map(|n| (name(n), format!("text {n} {}", if n == edited { "edited" } else { "" }))).collect()
+    }
+
+    /// Needs root, as what it tests does.
+    #[test]
+    fn every_state_stays_as_it_was_told() {
+        let fixture = Fixture::new();
+        let mut held = Vec::new();
+        for round in 0..40 {
+            let mut now = files(60, round);
+            now.remove((round * 7) % 60);
+            if round % 5 == 0 {
+                now.push((format!("d/new{round}"), "new".to_owned()));
+            }
+            now.sort();
+            let generation = fixture.tell(&fixture.tree(&now));
+            assert!(generation.layers.len() <= MOST_LAYERS, "{}", generation.layers.len());
+            held.push((now, generation));
+        }
+        for (told, generation) in &held {
+            assert_eq!(&fixture.seen(generation), told);
+        }
+        let (_, last) = held.pop().expect("there are some");
+        drop(held);
+        let kept = last.layers.len() + REMEMBERED;
+        let left = fs::read_dir(&fixture.mirror.directory)
+            .expect("there")
+            .flatten()
+            .filter(|it| it.file_name().to_string_lossy().starts_with('l'));
+        assert!(left.count() <= kept + MOST_LAYERS, "what nobody needs is gone");
+        assert!(fixture.mirror.known(last.digest).is_some());
+    }
+
+    /// As in a build: each call adds a file and changes another, which all do.
+    #[test]
+    fn a_file_is_laid_out_a_few_times_and_not_with_every_call() {
+        let fixture = Fixture::new();
+        let mut now = files(600, 0);
+        fixture.tell(&fixture.tree(&now));
+        let (mut laid_out, mut most_layers) = (0, 0);
+        for round in 0..180 {
+            now.push((format!("g{round:03}.o"), format!("object {round}")));
+            now[599] = ("d/f599".to_owned(), format!("log {round}"));
+            let tree = fixture.tree(&now);
+            let plan = fixture.mirror.plan(tree.clone(), tree.digest());
+            laid_out += plan.delta.entries.len();
+            let generation = fixture.mirror.carry_out(plan).expect("there is room");
+            most_layers = most_layers.max(generation.layers.len());
+        }
+        assert!(laid_out < 180 * 16, "{laid_out} files for 180 calls that make one each");
+        assert!(most_layers <= 9, "{most_layers}");
+    }
+
+    #[test]
+    fn what_is_large_is_not_laid_out_again_for_the_sake_of_little() {
+        let fixture = Fixture::new();
+        let large = "large".repeat(200_000);
+        let tree =
+            |text: &str| fixture.tree(&[("large".to_owned(), large.clone()), ("small".to_owned(), text.to_owned())]);
+        fixture.tell(&tree("0"));
+        for round in 1..40 {
+            let next = tree(&round.to_string());
+            let plan = fixture.mirror.plan(next.clone(), next.digest());
+            assert!(plan.delta.entries.iter().all(|entry| entry.path != b"large"), "{round}");
+            fixture.mirror.carry_out(plan).expect("there is room");
+        }
+    }
+
+    #[test]
+    fn only_what_has_changed_is_needed() {
+        let fixture = Fixture::new();
+        fixture.tell(&fixture.tree(&files(50, 99)));
+        let next = fixture.tree(&files(50, 3));
+        let plan = fixture.mirror.plan(next.clone(), next.digest());
+        assert_eq!(plan.chunks().len(), 1);
+        let same = fixture.mirror.plan(fixture.tree(&files(50, 99)), next.digest());
+        assert!(same.chunks().is_empty());
+    }
+}

@@ -1,0 +1,508 @@
+//! Commands that bring their tree along, since this node does not share the caller's disk.
+//!
+//! A tree is kept for the next call ([`mirror`]), told as far as it has changed ([`Ships::prepare`]), and shown to the command at the place that it
+//! has on the caller's machine ([`namespace`]). What the command writes there is in a directory of its own; it goes home when the command
+//! has ended ([`Shipped::go_home`]).
+
+mod layers;
+mod namespace;
+mod program;
+mod relay;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use hostler_model::{Digest, NodeName, format_bytes};
+use hostler_proto::manifest::{Entry, EntryKind};
+use hostler_remote::ship::{
+    MOST_BYTES, MOST_ENTRIES, MOST_WORDS_BYTES, Message, Talk, Tree, belongs_to_machine, entries_in_parts,
+};
+use hostler_remote::{Channel, Command, Refusal, Report, Ship};
+use hostler_snapshot::{ChunkStore, Upper, remove_tree, upper, wire};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use self::layers::{CallDirectory, Generation, Mirror, Plan};
+pub(super) use self::relay::{answer_of, begin_anew};
+use super::unsuitable;
+use crate::account::{Account, Ids};
+
+/// Trees that are kept. The one that was not used for longest goes first.
+const MOST_MIRRORS: usize = 32;
+
+/// Trees of one user among them, so that nobody can keep all others out.
+const MOST_OF_ONE: usize = 24;
+
+/// How often a tree may change while it is told.
+const ATTEMPTS: usize = 8;
+
+/// Chunks that are asked for at once, in bytes.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// What a tree must leave free of the disk, in bytes.
+const ROOM_BYTES: u64 = 256 << 20;
+
+/// What may be kept of one user's chunks, in bytes.
+const STORE_BYTES: u64 = 4 << 30;
+
+/// How long a caller may take for an answer.
+const ANSWER_BOUND: Duration = Duration::from_secs(60);
+
+/// How often whoever waits is told that they are not forgotten.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whose tree it is: the node that it came from, the user, its place.
+type Key = (NodeName, u32, PathBuf);
+
+/// Trees of callers that this node has.
+pub(super) struct Ships {
+    directory: PathBuf,
+    mirrors: Mutex<HashMap<Key, (Instant, Arc<Mirror>)>>,
+    stores: Mutex<HashMap<u32, Arc<ChunkStore>>>,
+    programs: program::Programs,
+}
+
+/// A command's tree, in place.
+pub(super) struct Shipped {
+    mirror: Arc<Mirror>,
+    generation: Arc<Generation>,
+    call: CallDirectory,
+    namespace: OwnedFd,
+    began_ns: i64,
+}
+
+/// Why there is no tree for a command.
+type Failed = Box<Refusal>;
+
+impl Ships {
+    /// Those in the agent's directory. What an agent before this one kept for calls is removed; chunks stay.
+    pub(super) fn open(agent: &Path) -> Self {
+        let directory = agent.join("ship");
+        let (trees, old) =
+            (directory.join("trees"), directory.join(format!("old-{:016x}", crate::link::random_bits())));
+        match fs::rename(&trees, &old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => drop(remove_tree(&trees)),
+            Ok(()) | Err(_) => {}
+        }
+        let left = fs::read_dir(&directory).into_iter().flatten().flatten();
+        left.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"old-"))
+            .for_each(|entry| remove_later(entry.path()));
+        Self { directory, mirrors: Mutex::default(), stores: Mutex::default(), programs: program::Programs::default() }
+    }
+
+    /// Has the caller tell what is not known of its tree, and puts it in place for one command.
+    ///
+    /// # Errors
+    /// When this node cannot do so, in words for the caller.
+    pub(super) async fn prepare(
+        &self,
+        channel: &mut Channel,
+        command: &Command,
+        ship: &Ship,
+        (from, node): (&NodeName, &NodeName),
+        account: Option<&Arc<Account>>,
+    ) -> Result<Shipped, Failed> {
+        let cannot = |why: &str| Box::new(unsuitable(126, format!("node {node} cannot take the tree along: {why}")));
+        if !nix::unistd::geteuid().is_root() {
+            let mut refusal = cannot("its agent is not run by root, and only root may mount it");
+            refusal.hints.push("without --ship it runs in the directory of that name there".to_owned());
+            return Err(refusal);
+        }
+        let root = ship.root();
+        if belongs_to_machine(&root) {
+            return Err(cannot(&format!("{} belongs to the node", root.display())));
+        }
+        self.check_program(command, ship, node, account.map(|account| account.ids.clone())).await?;
+        let owner = account.map(|account| (account.ids.uid, account.ids.gid));
+        let failed = |error: io::Error| cannot(&error.to_string());
+        let mirror =
+            self.mirror((from.clone(), owner.map_or(0, |(uid, _)| uid), root.clone()), owner).map_err(failed)?;
+        let generation = match mirror.known(ship.tree) {
+            Some(generation) => generation,
+            None => learn(Talk::before(channel), &mirror, ship.tree).await.map_err(failed)?,
+        };
+        let placed = {
+            let (mirror, generation) = (Arc::clone(&mirror), Arc::clone(&generation));
+            let user = account.map(|account| account.ids.clone());
+            spawn_blocking(move || {
+                let call = mirror.call_directory(generation.tree.mode)?;
+                let layout = namespace::Layout {
+                    mirror: mirror.directory.clone(),
+                    layers: generation.layers(),
+                    call: call.name.clone(),
+                    root,
+                    user,
+                };
+                Ok((namespace::make(layout)?, call))
+            })
+        };
+        let (namespace, call) = placed.await.map_err(io::Error::other).and_then(|placed| placed).map_err(failed)?;
+        Ok(Shipped { mirror, generation, call, namespace, began_ns: now_ns() })
+    }
+
+    async fn check_program(
+        &self,
+        command: &Command,
+        ship: &Ship,
+        node: &NodeName,
+        ids: Option<Ids>,
+    ) -> Result<(), Failed> {
+        let Some(wanted) = ship.program else { return Ok(()) };
+        let programs = self.programs.clone();
+        let (command, ship) = (command.clone(), ship.clone());
+        let name = command.argv()[0].display().to_string();
+        let found = spawn_blocking(move || programs.find(&command, &ship.root(), ids.as_ref())).await.ok().flatten();
+        match found {
+            Some((_, digest)) if digest == wanted => Ok(()),
+            Some((path, _)) => {
+                let message = format!("{} on node {node} is another one than the caller's", path.display());
+                let mut refusal = unsuitable(126, message);
+                refusal.hints.push(
+                    "what is made of a tree should not depend on where: --any-program takes whatever is there"
+                        .to_owned(),
+                );
+                Err(Box::new(refusal))
+            }
+            None => Err(Box::new(unsuitable(127, format!("node {node} has no {name}")))),
+        }
+    }
+
+    fn mirror(&self, key: Key, owner: Option<(u32, u32)>) -> io::Result<Arc<Mirror>> {
+        let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((used, mirror)) = mirrors.get_mut(&key) {
+            *used = Instant::now();
+            return Ok(Arc::clone(mirror));
+        }
+        make_room(&mut mirrors, key.1)?;
+        let store = self.store(key.1)?;
+        let trees = self.directory.join("trees");
+        make_private(&self.directory)?;
+        make_private(&trees)?;
+        let directory = tempfile_in(&trees)?;
+        let mirror = Arc::new(Mirror::new(directory, store, owner));
+        mirrors.insert(key, (Instant::now(), Arc::clone(&mirror)));
+        Ok(mirror)
+    }
+
+    /// A user's own chunks: that somebody has the same as somebody else is nobody's business.
+    fn store(&self, uid: u32) -> io::Result<Arc<ChunkStore>> {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(&uid) {
+            return Ok(Arc::clone(store));
+        }
+        make_private(&self.directory)?;
+        let store = ChunkStore::open(&self.directory.join(format!("chunks-{uid}"))).map_err(io::Error::other)?;
+        let store = Arc::new(store);
+        stores.insert(uid, Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+/// Forgets the tree that was not used for longest, if there is no room for another one of this user.
+fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::Result<()> {
+    let is_own = |key: &Key| key.1 == uid;
+    let has_most = mirrors.keys().filter(|key| is_own(key)).count() >= MOST_OF_ONE;
+    if mirrors.len() < MOST_MIRRORS && !has_most {
+        return Ok(());
+    }
+    let idle = mirrors.iter().filter(|(key, (_, mirror))| (!has_most || is_own(key)) && Arc::strong_count(mirror) == 1);
+    let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone()) else {
+        let (count, whose) = if has_most { (MOST_OF_ONE, " of this user") } else { (MOST_MIRRORS, "") };
+        return Err(io::Error::other(format!("it has {count} trees{whose}, all in use")));
+    };
+    mirrors.remove(&oldest);
+    Ok(())
+}
+
+/// Asks what is not known of a tree, and makes a state of the mirror of it.
+async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::Result<Arc<Generation>> {
+    let telling = mirror.telling.lock();
+    tokio::pin!(telling);
+    let _turn = loop {
+        tokio::select! {
+            turn = &mut telling => break turn,
+            () = sleep(PATIENCE) => talk.hold().await?,
+        }
+    };
+    if let Some(known) = mirror.known(wanted) {
+        return Ok(known);
+    }
+    for _ in 0..ATTEMPTS {
+        talk.say(&Message::Describe).await?;
+        let Message::Described { tree: digest, mode, tags } = hear(&mut talk).await? else { return Err(strange()) };
+        if let Some(known) = mirror.known(digest) {
+            return Ok(known);
+        }
+        let tree = describe(&mut talk, mirror, digest, mode, tags.into_vec()).await?;
+        let planned = Arc::clone(mirror);
+        let plan = spawn_blocking(move || planned.plan(tree, digest)).await.map_err(io::Error::other)?;
+        if !fetch(&mut talk, mirror, &plan).await? {
+            continue;
+        }
+        let laid = Arc::clone(mirror);
+        let lay = spawn_blocking(move || laid.carry_out(plan));
+        tokio::pin!(lay);
+        return loop {
+            tokio::select! {
+                laid = &mut lay => break laid.map_err(io::Error::other)?.map_err(|error| {
+                    io::Error::other(format!("{:#}", anyhow::Error::from(error)))
+                }),
+                () = sleep(PATIENCE) => talk.hold().await?,
+            }
+        };
+    }
+    Err(io::Error::other("the tree keeps changing while it is sent"))
+}
+
+/// Finds out what is in a tree.
+async fn describe(
+    talk: &mut Talk<'_>,
+    mirror: &Arc<Mirror>,
+    digest: Digest,
+    mode: u32,
+    tags: Vec<u8>,
+) -> io::Result<Tree> {
+    let base = mirror.latest().map(|latest| Arc::clone(&latest.tree)).unwrap_or_default();
+    let known = base.recognise(&tags);
+    let unknown = known.unknown();
+    let told = if unknown.is_empty() {
+        Vec::new()
+    } else {
+        talk.say(&Message::Tell(Some(unknown))).await?;
+        entries(talk).await?
+    };
+    let complete = move || known.complete(digest, mode, told);
+    if let Ok(tree) = spawn_blocking(complete).await.map_err(io::Error::other)? {
+        return bearable(tree);
+    }
+    // A tag has meant two things, which hardly ever happens; or it is no tree.
+    talk.say(&Message::Tell(None)).await?;
+    let told = entries(talk).await?;
+    let complete = move || Tree::default().recognise(&tags).complete(digest, mode, told);
+    spawn_blocking(complete).await.map_err(io::Error::other)?.map_err(io::Error::other).and_then(bearable)
+}
+
+/// A tree, if it is not too large for anybody to take along.
+fn bearable(tree: Tree) -> io::Result<Tree> {
+    let sizes =
+        tree.entries.iter().map(|entry| if let EntryKind::File(content) = &entry.kind { content.size } else { 0 });
+    if sizes.fold(0, u64::saturating_add) > MOST_BYTES {
+        return Err(io::Error::other(format!("it is larger than {}", format_bytes(MOST_BYTES))));
+    }
+    Ok(tree)
+}
+
+async fn entries(talk: &mut Talk<'_>) -> io::Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    let before = talk.heard_bytes();
+    loop {
+        let Message::Entries { entries, is_last } = hear(talk).await? else { return Err(strange()) };
+        all.extend(entries);
+        if talk.heard_bytes() - before > MOST_WORDS_BYTES as u64 {
+            return Err(io::Error::other("the tree is too large to be described"));
+        }
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// Gets the chunks that are lacking; whether the tree is still the same.
+async fn fetch(talk: &mut Talk<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Result<bool> {
+    let chunks = plan.chunks();
+    let names: Vec<Digest> = chunks.iter().map(|(digest, _)| *digest).collect();
+    let store = Arc::clone(&mirror.store);
+    let lacking = spawn_blocking(move || store.missing(&names)).await.map_err(io::Error::other)?;
+    let lacking: HashSet<Digest> = lacking.into_iter().collect();
+    let bytes =
+        chunks.iter().filter(|(digest, _)| lacking.contains(digest)).map(|(_, length)| u64::from(*length)).sum();
+    check_room(mirror, bytes)?;
+    let mut chunks = chunks.into_iter().filter(|(digest, _)| lacking.contains(digest)).peekable();
+    while chunks.peek().is_some() {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some((digest, length)) = chunks.next_if(|_| bytes < BATCH_BYTES) {
+            batch.push(digest);
+            bytes += u64::from(length);
+        }
+        talk.say(&Message::Send(batch.clone())).await?;
+        let mut came = Vec::with_capacity(batch.len());
+        for digest in batch {
+            match hear(talk).await? {
+                Message::Chunk(wire) => came.push((digest, wire.into_vec())),
+                Message::Changed => return Ok(false),
+                _ => return Err(strange()),
+            }
+        }
+        let store = Arc::clone(&mirror.store);
+        let keep = move || came.iter().try_for_each(|(digest, wire)| store.insert_wire(digest, wire));
+        spawn_blocking(keep).await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+    }
+    Ok(true)
+}
+
+/// Whether there is room for chunks that are to come, and for the files that are made of them.
+fn check_room(mirror: &Mirror, bytes: u64) -> io::Result<()> {
+    let free = mirror.store.free_bytes().map_err(io::Error::other)?;
+    if 2 * bytes + ROOM_BYTES <= free {
+        return Ok(());
+    }
+    let (needed, free) = (format_bytes(2 * bytes + ROOM_BYTES), format_bytes(free));
+    Err(io::Error::other(format!("its disk has no room for it: {needed} should be free, and {free} are")))
+}
+
+async fn hear(talk: &mut Talk<'_>) -> io::Result<Message> {
+    timeout(ANSWER_BOUND, talk.hear()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn strange() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the caller says what does not belong here")
+}
+
+impl Shipped {
+    /// The namespace that the command starts in.
+    pub(super) fn namespace(&self) -> BorrowedFd<'_> {
+        self.namespace.as_fd()
+    }
+
+    /// Sends home what the command has written, when nothing of it runs any more.
+    pub(super) async fn go_home(self, channel: &mut Channel, report: &mut Report) {
+        if let Err(error) = self.tell(channel).await {
+            let message = format!("what it has written could not be brought back: {error}");
+            report.message = Some(report.message.take().map_or(message.clone(), |said| format!("{said}; {message}")));
+        }
+    }
+
+    async fn tell(self, channel: &mut Channel) -> io::Result<()> {
+        let Self { mirror, generation, call, namespace, began_ns } = self;
+        let ended_ns = now_ns();
+        drop(namespace);
+        let mut talk = Talk::after(channel);
+        talk.say(&Message::Ran { began_ns, ended_ns }).await?;
+        let (say, mut said) = mpsc::channel(4);
+        let read = spawn_blocking(move || {
+            let most = (MOST_ENTRIES, MOST_BYTES);
+            let written = upper(&call.path.join("u"), &|path| generation.tree.at(path), most)?;
+            let told = tell_all(&written, &mirror.store, &mut |message| say.blocking_send(message).is_ok());
+            // It takes up room, and all of it has been read.
+            drop(call);
+            let _ = mirror.store.evict_to(STORE_BYTES, &|_| false);
+            told
+        });
+        while let Some(message) = said.recv().await {
+            talk.say(&message).await?;
+        }
+        read.await.map_err(io::Error::other)??;
+        talk.say(&Message::Done).await?;
+        talk.flush().await
+    }
+}
+
+/// Says what was written. The chunks are kept as well: the caller's tree has them from now on.
+fn tell_all(written: &Upper, store: &ChunkStore, say: &mut dyn FnMut(Message) -> bool) -> io::Result<()> {
+    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let paths = |paths: &[Vec<u8>]| paths.iter().cloned().map(Into::into).collect::<Vec<_>>();
+    let (mut removed, mut emptied) = (paths(&written.removed), paths(&written.emptied));
+    const AT_ONCE: usize = 1000;
+    while !removed.is_empty() || !emptied.is_empty() {
+        let rest = (removed.split_off(removed.len().min(AT_ONCE)), emptied.split_off(emptied.len().min(AT_ONCE)));
+        if !say(Message::Gone { removed, emptied }) {
+            return Err(gone());
+        }
+        (removed, emptied) = rest;
+    }
+    for part in entries_in_parts(written.entries.iter().cloned()) {
+        let Message::Entries { entries, .. } = &part else { continue };
+        let contents = entries.iter().filter_map(|entry| match &entry.kind {
+            EntryKind::File(content) => Some(content.clone()),
+            _ => None,
+        });
+        let chunks: Vec<_> = contents.flat_map(|content| content.chunks).collect();
+        if !say(part) {
+            return Err(gone());
+        }
+        for chunk in chunks {
+            let bytes = written.sources.read_chunk(&chunk.digest).map_err(io::Error::other)?;
+            let wire = wire::encode(&bytes);
+            // Without it, the caller is asked for what it was sent.
+            let _ = store.insert_wire(&chunk.digest, &wire);
+            if !say(Message::Chunk(wire.into())) {
+                return Err(gone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// This machine's clock, in nanoseconds since the epoch.
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A directory for the agent alone.
+fn make_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// A new directory in another one.
+fn tempfile_in(directory: &Path) -> io::Result<PathBuf> {
+    loop {
+        let path = directory.join(format!("{:08x}", crate::link::random_bits() as u32));
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path),
+        }
+    }
+}
+
+/// Removes a directory when there is time for that. What cannot be removed goes when an agent starts.
+fn remove_later(path: PathBuf) {
+    let remove = move || drop(remove_tree(&path));
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+        Err(_) => remove(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_keeps_all_others_out() {
+        let key = |uid, number: usize| ("n1".parse().expect("a name"), uid, PathBuf::from(format!("/{number}")));
+        let mut mirrors: HashMap<Key, (Instant, Arc<()>)> = HashMap::new();
+        let mut in_use = Vec::new();
+        let began = Instant::now();
+        let mut take = |mirrors: &mut HashMap<Key, (Instant, Arc<()>)>, uid, number: usize| {
+            make_room(mirrors, uid)?;
+            let mirror = Arc::new(());
+            in_use.push(Arc::clone(&mirror));
+            mirrors.insert(key(uid, number), (began + Duration::from_secs(number as u64), mirror));
+            Ok::<_, io::Error>(())
+        };
+        for number in 0..MOST_OF_ONE {
+            take(&mut mirrors, 1, number).expect("there is room");
+        }
+        assert!(take(&mut mirrors, 1, 99).expect_err("no more").to_string().contains("24 trees of this user"));
+        for number in MOST_OF_ONE..MOST_MIRRORS {
+            take(&mut mirrors, 2, number).expect("there is room for others");
+        }
+        assert!(take(&mut mirrors, 3, 99).expect_err("no more").to_string().contains("32 trees, all"));
+        in_use.remove(5);
+        in_use.remove(2);
+        make_room(&mut mirrors, 1).expect("one is idle");
+        assert!(!mirrors.contains_key(&key(1, 2)) && mirrors.contains_key(&key(1, 5)), "the oldest goes");
+    }
+}

@@ -1,0 +1,43 @@
+//! Whether a program is the one that the caller has.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hostler_model::Digest;
+use hostler_remote::Command;
+use hostler_remote::ship::{Mark, is_program, places_of_program};
+
+use crate::account::{Ids, act_as};
+
+/// The most programs that are remembered.
+const MOST: usize = 1000;
+
+/// What programs hold, so that they are read once.
+#[derive(Clone, Default)]
+pub(super) struct Programs(Arc<Mutex<HashMap<PathBuf, (Mark, Digest)>>>);
+
+impl Programs {
+    /// Where this node has the program of a command outside of its tree, and what it holds. Blocks.
+    pub(super) fn find(&self, command: &Command, root: &Path, ids: Option<&Ids>) -> Option<(PathBuf, Digest)> {
+        let is_here = |path: &PathBuf| !path.starts_with(root) && is_program(path);
+        act_as(ids, || {
+            let path = places_of_program(command).into_iter().find(is_here)?;
+            let (file, mark) = Mark::open(&path).ok()?;
+            let known = self.lock().get(&path).filter(|(known, _)| *known == mark).map(|(_, digest)| *digest);
+            let digest = known.or_else(|| mark.digest(file).ok())?;
+            let mut all = self.lock();
+            if all.len() >= MOST {
+                all.clear();
+            }
+            all.insert(path.clone(), (mark, digest));
+            Some((path, digest))
+        })
+        .ok()
+        .flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, (Mark, Digest)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,470 @@
+//! A command that another node has brought: whose it is, where it starts, what it may use, and its streams.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hostler_gossip::Costs;
+use hostler_model::{CpuSet, NodeName, format_bytes};
+use hostler_remote::shared_files::Paths;
+use hostler_remote::{
+    Became, Caller, Channel, Command, DirectoryId, Frame, Input, Limit, Placed, Refusal, RefusalKind, Report, Start,
+    Started, Streams, Wanted, carry_home, shared_files,
+};
+use hostler_shepherd::cgroup::LeafSpec;
+use hostler_shepherd::{
+    CallOptions, Cause, Enforcement, Event, ExitRecord, Launch, Limits, Options, ResourceLimit, Status,
+};
+use nix::fcntl::OFlag;
+use nix::pty::openpty;
+use nix::unistd::{geteuid, pipe2};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::mirror::Shipped;
+use super::turns::{Place, Turn};
+use super::written::Disk;
+use super::{Exec, directory, micros, unsuitable};
+use crate::account::{Account, act_as};
+use crate::stage::PROCESS_LIMIT;
+use crate::supervise::{LINGER, Watched};
+
+/// Between TERM and KILL for a command whose caller is gone.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the next command waits at most until one that has its turn has started.
+const TURN: Duration = Duration::from_millis(50);
+
+/// The least memory that a command gets, if that much is free or not: programs do not start in nothing.
+const LEAST_MEMORY_BYTES: u64 = 64 << 20;
+
+/// How long a shared disk may take to say what was written on it.
+const NEWS_BOUND: Duration = Duration::from_secs(2);
+
+/// Runs a command that another node has brought to its end, and says on its line what becomes of it.
+pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, from: &NodeName) {
+    let Some(_going) = exec.node.activity.begin() else {
+        let message = format!("node {} is being switched off", exec.node.name);
+        return drop(channel.send(Frame::Refused(Box::new(unsuitable(126, message)))).await);
+    };
+    match begin(exec, &mut channel, start, from, None).await {
+        Ok(begun) => drop(accompany(exec, &mut channel, begun).await),
+        Err(refusal) => drop(channel.send(Frame::Refused(refusal)).await),
+    }
+}
+
+/// Runs a command of this machine's own, which has its caller's streams, to its end; how long it ran, in microseconds, if it came to an end.
+///
+/// # Errors
+/// When it could not be started.
+pub(super) async fn run_own(
+    exec: &Arc<Exec>,
+    channel: &mut Channel,
+    start: Start,
+    its: [OwnedFd; 3],
+    placed: Placed,
+) -> Result<Option<u64>, Box<Refusal>> {
+    let name = exec.node.name.clone();
+    let mut begun = begin(exec, channel, start, &name, Some(its)).await?;
+    begun.started.placed = Some(placed);
+    begun.started.has_streams = true;
+    Ok(accompany(exec, channel, begun).await)
+}
+
+/// Looks after a command until it has ended.
+async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun<'_>) -> Option<u64> {
+    let Begun { started, streams, shepherd, leaf, account, shipped, kind, place, waited } = begun;
+    let owner = account.as_ref().map(|account| account.ids.uid);
+    channel.send(Frame::Started(Box::new(started))).await.ok()?;
+    let (want, wanted) = mpsc::channel(16);
+    let (tell, became) = mpsc::channel(16);
+    let tended = tend(exec, shepherd, account, (kind.as_deref(), place), wanted, tell);
+    let go_home = async |channel: &mut Channel, report: &mut Report| {
+        report.waited_us = micros(waited);
+        if let Some(shipped) = shipped {
+            shipped.go_home(channel, report).await;
+        }
+    };
+    let (tended, ()) = tokio::join!(tended, carry_home(channel, streams, want, became, go_home));
+    let (shepherd, ran_us) = tended?;
+    if let Some(shepherd) = shepherd {
+        exec.idle.put(shepherd, leaf, CpuSet::default(), owner);
+    }
+    Some(ran_us)
+}
+
+/// A command that has started.
+struct Begun<'a> {
+    started: Started,
+    streams: Streams,
+    shepherd: Watched,
+    leaf: Option<LeafSpec>,
+    /// Whom it runs as; `None` is the agent's own user.
+    account: Option<Arc<Account>>,
+    shipped: Option<Shipped>,
+    /// What commands it is one of, if that tells how long such commands take.
+    kind: Option<String>,
+    /// Among the commands that run here.
+    place: Place<'a>,
+    /// How long it waited for a CPU.
+    waited: Duration,
+}
+
+async fn begin<'a>(
+    exec: &'a Arc<Exec>,
+    channel: &mut Channel,
+    start: Start,
+    from: &NodeName,
+    its: Option<[OwnedFd; 3]>,
+) -> Result<Begun<'a>, Box<Refusal>> {
+    let node = &exec.node;
+    let Start { command, caller, written } = start;
+    let account = account_of(exec, &caller, from).await?;
+    let (shipped, directory_id, is_shared) = match &command.ship {
+        Some(ship) => {
+            let nodes = (from, &node.name);
+            let shipped = exec.ships.prepare(channel, &command, ship, nodes, account.as_ref()).await?;
+            (Some(shipped), None, false)
+        }
+        None => {
+            let (id, is_shared) = find_directory(exec, &command, account.clone(), written).await?;
+            (None, Some(id), is_shared)
+        }
+    };
+    tracing::info!(user = %caller.name, %from, program = %command.argv()[0].display(), "a call");
+    let own_streams =
+        |error: io::Error| Box::new(unsuitable(126, format!("node {} cannot make its streams: {error}", node.name)));
+    let (its, streams) = match its {
+        Some(its) => (its, Streams::default()),
+        None => streams_for(&command).map_err(own_streams)?,
+    };
+    let owner = account.as_ref().map(|account| account.ids.uid);
+    let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
+    let namespace = shipped.as_ref().map(Shipped::namespace);
+    let kind = Costs::kind(command.argv().iter().map(OsString::as_os_str));
+    let Turn { first, place, waited } = turn(exec, channel, &command, &kind).await?;
+    // What is free may have changed meanwhile.
+    let mut orders = orders(exec, &command, account.as_deref());
+    let shepherd = {
+        let mut launch = pin!(launch(exec, &mut orders, &its, namespace, owner));
+        let in_time = timeout(TURN, &mut launch).await;
+        drop(first);
+        match in_time {
+            Ok(launched) => launched,
+            Err(_) => launch.await,
+        }
+    };
+    let shepherd = shepherd.map_err(failed)?;
+    drop(its);
+    if shepherd.has_started() {
+        let started = Started { directory_id, is_shared, ..Started::default() };
+        // How long people sit at something is nobody's measure.
+        let kind = command.terminal.is_none().then_some(kind);
+        return Ok(Begun {
+            started,
+            streams,
+            shepherd,
+            leaf: orders.options.leaf,
+            account,
+            shipped,
+            kind,
+            place,
+            waited,
+        });
+    }
+    Err(not_started(&node.name, shepherd).await)
+}
+
+/// The turn of a command. One that has a terminal is waited for by somebody, and does not wait; nor does one where a part of the CPUs is others', since
+/// what runs is only known of all of them.
+///
+/// # Errors
+/// When its caller is gone.
+async fn turn<'a>(
+    exec: &'a Exec,
+    channel: &mut Channel,
+    command: &Command,
+    kind: &str,
+) -> Result<Turn<'a>, Box<Refusal>> {
+    let cpus = exec.node.resources.cpus.len();
+    let has_all_cpus = || exec.turns.can_tell(cpus) && exec.engine.held_parts().0.is_empty();
+    if command.terminal.is_some() || !has_all_cpus() {
+        return Ok(exec.turns.at_once());
+    }
+    tokio::select! {
+        turn = exec.turns.take(kind) => Ok(turn),
+        // Before it has started there is nothing else to say.
+        _ = channel.receive() => Err(Box::new(Refusal {
+            kind: RefusalKind::Hopeless,
+            ..unsuitable(125, format!("node {}: it was given up before it had begun", exec.node.name))
+        })),
+    }
+}
+
+/// Whom it runs as; `None` is the agent's own user.
+async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Option<Arc<Account>>, Box<Refusal>> {
+    let node = &exec.node;
+    if node.accounts.are_many() {
+        let is_own = *from == node.name;
+        let may_come = if is_own { Ok(()) } else { node.accounts.let_in_from_elsewhere(&caller.name, caller.uid) };
+        let found = match may_come {
+            Ok(()) => node.accounts.of(&caller.name, Some(caller.uid)).await,
+            Err(error) => Err(error),
+        };
+        return found
+            .map_err(|error| Box::new(unsuitable(126, format!("node {} does not run it: {error}", node.name))));
+    }
+    let own = node.accounts.name_of(geteuid().as_raw()).await;
+    if own == caller.name {
+        return Ok(None);
+    }
+    let mut refusal =
+        unsuitable(126, format!("the agent of node {} is run by {own}, and takes calls of nobody else", node.name));
+    refusal.hints.push("only an agent of root can run commands of other users".to_owned());
+    Err(Box::new(refusal))
+}
+
+async fn find_directory(
+    exec: &Arc<Exec>,
+    command: &Command,
+    account: Option<Arc<Account>>,
+    written: Paths,
+) -> Result<(DirectoryId, bool), Box<Refusal>> {
+    let exec = Arc::clone(exec);
+    let (command, boot, node) = (command.clone(), exec.node.boot.0.clone(), exec.node.name.to_string());
+    let find = move || {
+        let ids = account.as_ref().map(|account| &account.ids);
+        let found = directory::find(&command, &boot, &node, ids)?;
+        let directory = command.directory();
+        let is_shared = exec.written.watch(&directory).0 != Disk::Own;
+        if is_shared {
+            let paths: Vec<PathBuf> = shared_files::named(&command).into_iter().chain(written.to_vec()).collect();
+            let _ = act_as(ids, || shared_files::refresh(paths.iter().map(PathBuf::as_path)));
+        }
+        Ok((found, is_shared))
+    };
+    let found = tokio::task::spawn_blocking(find).await;
+    found.unwrap_or_else(|error| Err(Box::new(unsuitable(126, format!("cannot look for its directory: {error}")))))
+}
+
+/// The command's own ends of its streams, and the others.
+fn streams_for(command: &Command) -> io::Result<([OwnedFd; 3], Streams)> {
+    if let Some(size) = command.terminal {
+        let size = nix::pty::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(Some(&size), None)?;
+        let again = || pair.slave.try_clone();
+        let its = [again()?, again()?, again()?];
+        return Ok((its, Streams { input: Some(Input::Terminal), output: Some(pair.master), errors: None }));
+    }
+    let pipe = || pipe2(OFlag::O_CLOEXEC);
+    let (its_input, input) = if command.has_input {
+        let (read, write) = pipe()?;
+        (read.try_clone()?, Some(Input::Pipe(write, read)))
+    } else {
+        (std::fs::File::open("/dev/null")?.into(), None)
+    };
+    let (output, its_output) = pipe()?;
+    let (its_errors, errors) = if command.is_merged {
+        (its_output.try_clone()?, None)
+    } else {
+        let (read, write) = pipe()?;
+        (write, Some(read))
+    };
+    Ok(([its_input, its_output, its_errors], Streams { input, output: Some(output), errors }))
+}
+
+/// What its shepherd is told.
+fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
+    let node = &exec.node;
+    let number = exec.started.fetch_add(1, Ordering::Relaxed);
+    let mut options = options(exec, command.memory_bytes);
+    options.umask = command.umask;
+    options.credentials = account.map(Account::credentials);
+    options.linger = command.terminal.is_none().then_some(LINGER);
+    options.leaf = leaf(exec, &format!("call-{number}"));
+    let limit = |limit: &Limit| ResourceLimit { resource: limit.resource, soft: limit.soft, hard: limit.hard };
+    options.call = Some(CallOptions {
+        terminal: command.terminal.is_some(),
+        limits: command.limits.iter().map(limit).collect(),
+        namespace: command.ship.is_some(),
+    });
+    let mut env = command.environment();
+    env.retain(|(name, _)| name != "PWD" && name != "HOSTLER_NODE");
+    env.push(("PWD".into(), command.directory().into_os_string()));
+    env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));
+    let mut argv = command.argv();
+    if command.terminal.is_some() {
+        // Somebody has to lead the terminal's session.
+        argv.splice(0..0, [node.program.clone().into(), "seat".into(), "--".into()]);
+    }
+    Launch { directory: PathBuf::new(), argv, env, cwd: command.directory(), options }
+}
+
+/// What holds a command here, brought or not: CPUs and memory that no job has, and no GPU.
+pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
+    let node = &exec.node;
+    let (held_cpus, held_bytes) = exec.engine.held_parts();
+    let mut cpus = node.resources.cpus.clone();
+    cpus.remove_all(&held_cpus);
+    if cpus.is_empty() {
+        // It shares with everybody rather than with one.
+        cpus = node.resources.cpus.clone();
+    }
+    let free = node.resources.memory_bytes.saturating_sub(held_bytes).max(LEAST_MEMORY_BYTES);
+    Options {
+        cpus: Some(cpus.iter().collect()),
+        memory_limit_bytes: Some(memory_bytes.unwrap_or(free)),
+        process_limit: Some(PROCESS_LIMIT),
+        denied_devices: node.gpus.denied(&BTreeSet::new()),
+        ..Options::default()
+    }
+}
+
+/// The leaf of a command, where there are any.
+pub(super) fn leaf(exec: &Exec, name: &str) -> Option<LeafSpec> {
+    exec.node.leaf(name)
+}
+
+/// Starts it, with a shepherd that has just seen a call through or with a new one.
+async fn launch(
+    exec: &Exec,
+    orders: &mut Launch,
+    its: &[OwnedFd; 3],
+    namespace: Option<BorrowedFd<'_>>,
+    owner: Option<u32>,
+) -> Result<Watched, String> {
+    let stdio = [its[0].as_fd(), its[1].as_fd(), its[2].as_fd()];
+    if orders.options.linger.is_some()
+        && let Some((mut shepherd, leaf)) = exec.idle.take(&CpuSet::default(), owner)
+    {
+        let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
+        if shepherd.take_call(orders, stdio, namespace).await {
+            return Ok(shepherd);
+        }
+        // It had stopped waiting; whatever it may still begin ends with its connection.
+        drop(shepherd);
+        orders.options.leaf = own_leaf;
+    }
+    let launcher = &exec.node.launcher;
+    let called = match namespace {
+        Some(namespace) => launcher.call_in(orders, stdio, namespace),
+        None => launcher.call(orders, stdio),
+    };
+    called.map(Watched::new).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+}
+
+/// Why a program that should have been started was not.
+async fn not_started(node: &NodeName, mut shepherd: Watched) -> Box<Refusal> {
+    while let Some(event) = shepherd.next_event().await {
+        let Event::Finished(record) = event else { continue };
+        if let Status::StartFailed { message, code } = &record.status {
+            let code = u8::try_from(*code).unwrap_or(126);
+            return Box::new(unsuitable(code, format!("node {node} {message}")));
+        }
+        break;
+    }
+    Box::new(Refusal {
+        kind: RefusalKind::Hopeless,
+        ..unsuitable(125, format!("node {node} lost the process that was to look after it"))
+    })
+}
+
+/// Does what the caller wants and tells what becomes of the command; its shepherd when it waits for another, and how long the command ran, in
+/// microseconds.
+async fn tend(
+    exec: &Arc<Exec>,
+    mut shepherd: Watched,
+    account: Option<Arc<Account>>,
+    (kind, place): (Option<&str>, Place<'_>),
+    mut wanted: mpsc::Receiver<Wanted>,
+    tell: mpsc::Sender<Became>,
+) -> Option<(Option<Watched>, u64)> {
+    let began = Instant::now();
+    let mut is_wanted = true;
+    loop {
+        tokio::select! {
+            event = shepherd.next_event() => match event {
+                Some(Event::Stopped(signal)) => drop(tell.send(Became::Stopped(signal)).await),
+                Some(Event::Finished(record)) => {
+                    drop(place);
+                    if let Some(kind) = kind {
+                        exec.turns.took(kind, record.user_time + record.system_time);
+                    }
+                    let is_clean = record.unkillable.is_empty();
+                    let report = Report { written: written_since(exec, began, account).await, ..report_of(&record) };
+                    let ran_us = report.wall_us;
+                    let _ = tell.send(Became::Ended(Box::new(report))).await;
+                    return Some((is_clean.then_some(shepherd), ran_us));
+                }
+                Some(_) => {}
+                None => return None,
+            },
+            want = wanted.recv(), if is_wanted => match want {
+                // It may just have ended; then its report is on the way.
+                Some(Wanted::Signal(signal)) => drop(shepherd.shepherd().signal(signal)),
+                Some(Wanted::End) => drop(shepherd.shepherd().terminate(Cause::Cancelled, GRACE)),
+                None => is_wanted = false,
+            },
+        }
+    }
+}
+
+/// What was written on shared disks since then, as far as the user may know of it.
+async fn written_since(exec: &Arc<Exec>, then: Instant, account: Option<Arc<Account>>) -> Paths {
+    if !exec.written.is_watching() {
+        return Paths::default();
+    }
+    let exec = Arc::clone(exec);
+    let look = move || {
+        let mut all = exec.written.since(then);
+        let ids = account.as_ref().map(|account| &account.ids);
+        let seen = act_as(ids, || all.retain(|path| path.symlink_metadata().is_ok()));
+        if seen.is_ok() { all.into_iter().collect() } else { Paths::default() }
+    };
+    let found = timeout(NEWS_BOUND, tokio::task::spawn_blocking(look)).await;
+    found.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// What its caller is told.
+fn report_of(record: &ExitRecord) -> Report {
+    let signal = if let Status::Signaled { signal, .. } = &record.status { Some(*signal) } else { None };
+    let mut messages = Vec::new();
+    if record.oom_kill == Some(true) && record.status.exit_code() != 0 {
+        let peak = record.memory_peak_bytes.map_or_else(String::new, |peak| format!(" of {}", format_bytes(peak)));
+        messages.push(format!("it was ended for want of memory, at a peak{peak}; --memory asks for more"));
+    }
+    if !record.unkillable.is_empty() {
+        messages.push(format!("processes {:?} of it could not be ended", record.unkillable));
+    }
+    let number = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
+    Report {
+        code: record.status.exit_code(),
+        signal,
+        message: (!messages.is_empty()).then(|| messages.join("; ")),
+        wall_us: number(record.wall_time.as_micros()),
+        cpu_ms: number((record.user_time + record.system_time).as_millis()),
+        memory_peak_bytes: record.memory_peak_bytes,
+        ..Report::default()
+    }
+}
+
+/// Limits that the kernel does not hold a command to, in words.
+pub(super) fn advisory(limits: &Limits) -> Vec<String> {
+    let kinds = [
+        ("CPUs", &limits.cpus),
+        ("memory", &limits.memory),
+        ("processes", &limits.processes),
+        ("GPUs", &limits.devices),
+    ];
+    let shortcoming = |(kind, enforcement): (&str, &Option<Enforcement>)| match enforcement {
+        Some(Enforcement::Advisory(reason)) => Some(format!("{kind}: {reason}")),
+        _ => None,
+    };
+    kinds.into_iter().filter_map(shortcoming).collect()
+}

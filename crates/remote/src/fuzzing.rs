@@ -1,0 +1,153 @@
+//! What the fuzz targets need of this crate's inside. Not in the product.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use hostler_model::Digest;
+use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
+use hostler_snapshot::chunk::digest_of;
+use hostler_snapshot::{Moment, Named, Placing, wire};
+
+use crate::frame::{
+    Ask, Caller, Command, DirectoryId, Frame, Placed, Proof, Refusal, RefusalKind, Report, Sought, Start,
+};
+use crate::shared_files;
+use crate::ship::{Homecoming, Message, Ship, Tree, entries_in_parts};
+use crate::wire::read_blocking;
+use hostler_model::WindowSize;
+
+/// Reads bytes as either end of a call would, frame by frame; says how many were understood. Each must come back as it was when it is
+/// written and read again, and what it names must be no more than what it may.
+///
+/// # Panics
+/// When one does not.
+pub fn frames(mut bytes: &[u8]) -> usize {
+    let mut understood = 0;
+    while let Ok(Some(read)) = read_blocking(&mut bytes) {
+        let mut again = Vec::new();
+        read.encode(1, &mut again);
+        let again = read_blocking(&mut &again[..]);
+        assert_eq!(again.expect("it was read before").as_ref(), Some(&read));
+        if let Frame::Start(start) = &read {
+            assert!(start.written.to_vec().iter().all(|path| path.is_absolute()));
+            assert!(shared_files::named(&start.command).iter().all(|path| path.is_absolute()));
+        }
+        understood += 1;
+    }
+    understood
+}
+
+/// Honest frames of all directions.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn honest_frames() -> Vec<Vec<u8>> {
+    let argv = ["gcc", "-c", "x.c"].map(OsString::from);
+    let mut command = Command::new(&argv, [("PATH".into(), "/usr/bin".into())], "/src".into());
+    command.directory_id = Some(DirectoryId { boot: "b".into(), device: 1, inode: 2 });
+    command.proof = Proof::File(format!("{}1", Proof::FILE_PREFIX));
+    command.ship = Some(Ship::new("/src".into(), Digest([7; 32]), None));
+    let node = || "n1".parse().expect("a name");
+    let ask = Ask {
+        command: command.clone(),
+        constraint: None,
+        only: vec![node()],
+        not: Vec::new(),
+        prefer_local: false,
+        tree: Some(Sought::new(Path::new("/src"), (1, 2), Some(Moment { watch: 3, at: 4 }))),
+        explain: false,
+    };
+    let caller = Caller { name: "ada".into(), uid: 2000 };
+    let start = Start { command, caller, written: ["/src/x.h".into()].into_iter().collect() };
+    let refusal = Refusal { kind: RefusalKind::Unproven, code: 126, message: "no".into(), hints: vec!["do".into()] };
+    let all = [
+        Frame::Ask(Box::new(ask)),
+        Frame::Here(Box::new(Placed { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() })),
+        Frame::Prove("name".into()),
+        Frame::Proof(Proof::Seen { inode: 3, changed_ns: -1 }),
+        Frame::Explained(Box::default()),
+        Frame::Start(Box::new(start)),
+        Frame::Input(b"input".to_vec()),
+        Frame::InputEnd,
+        Frame::Signal(15),
+        Frame::Resize(WindowSize { rows: 24, columns: 80 }),
+        Frame::Cancel,
+        Frame::Started(Box::default()),
+        Frame::Refused(Box::new(refusal)),
+        Frame::Stdout(b"out".to_vec()),
+        Frame::Stderr(b"err".to_vec()),
+        Frame::Stopped(20),
+        Frame::Ended(Box::new(Report { code: 143, signal: Some(15), ..Report::default() })),
+        Frame::Taken(1),
+        Frame::Passed(0, 2),
+        Frame::Closed(1),
+        Frame::Ping,
+        Frame::Pong,
+        Frame::Ship(b"piece".to_vec()),
+        Frame::Shipped(2),
+        Frame::ShipOver,
+        Frame::WhichTree(Box::default()),
+        Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
+    ];
+    let bytes = |frame: &Frame| {
+        let mut bytes = Vec::new();
+        frame.encode(1, &mut bytes);
+        bytes
+    };
+    all.iter().map(bytes).collect()
+}
+
+/// Reads bytes as what a caller says of its tree, and puts together what tree that is; says whether it was one. Whatever is taken for a tree has
+/// the name that was said, and nothing in it leads out of it by its path.
+///
+/// # Panics
+/// When that does not hold.
+pub fn tree(bytes: &[u8]) -> bool {
+    let (mut described, mut told) = (None, Vec::new());
+    for message in crate::ship::messages_in(bytes) {
+        match message {
+            Message::Described { tree, mode, tags } => described = Some((tree, mode, tags.into_vec())),
+            Message::Entries { entries, .. } => told.extend(entries),
+            _ => {}
+        }
+    }
+    let Some((digest, mode, tags)) = described else { return false };
+    let Ok(tree) = Tree::default().recognise(&tags).complete(digest, mode, told) else { return false };
+    assert_eq!(tree.digest(), digest);
+    let is_inside = |path: &[u8]| path.split(|&byte| byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."));
+    assert!(tree.entries.iter().all(|entry| is_inside(&entry.path)));
+    true
+}
+
+/// Takes bytes for what a command has written, below `root`; says whether all of it was put in place.
+///
+/// # Panics
+/// When the directory cannot be opened.
+pub fn homecoming(bytes: &[u8], root: &Path) -> bool {
+    let mut home = Homecoming::new(Placing::begin(root, 1).expect("it is there"), 0);
+    bytes.chunks(crate::PIECE_BYTES).for_each(|piece| home.take(piece));
+    home.finish(&[]).is_ok()
+}
+
+/// What honest callers and nodes say of a tree.
+#[must_use]
+pub fn honest_conversations() -> Vec<Vec<u8>> {
+    let content = Content { size: 3, chunks: vec![Chunk { digest: digest_of(b"int"), len: 3 }] };
+    let entry = |path: &str, kind| Entry { path: path.into(), mode: 0o755, modified_ns: 5, kind };
+    let entries = vec![
+        entry("d", EntryKind::Directory),
+        entry("d/a.c", EntryKind::File(content)),
+        entry("l", EntryKind::Symlink { target: b"d/a.c".into() }),
+    ];
+    let named = entries.iter().map(|entry| Arc::new(Named::new(entry.clone()))).collect();
+    let tree = Tree { mode: 0o755, entries: named };
+    let (digest, tags) = tree.digest_and_tags();
+    let chunk = Message::Chunk(wire::encode(b"int").into());
+    let told = [vec![Message::Described { tree: digest, mode: 0o755, tags: tags.into() }], entries_in_parts(entries)];
+    let gone = Message::Gone { removed: vec![b"old".to_vec().into()], emptied: vec![b"d".to_vec().into()] };
+    let ran = Message::Ran { began_ns: 1, ended_ns: 9 };
+    let written = [vec![ran, gone], told[1].clone(), vec![chunk, Message::Done]];
+    [told.concat(), written.concat()].iter().map(|said| crate::ship::bytes_of(said)).collect()
+}

@@ -1,0 +1,273 @@
+//! Messages as pieces on a line, with a window.
+
+use std::io;
+
+use hostler_proto::manifest::{Entry, EntryKind};
+
+use super::Message;
+use crate::connection::Channel;
+use crate::frame::Frame;
+use crate::wire::{PIECE_BYTES, WINDOW};
+
+/// The longest message, in bytes.
+const MESSAGE_BYTES: usize = 8 << 20;
+
+/// Entries that are said at once, in bytes, about.
+const PART_BYTES: usize = 256 << 10;
+
+/// Messages put together from pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler(Vec<u8>);
+
+impl Assembler {
+    pub(crate) fn add(&mut self, piece: &[u8]) {
+        self.0.extend(piece);
+    }
+
+    /// The next message that is complete.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Message>> {
+        let Some(length) = self.0.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > MESSAGE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes are too many here")));
+        }
+        if self.0.len() < 4 + length {
+            return Ok(None);
+        }
+        let message = rmp_serde::from_slice(&self.0[4..4 + length]);
+        self.0.drain(..4 + length);
+        if self.0.is_empty() {
+            self.0.shrink_to(PIECE_BYTES);
+        }
+        let strange = |error| io::Error::new(io::ErrorKind::InvalidData, format!("no message about a tree: {error}"));
+        message.map(Some).map_err(strange)
+    }
+}
+
+/// Messages on their way into pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing(Vec<u8>);
+
+impl Outgoing {
+    pub(crate) fn add(&mut self, message: &Message) -> io::Result<()> {
+        let at = self.0.len();
+        self.0.extend([0; 4]);
+        rmp_serde::encode::write(&mut self.0, message).expect("it is plain data");
+        let length = self.0.len() - at - 4;
+        if length > MESSAGE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a file is too large to travel"));
+        }
+        self.0[at..at + 4].copy_from_slice(&(length as u32).to_be_bytes());
+        Ok(())
+    }
+
+    /// The next piece, a full one unless `all` has to go.
+    pub(crate) fn piece(&mut self, all: bool) -> Option<Vec<u8>> {
+        let length = self.0.len().min(PIECE_BYTES);
+        (length == PIECE_BYTES || (all && length > 0)).then(|| self.0.drain(..length).collect())
+    }
+}
+
+/// A node's side of a conversation about a tree.
+#[derive(Debug)]
+pub struct Talk<'l> {
+    channel: &'l mut Channel,
+    incoming: Assembler,
+    outgoing: Outgoing,
+    room: usize,
+    /// What has come, in bytes.
+    heard_bytes: u64,
+    /// Whether other things may be said meanwhile, which mean nothing any more.
+    is_farewell: bool,
+}
+
+impl<'l> Talk<'l> {
+    /// Before the command starts.
+    pub fn before(channel: &'l mut Channel) -> Self {
+        let (incoming, outgoing) = (Assembler::default(), Outgoing::default());
+        Self { channel, incoming, outgoing, room: WINDOW, heard_bytes: 0, is_farewell: false }
+    }
+
+    /// After it has ended.
+    pub fn after(channel: &'l mut Channel) -> Self {
+        Self { is_farewell: true, ..Self::before(channel) }
+    }
+
+    /// Says something, as soon as there is enough of it or [`Talk::flush`] wants it.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn say(&mut self, message: &Message) -> io::Result<()> {
+        self.outgoing.add(message)?;
+        self.send(false).await
+    }
+
+    /// Sends what was said.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        self.send(true).await
+    }
+
+    /// Says nothing, so that those who wait know that somebody is there.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn hold(&mut self) -> io::Result<()> {
+        self.channel.send(Frame::Shipped(0)).await
+    }
+
+    /// The next thing said.
+    ///
+    /// # Errors
+    /// When the connection breaks, or the other side says what does not belong here.
+    pub async fn hear(&mut self) -> io::Result<Message> {
+        self.flush().await?;
+        loop {
+            if let Some(message) = self.incoming.next()? {
+                return Ok(message);
+            }
+            if let Some(piece) = self.receive().await? {
+                self.heard_bytes += piece.len() as u64;
+                self.incoming.add(&piece);
+                self.channel.send(Frame::Shipped(1)).await?;
+            }
+        }
+    }
+
+    /// What has been heard so far, in bytes.
+    #[must_use]
+    pub const fn heard_bytes(&self) -> u64 {
+        self.heard_bytes
+    }
+
+    async fn send(&mut self, all: bool) -> io::Result<()> {
+        while let Some(piece) = self.outgoing.piece(all) {
+            while self.room == 0 {
+                if self.receive().await?.is_some() {
+                    return Err(strange());
+                }
+            }
+            self.room -= 1;
+            self.channel.send(Frame::Ship(piece)).await?;
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.channel.receive().await {
+            Some(Frame::Ship(piece)) if !self.is_farewell => Ok(Some(piece)),
+            Some(Frame::Shipped(pieces)) => {
+                self.room = self.room.saturating_add(pieces as usize).min(WINDOW);
+                Ok(None)
+            }
+            None | Some(Frame::Cancel) => Err(io::ErrorKind::BrokenPipe.into()),
+            Some(_) if self.is_farewell => Ok(None),
+            Some(_) => Err(strange()),
+        }
+    }
+}
+
+pub(crate) fn strange() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the other side says what does not belong here")
+}
+
+/// Entries as messages of a bearable length.
+pub fn entries_in_parts(entries: impl IntoIterator<Item = Entry>) -> Vec<Message> {
+    let weight = |entry: &Entry| {
+        64 + entry.path.len()
+            + match &entry.kind {
+                EntryKind::File(content) => 48 * content.chunks.len(),
+                EntryKind::Symlink { target } => target.len(),
+                EntryKind::Directory => 0,
+            }
+    };
+    let mut parts = vec![Vec::new()];
+    let mut held = 0;
+    for entry in entries {
+        let adds = weight(&entry);
+        if held + adds > PART_BYTES && held > 0 {
+            parts.push(Vec::new());
+            held = 0;
+        }
+        held += adds;
+        parts.last_mut().expect("there is one").push(entry);
+    }
+    let last = parts.len() - 1;
+    let message = |(place, entries)| Message::Entries { entries, is_last: place == last };
+    parts.into_iter().enumerate().map(message).collect()
+}
+
+/// What bytes say as far as they can be understood.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn messages_in(bytes: &[u8]) -> Vec<Message> {
+    let mut assembler = Assembler::default();
+    assembler.add(bytes);
+    std::iter::from_fn(|| assembler.next().ok().flatten()).collect()
+}
+
+/// Messages as bytes.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn bytes_of(messages: &[Message]) -> Vec<u8> {
+    let mut outgoing = Outgoing::default();
+    messages.iter().for_each(|message| outgoing.add(message).expect("short"));
+    std::iter::from_fn(|| outgoing.piece(true)).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gathered(pieces: &[Vec<u8>]) -> Vec<Message> {
+        let mut assembler = Assembler::default();
+        let mut all = Vec::new();
+        for piece in pieces {
+            assembler.add(piece);
+            while let Some(message) = assembler.next().expect("sound") {
+                all.push(message);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn messages_come_back_from_pieces() {
+        let entry =
+            |n: u32| Entry { path: vec![b'a'; n as usize], mode: n, modified_ns: -1, kind: EntryKind::Directory };
+        let mut said = vec![
+            Message::Describe,
+            Message::Tell(Some(vec![1, 2])),
+            Message::Tell(None),
+            Message::Chunk(vec![7; 3 * PIECE_BYTES].into()),
+            Message::Gone { removed: vec![b"a".to_vec().into()], emptied: Vec::new() },
+            Message::Ran { began_ns: 1, ended_ns: -1 },
+            Message::Done,
+        ];
+        said.extend(entries_in_parts((1..4000).map(entry)));
+        let mut outgoing = Outgoing::default();
+        said.iter().for_each(|message| outgoing.add(message).expect("short enough"));
+        let pieces: Vec<_> = std::iter::from_fn(|| outgoing.piece(true)).collect();
+        assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
+        assert_eq!(gathered(&pieces), said);
+        let one_by_one: Vec<_> = pieces.concat().into_iter().map(|byte| vec![byte]).take(300_000).collect();
+        assert_eq!(gathered(&one_by_one)[..3], said[..3]);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_pieces_never_panic(pieces: Vec<Vec<u8>>, body: Vec<u8>) {
+            let mut assembler = Assembler::default();
+            let framed = [&(body.len() as u32).to_be_bytes()[..], &body].concat();
+            for piece in pieces.iter().chain([&framed]) {
+                assembler.add(piece);
+                while let Ok(Some(_)) = assembler.next() {}
+            }
+        }
+    }
+}

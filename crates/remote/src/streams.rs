@@ -1,0 +1,381 @@
+//! A command's streams, on the node where it runs: what comes on its line goes in, what it writes goes out.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::connection::{Channel, ChannelSender};
+use crate::frame::{Frame, Report};
+use crate::wire::{PIECE_BYTES, WINDOW};
+use hostler_model::WindowSize;
+
+/// After the command has ended, what it has handed on may hold its outputs open: after this silence they count as closed.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How long a command that has stopped may have said something before that is still on its way.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How often it is asked whether a terminal has more to say.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The other ends of a command's streams. They are made non-blocking.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// What it reads, if anything.
+    pub input: Option<Input>,
+    /// What it writes, or its terminal; nothing if that is its caller's own.
+    pub output: Option<OwnedFd>,
+    /// What it writes of errors, unless that goes where its output goes.
+    pub errors: Option<OwnedFd>,
+}
+
+/// What a command reads.
+#[derive(Debug)]
+pub enum Input {
+    /// A pipe: the end to write to and, so that what was not read can be counted, the command's own.
+    Pipe(OwnedFd, OwnedFd),
+    /// What is typed at its terminal.
+    Terminal,
+}
+
+/// What a caller wants done to the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Send it this signal.
+    Signal(i32),
+    /// End it: nobody waits for it.
+    End,
+}
+
+/// What became of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Became {
+    /// This signal has stopped it.
+    Stopped(i32),
+    /// It has ended.
+    Ended(Box<Report>),
+}
+
+/// Carries the streams of a command until it has `became` over, and says the end to its caller. When the caller is gone, that is `wanted`, and
+/// so are the caller's signals.
+pub async fn carry(
+    channel: &mut Channel,
+    streams: Streams,
+    wanted: mpsc::Sender<Wanted>,
+    became: mpsc::Receiver<Became>,
+) {
+    carry_home(channel, streams, wanted, became, async |_: &mut Channel, _: &mut Report| ()).await;
+}
+
+/// As [`carry`]; when the command has ended and its streams have been heard, `last` may say more before that is said, and of the report.
+pub async fn carry_home(
+    channel: &mut Channel,
+    streams: Streams,
+    wanted: mpsc::Sender<Wanted>,
+    mut became: mpsc::Receiver<Became>,
+    last: impl AsyncFnOnce(&mut Channel, &mut Report),
+) {
+    let say = channel.sender();
+    let flows = match Flows::begin(streams, &say) {
+        Ok(flows) => flows,
+        Err(error) => {
+            let _ = wanted.send(Wanted::End).await;
+            let message = format!("cannot carry its streams: {error}");
+            let report = Report { code: 126, message: Some(message), ..Report::default() };
+            return drop(channel.send(Frame::Ended(Box::new(report))).await);
+        }
+    };
+    let mut is_gone = false;
+    let mut stopped = None;
+    let mut report = loop {
+        tokio::select! {
+            () = flows.passed_on(stopped.map(|(_, until)| until)), if stopped.is_some() => {
+                if let Some((signal, _)) = stopped.take() {
+                    let _ = say.send(Frame::Stopped(signal)).await;
+                }
+            }
+            frame = channel.receive(), if !is_gone => {
+                if matches!(frame, Some(Frame::Signal(libc::SIGCONT))) {
+                    // That it had stopped is old news.
+                    stopped = None;
+                }
+                if !flows.obey(frame, &wanted).await {
+                    is_gone = true;
+                    flows.abandon();
+                    let _ = wanted.send(Wanted::End).await;
+                }
+            }
+            event = became.recv() => match event {
+                // What it has said to its terminal before comes first.
+                Some(Became::Stopped(signal)) => stopped = Some((signal, Instant::now() + LAST_WORDS)),
+                Some(Became::Ended(report)) => break report,
+                None => break lost(),
+            },
+        }
+    };
+    // The reader of the outputs may be slow, and acknowledges them.
+    flows.over.send_replace(true);
+    let drained = flows.drained();
+    tokio::pin!(drained);
+    while !is_gone {
+        tokio::select! {
+            () = &mut drained => break,
+            frame = channel.receive() => is_gone = !flows.obey(frame, &wanted).await,
+        }
+    }
+    report.input_bytes = flows.input_bytes();
+    if !is_gone {
+        last(channel, &mut report).await;
+    }
+    let _ = channel.send(Frame::Ended(report)).await;
+}
+
+fn lost() -> Box<Report> {
+    let message = "the process that looked after it is gone".to_owned();
+    Box::new(Report { code: 125, message: Some(message), ..Report::default() })
+}
+
+/// The streams on their way. Dropping them stops all.
+struct Flows {
+    input: mpsc::Sender<Option<Vec<u8>>>,
+    /// How much of the input its pipe has taken, in bytes.
+    taken: Arc<AtomicU64>,
+    /// The command's own end of what it reads.
+    unread: Option<OwnedFd>,
+    terminal: Option<Arc<Pipe>>,
+    /// Pieces that may be sent of each output.
+    rooms: [Arc<Semaphore>; 2],
+    /// Whether anybody reads them.
+    closed: [Arc<Notify>; 2],
+    over: watch::Sender<bool>,
+    left: watch::Receiver<usize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Flows {
+    fn begin(streams: Streams, say: &ChannelSender) -> io::Result<Self> {
+        let output = streams.output.map(Pipe::of).transpose()?.map(Arc::new);
+        let errors = streams.errors.map(Pipe::of).transpose()?.map(Arc::new);
+        let (stdin, terminal, unread) = match streams.input {
+            None => (None, None, None),
+            Some(Input::Terminal) => (output.clone(), output.clone(), None),
+            Some(Input::Pipe(ours, its)) => (Some(Arc::new(Pipe::of(ours)?)), None, Some(its)),
+        };
+        let mut tasks = JoinSet::new();
+        let (input, pieces) = mpsc::channel(WINDOW + 2);
+        let taken = Arc::new(AtomicU64::new(0));
+        tasks.spawn(feed(pieces, stdin, terminal.is_some(), Arc::clone(&taken), say.clone()));
+        let rooms = [(); 2].map(|()| Arc::new(Semaphore::new(WINDOW)));
+        let closed = [(); 2].map(|()| Arc::new(Notify::new()));
+        let over = watch::Sender::new(false);
+        let (count, left) = watch::channel(0);
+        let outputs = [(output, Frame::Stdout as fn(Vec<u8>) -> Frame), (errors, Frame::Stderr)];
+        for ((pipe, frame), (room, closed)) in outputs.into_iter().zip(rooms.iter().zip(&closed)) {
+            let Some(pipe) = pipe else { continue };
+            count.send_modify(|left| *left += 1);
+            let (say, room, closed) = (say.clone(), Arc::clone(room), Arc::clone(closed));
+            let (over, count) = (over.subscribe(), count.clone());
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = pass_on(&pipe, frame, &say, &room, over) => {}
+                    () = closed.notified() => {}
+                }
+                // Now whoever writes there hears that nobody reads.
+                drop(pipe);
+                count.send_modify(|left| *left -= 1);
+            });
+        }
+        Ok(Self { input, taken, unread, terminal, rooms, closed, over, left, _tasks: tasks })
+    }
+
+    /// Does what the caller says; whether there still is a caller that keeps to the protocol.
+    async fn obey(&self, frame: Option<Frame>, wanted: &mpsc::Sender<Wanted>) -> bool {
+        match frame {
+            Some(Frame::Input(piece)) => self.input.try_send(Some(piece)).is_ok(),
+            Some(Frame::InputEnd) => self.input.try_send(None).is_ok(),
+            Some(Frame::Signal(signal)) => wanted.send(Wanted::Signal(signal)).await.is_ok() || *self.over.borrow(),
+            Some(Frame::Resize(size)) => {
+                if let Some(terminal) = &self.terminal {
+                    terminal.resize(size);
+                }
+                true
+            }
+            Some(Frame::Passed(output, pieces)) => {
+                if let Some(room) = self.rooms.get(usize::from(output)) {
+                    room.add_permits((pieces as usize).min(WINDOW));
+                }
+                true
+            }
+            Some(Frame::Closed(output)) => {
+                if let Some(closed) = self.closed.get(usize::from(output)) {
+                    closed.notify_one();
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Nobody reads any more.
+    fn abandon(&self) {
+        self.closed.iter().for_each(|closed| closed.notify_one());
+    }
+
+    /// Ends when the terminal has nothing that was not passed on, or then: somebody else may be writing there all the time.
+    async fn passed_on(&self, until: Option<Instant>) {
+        let is_late = || until.is_none_or(|until| Instant::now() >= until);
+        while self.terminal.as_ref().is_some_and(|terminal| terminal.has_more()) && !is_late() {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Ends when all that was written has been passed on.
+    async fn drained(&self) {
+        let mut left = self.left.clone();
+        let _ = left.wait_for(|left| *left == 0).await;
+    }
+
+    /// How much of its input the command has read, in bytes.
+    fn input_bytes(&self) -> u64 {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.unread.as_ref().map_or(taken, |own| taken.saturating_sub(unread_bytes(own)))
+    }
+}
+
+/// Passes input on to the command, as far as it wants any.
+async fn feed(
+    mut pieces: mpsc::Receiver<Option<Vec<u8>>>,
+    mut stdin: Option<Arc<Pipe>>,
+    is_terminal: bool,
+    taken: Arc<AtomicU64>,
+    say: ChannelSender,
+) {
+    while let Some(piece) = pieces.recv().await {
+        match (piece, &stdin) {
+            (Some(piece), Some(pipe)) => {
+                if pipe.write_all(&piece, &taken).await.is_err() {
+                    stdin = None;
+                }
+                let _ = say.send(Frame::Taken(1)).await;
+            }
+            (Some(_), None) => drop(say.send(Frame::Taken(1)).await),
+            // The end of what is typed: the terminal's own character for that.
+            (None, Some(pipe)) if is_terminal => drop(pipe.write_all(&[4], &taken).await),
+            (None, _) => stdin = None,
+        }
+    }
+}
+
+/// Passes one output on until it is closed, or the command has ended and nothing more comes.
+async fn pass_on(
+    from: &Pipe,
+    frame: fn(Vec<u8>) -> Frame,
+    say: &ChannelSender,
+    room: &Semaphore,
+    mut over: watch::Receiver<bool>,
+) {
+    let mut buffer = vec![0; PIECE_BYTES];
+    loop {
+        let Ok(place) = room.acquire().await else { return };
+        let count = tokio::select! {
+            biased;
+            count = from.read(&mut buffer) => count,
+            () = quiet(&mut over) => 0,
+        };
+        if count == 0 || say.send(frame(buffer[..count].to_vec())).await.is_err() {
+            return;
+        }
+        from.is_read.store(false, Ordering::SeqCst);
+        place.forget();
+    }
+}
+
+async fn quiet(over: &mut watch::Receiver<bool>) {
+    let _ = over.wait_for(|over| *over).await;
+    sleep(QUIET).await;
+}
+
+/// One end of a pipe, or of a terminal.
+#[derive(Debug)]
+struct Pipe {
+    fd: AsyncFd<OwnedFd>,
+    /// Whether something was, or is just being, read from it that was not passed on yet.
+    is_read: AtomicBool,
+}
+
+impl Pipe {
+    fn of(fd: OwnedFd) -> io::Result<Self> {
+        let flags = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_GETFL)?;
+        let flags = nix::fcntl::OFlag::from_bits_truncate(flags) | nix::fcntl::OFlag::O_NONBLOCK;
+        nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFL(flags))?;
+        // SAFETY: an owned descriptor stays open, and the same, for as long as it is registered.
+        let registered = unsafe { AsyncFd::register(fd) };
+        let fd = registered.map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self { fd, is_read: AtomicBool::new(false) })
+    }
+
+    /// Whether there is something to read, or was, that has not been passed on.
+    fn has_more(&self) -> bool {
+        let mut wait = [PollFd::new(self.fd.get_ref().as_fd(), PollFlags::POLLIN)];
+        let is_readable = poll(&mut wait, PollTimeout::ZERO).is_ok()
+            && wait[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN));
+        is_readable || self.is_read.load(Ordering::SeqCst)
+    }
+
+    /// What is there; nothing at its end. A terminal whose last user is gone says so by an error.
+    async fn read(&self, buffer: &mut [u8]) -> usize {
+        loop {
+            let Ok(mut ready) = self.fd.readable().await else { return 0 };
+            self.is_read.store(true, Ordering::SeqCst);
+            let read = ready.try_io(|fd| Ok(nix::unistd::read(fd.get_ref(), buffer)?));
+            if let Ok(Ok(count)) = read {
+                return count;
+            }
+            self.is_read.store(false, Ordering::SeqCst);
+            match read {
+                Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => return 0,
+                _interrupted_or_would_block => {}
+            }
+        }
+    }
+
+    /// Writes all of it, and counts what was taken.
+    async fn write_all(&self, mut bytes: &[u8], taken: &AtomicU64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let mut ready = self.fd.writable().await?;
+            match ready.try_io(|fd| Ok(nix::unistd::write(fd.get_ref(), bytes)?)) {
+                Ok(Ok(count)) => {
+                    taken.fetch_add(count as u64, Ordering::Relaxed);
+                    bytes = &bytes[count..];
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn resize(&self, size: WindowSize) {
+        let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the pointer is to a local of the type that this request reads. A terminal that is gone needs no size.
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+    }
+}
+
+/// What a pipe holds, in bytes.
+fn unread_bytes(pipe: &OwnedFd) -> u64 {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the pointer is to a local of the type that this request writes.
+    let asked = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) };
+    if asked == 0 { u64::try_from(count).unwrap_or(0) } else { 0 }
+}
