@@ -85,12 +85,6 @@ impl Costs {
         Some(Estimate { run_us: run.0, way_us: way.0 })
     }
 
-    /// The expected run time of a kind on an idle reference node, in microseconds.
-    #[must_use]
-    pub fn run_us(&self, kind: &str) -> Option<u64> {
-        self.kinds.get(kind)?.run_us.map(|run| run.0)
-    }
-
     fn entry(&mut self, kind: &str) -> &mut Kind {
         if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(kind) {
             self.kinds.clear();

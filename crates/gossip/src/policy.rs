@@ -29,9 +29,6 @@ pub struct Policy {
     pub tie: u32,
     /// How long an unreachable node is avoided, in milliseconds.
     pub avoid_ms: u32,
-    /// The longest time that a short command waits for a free CPU on this node, in milliseconds; at most 30,000. With 0, no command
-    /// waits.
-    pub wait_ms: u32,
 }
 
 impl Default for Policy {
@@ -48,7 +45,6 @@ impl Default for Policy {
             prefer_local_margin: 1000,
             tie: 50,
             avoid_ms: 10_000,
-            wait_ms: 2000,
         }
     }
 }

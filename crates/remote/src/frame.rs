@@ -367,9 +367,6 @@ pub struct Report {
     /// How long it ran, in microseconds.
     #[serde(default)]
     pub wall_us: u64,
-    /// How long it waited for a free CPU before that, in microseconds.
-    #[serde(default)]
-    pub waited_us: u64,
     /// How much CPU it used, in milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,

@@ -287,10 +287,10 @@ async fn elsewhere(
     let words = Started { placed: Some(placed), ..Started::default() };
     channel.send(Frame::Started(Box::new(words))).await.map_err(|_| Failed::Forsaken)?;
     let ended = pass_on(channel, &mut there, node).await;
-    if let Some((wall_us, waited_us)) = ended.filter(|_| ask.command.terminal.is_none()) {
+    if let Some(wall_us) = ended.filter(|_| ask.command.terminal.is_none()) {
         let mut costs = lock(&exec.costs);
         costs.ran(kind, wall_us, score);
-        let way_us = micros(began.elapsed()).saturating_sub(wall_us.saturating_add(waited_us));
+        let way_us = micros(began.elapsed()).saturating_sub(wall_us);
         // Longer than that, it was whoever reads its output.
         if way_us < WAY_BOUND_US {
             costs.went(kind, way_us);
@@ -358,16 +358,15 @@ async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     }
 }
 
-/// Carries what both sides say until one of them has said its last; how long the command ran and had waited before, in microseconds, if it came to
-/// its end.
-async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> Option<(u64, u64)> {
+/// Carries what both sides say until one of them has said its last; how long the command ran, in microseconds, if it came to its end.
+async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> Option<u64> {
     loop {
         tokio::select! {
             frame = there.receive() => match frame {
                 Some(frame) => {
                     let is_last = frame.is_last();
                     let ended =
-                        if let Frame::Ended(report) = &frame { Some((report.wall_us, report.waited_us)) } else { None };
+                        if let Frame::Ended(report) = &frame { Some(report.wall_us) } else { None };
                     if caller.send(frame).await.is_err() || is_last {
                         return ended;
                     }

@@ -16,7 +16,6 @@ mod mirror;
 mod peer;
 mod run;
 mod trees;
-mod turns;
 mod written;
 
 use std::io;
@@ -36,7 +35,6 @@ use self::dispatch::Directories;
 pub(crate) use self::local::live_leaves;
 use self::mirror::Ships;
 use self::trees::Trees;
-use self::turns::Turns;
 use self::written::Written;
 use crate::directory::replace_file;
 use crate::engine::{Handle, Node};
@@ -53,7 +51,6 @@ pub(crate) struct Exec {
     written: Written,
     ships: Ships,
     trees: Trees,
-    turns: Turns,
     /// What commands have cost.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
@@ -98,9 +95,6 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
     let listener = node.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
     let door: Option<PathBuf> = door.map(hostler_remote::socket_beside);
     let ships = Ships::open(&own.directory);
-    let gossiping = node.gossiping.as_ref();
-    let turns =
-        gossiping.map_or_else(Turns::default, |gossiping| Turns::new(gossiping.longest_wait(), gossiping.waiting()));
     let exec = Arc::new(Exec {
         node,
         engine,
@@ -111,7 +105,6 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         written: Written::default(),
         ships,
         trees: Trees::default(),
-        turns,
         costs: Mutex::default(),
         counts: Mutex::default(),
         began: Instant::now(),

@@ -1,16 +1,13 @@
 //! A command that another node has brought: whose it is, where it starts, what it may use, and its streams.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hostler_gossip::Costs;
 use hostler_model::{CpuSet, NodeName, format_bytes};
 use hostler_remote::shared_files::Paths;
 use hostler_remote::{
@@ -28,18 +25,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::mirror::Shipped;
-use super::turns::{Place, Turn};
 use super::written::Disk;
-use super::{Exec, directory, micros, unsuitable};
+use super::{Exec, directory, unsuitable};
 use crate::account::{Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
 
 /// Between TERM and KILL for a command whose caller is gone.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// How long the next command waits at most until one that has its turn has started.
-const TURN: Duration = Duration::from_millis(50);
 
 /// The least memory that a command gets, if that much is free or not: programs do not start in nothing.
 const LEAST_MEMORY_BYTES: u64 = 64 << 20;
@@ -78,15 +71,14 @@ pub(super) async fn run_own(
 }
 
 /// Looks after a command until it has ended.
-async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun<'_>) -> Option<u64> {
-    let Begun { started, streams, shepherd, leaf, account, shipped, kind, place, waited } = begun;
+async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
+    let Begun { started, streams, shepherd, leaf, account, shipped } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
     channel.send(Frame::Started(Box::new(started))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
-    let tended = tend(exec, shepherd, account, (kind.as_deref(), place), wanted, tell);
+    let tended = tend(exec, shepherd, account, wanted, tell);
     let go_home = async |channel: &mut Channel, report: &mut Report| {
-        report.waited_us = micros(waited);
         if let Some(shipped) = shipped {
             shipped.go_home(channel, report).await;
         }
@@ -100,7 +92,7 @@ async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun<'_>) ->
 }
 
 /// A command that has started.
-struct Begun<'a> {
+struct Begun {
     started: Started,
     streams: Streams,
     shepherd: Watched,
@@ -108,21 +100,15 @@ struct Begun<'a> {
     /// Whom it runs as; `None` is the agent's own user.
     account: Option<Arc<Account>>,
     shipped: Option<Shipped>,
-    /// What commands it is one of, if that tells how long such commands take.
-    kind: Option<String>,
-    /// Among the commands that run here.
-    place: Place<'a>,
-    /// How long it waited for a CPU.
-    waited: Duration,
 }
 
-async fn begin<'a>(
-    exec: &'a Arc<Exec>,
+async fn begin(
+    exec: &Arc<Exec>,
     channel: &mut Channel,
     start: Start,
     from: &NodeName,
     its: Option<[OwnedFd; 3]>,
-) -> Result<Begun<'a>, Box<Refusal>> {
+) -> Result<Begun, Box<Refusal>> {
     let node = &exec.node;
     let Start { command, caller, written } = start;
     let account = account_of(exec, &caller, from).await?;
@@ -147,64 +133,14 @@ async fn begin<'a>(
     let owner = account.as_ref().map(|account| account.ids.uid);
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
     let namespace = shipped.as_ref().map(Shipped::namespace);
-    let kind = Costs::kind(command.argv().iter().map(OsString::as_os_str));
-    let Turn { first, place, waited } = turn(exec, channel, &command, &kind).await?;
-    // What is free may have changed meanwhile.
     let mut orders = orders(exec, &command, account.as_deref());
-    let shepherd = {
-        let mut launch = pin!(launch(exec, &mut orders, &its, namespace, owner));
-        let in_time = timeout(TURN, &mut launch).await;
-        drop(first);
-        match in_time {
-            Ok(launched) => launched,
-            Err(_) => launch.await,
-        }
-    };
-    let shepherd = shepherd.map_err(failed)?;
+    let shepherd = launch(exec, &mut orders, &its, namespace, owner).await.map_err(failed)?;
     drop(its);
     if shepherd.has_started() {
         let started = Started { directory_id, is_shared, ..Started::default() };
-        // How long people sit at something is nobody's measure.
-        let kind = command.terminal.is_none().then_some(kind);
-        return Ok(Begun {
-            started,
-            streams,
-            shepherd,
-            leaf: orders.options.leaf,
-            account,
-            shipped,
-            kind,
-            place,
-            waited,
-        });
+        return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, shipped });
     }
     Err(not_started(&node.name, shepherd).await)
-}
-
-/// The turn of a command. One that has a terminal is waited for by somebody, and does not wait; nor does one where a part of the CPUs is others', since
-/// what runs is only known of all of them.
-///
-/// # Errors
-/// When its caller is gone.
-async fn turn<'a>(
-    exec: &'a Exec,
-    channel: &mut Channel,
-    command: &Command,
-    kind: &str,
-) -> Result<Turn<'a>, Box<Refusal>> {
-    let cpus = exec.node.resources.cpus.len();
-    let has_all_cpus = || exec.turns.can_tell(cpus) && exec.engine.held_parts().0.is_empty();
-    if command.terminal.is_some() || !has_all_cpus() {
-        return Ok(exec.turns.at_once());
-    }
-    tokio::select! {
-        turn = exec.turns.take(kind) => Ok(turn),
-        // Before it has started there is nothing else to say.
-        _ = channel.receive() => Err(Box::new(Refusal {
-            kind: RefusalKind::Hopeless,
-            ..unsuitable(125, format!("node {}: it was given up before it had begun", exec.node.name))
-        })),
-    }
 }
 
 /// Whom it runs as; `None` is the agent's own user.
@@ -381,7 +317,6 @@ async fn tend(
     exec: &Arc<Exec>,
     mut shepherd: Watched,
     account: Option<Arc<Account>>,
-    (kind, place): (Option<&str>, Place<'_>),
     mut wanted: mpsc::Receiver<Wanted>,
     tell: mpsc::Sender<Became>,
 ) -> Option<(Option<Watched>, u64)> {
@@ -392,10 +327,6 @@ async fn tend(
             event = shepherd.next_event() => match event {
                 Some(Event::Stopped(signal)) => drop(tell.send(Became::Stopped(signal)).await),
                 Some(Event::Finished(record)) => {
-                    drop(place);
-                    if let Some(kind) = kind {
-                        exec.turns.took(kind, record.user_time + record.system_time);
-                    }
                     let is_clean = record.unkillable.is_empty();
                     let report = Report { written: written_since(exec, began, account).await, ..report_of(&record) };
                     let ran_us = report.wall_us;

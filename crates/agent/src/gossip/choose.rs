@@ -1,18 +1,12 @@
 //! Choice of the node for a remote command, based on local load data and commands in progress.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use hostler_gossip::{Candidate, Explanation, MemberId, Needs, Ticket, Version, choose, explain};
 use hostler_model::{Digest, NodeName};
 
 use super::{Gossiping, Part, lock};
 use crate::link::random_bits;
-
-/// Upper limit for the policy's `wait_ms`.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Address and key of a node for remote commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,16 +83,6 @@ impl Gossiping {
     /// Sets the port on which this node accepts remote commands.
     pub(crate) fn takes_commands_at(&self, port: u16) {
         self.command_port.store(port, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    /// Maximum time that a short command waits for a CPU here. It is shorter than the caller's timeout.
-    pub(crate) fn longest_wait(&self) -> Duration {
-        Duration::from_millis(self.policy.wait_ms.into()).min(LONGEST_WAIT)
-    }
-
-    /// Counter of commands that wait for a CPU, which gossip includes in the load.
-    pub(crate) fn waiting(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.waiting)
     }
 
     /// Removes expired commands from the count.

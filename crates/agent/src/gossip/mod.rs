@@ -14,7 +14,7 @@ mod views;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,8 +66,6 @@ pub(crate) struct Gossiping {
     calls: Mutex<Calls>,
     /// Port on which this node accepts remote commands; zero if it accepts none.
     command_port: AtomicU16,
-    /// Number of commands that wait for a CPU here.
-    waiting: Arc<AtomicU32>,
     socket: UdpSocket,
     disk: Disk,
     /// Start of the gossip clock.
@@ -127,7 +125,6 @@ impl Gossiping {
             machines,
             calls: Mutex::default(),
             command_port: AtomicU16::new(0),
-            waiting: Arc::default(),
             socket,
             began: Instant::now(),
             part: Mutex::new(None),
@@ -303,7 +300,7 @@ impl Gossiping {
         let load = Load {
             average: measured.average,
             recent: measured.recent,
-            runnable: measured.runnable.saturating_add(self.waiting.load(Ordering::Relaxed)),
+            runnable: measured.runnable,
             free_memory_mib: mib(measured.free_memory_bytes).min(memory_mib),
             pressure: measured.pressure,
             unallocated_cpus: self.total.cpus.saturating_sub(held.cpus),

@@ -70,9 +70,6 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
     }
     if let Some(ended) = ended {
         text.push_str(&format!(", for {}", shown(ended.wall_us)));
-        if ended.waited_us >= 1000 {
-            text.push_str(&format!(", after waiting {} for a free CPU", shown(ended.waited_us)));
-        }
     }
     output.say(&text);
     if let Some(ship) = ship {
