@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hostler_snapshot::{AsOf, Memory, Seen};
+use hostler_snapshot::{Memory, Seen};
 
 use crate::xdg;
 
@@ -44,11 +44,6 @@ impl SeenFolder {
     /// What the tree contained when a command last shipped it.
     pub(crate) fn recall_tree(&self) -> Memory {
         self.file.as_deref().map(Memory::load).unwrap_or_default()
-    }
-
-    /// The moment for which the cached tree is valid, if the tree was watched.
-    pub(crate) fn tree_as_of(&self) -> Option<AsOf> {
-        self.file.as_deref().and_then(Memory::claimed)
     }
 
     /// Stores what the folder contains now, and deletes old entries.

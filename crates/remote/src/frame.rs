@@ -4,10 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hostler_model::{Constraint, NodeName, WindowSize};
-use hostler_snapshot::{Moment, News};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -25,8 +24,8 @@ pub enum Frame {
     Prove(String),
     /// A caller to its agent: that was done, or cannot be.
     Proof(Proof),
-    /// An agent to its caller: it goes elsewhere, so which tree does it take along? This has changed in it since it was last looked at.
-    WhichTree(Box<News>),
+    /// Agent to its caller: describe the tree to be copied; the command runs on another node.
+    WhichTree,
     /// A caller to its agent: this one.
     Tree(Box<Ship>),
     /// An agent to its caller: this is how nodes were judged; nothing runs.
@@ -90,39 +89,12 @@ pub struct Ask {
     /// It had rather run here.
     #[serde(default)]
     pub prefer_local: bool,
-    /// The tree that it takes along. Which one that is its caller says when it is known that it goes elsewhere: looking at one takes time.
+    /// Whether the source tree is copied to another node. The caller describes the tree when the agent has chosen another node.
     #[serde(default)]
-    pub tree: Option<Sought>,
+    pub ships_tree: bool,
     /// Say how nodes are judged and run nothing.
     #[serde(default)]
     pub explain: bool,
-}
-
-/// A tree before anybody has looked at it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sought {
-    root: ByteBuf,
-    /// Which directory that is, for the kernel.
-    pub device: u64,
-    /// Its number there.
-    pub inode: u64,
-    /// As of when its caller remembers it, by the agent's watch.
-    #[serde(default)]
-    pub since: Option<Moment>,
-}
-
-impl Sought {
-    /// The tree at `root`, an absolute path without links.
-    #[must_use]
-    pub fn new(root: &Path, (device, inode): (u64, u64), since: Option<Moment>) -> Self {
-        Self { root: ByteBuf::from(root.as_os_str().as_bytes().to_vec()), device, inode, since }
-    }
-
-    /// Where it is.
-    #[must_use]
-    pub fn root(&self) -> PathBuf {
-        OsStr::from_bytes(&self.root).into()
-    }
 }
 
 /// What an agent asks another one for.

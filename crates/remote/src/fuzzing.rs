@@ -7,11 +7,9 @@ use std::sync::Arc;
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 use hostler_snapshot::chunk::digest_of;
-use hostler_snapshot::{Moment, Named, Placing, wire};
+use hostler_snapshot::{Named, Placing, wire};
 
-use crate::frame::{
-    Ask, Caller, Command, DirectoryId, Frame, Placed, Proof, Refusal, RefusalKind, Report, Sought, Start,
-};
+use crate::frame::{Ask, Caller, Command, DirectoryId, Frame, Placed, Proof, Refusal, RefusalKind, Report, Start};
 use crate::shared_files;
 use crate::ship::{Homecoming, Message, Ship, Tree, entries_in_parts};
 use crate::wire::read_blocking;
@@ -56,7 +54,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
         only: vec![node()],
         not: Vec::new(),
         prefer_local: false,
-        tree: Some(Sought::new(Path::new("/src"), (1, 2), Some(Moment { watch: 3, at: 4 }))),
+        ships_tree: true,
         explain: false,
     };
     let caller = Caller { name: "ada".into(), uid: 2000 };
@@ -88,7 +86,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
         Frame::Ship(b"piece".to_vec()),
         Frame::Shipped(2),
         Frame::ShipOver,
-        Frame::WhichTree(Box::default()),
+        Frame::WhichTree,
         Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
     ];
     let bytes = |frame: &Frame| {

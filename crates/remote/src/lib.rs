@@ -42,7 +42,7 @@ pub use credentials::{Credentials, fingerprint_of, server_name};
 pub use follow::{Ending, Shown, follow, follow_home};
 pub use frame::{
     Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Frame, How, Limit, Placed, Proof, Refusal, RefusalKind,
-    Report, Sought, Start, Started, Tried,
+    Report, Start, Started, Tried,
 };
 pub use hostler_model::WindowSize;
 pub use keep_alive::keep_alive;

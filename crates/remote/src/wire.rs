@@ -42,7 +42,6 @@ impl Frame {
             Self::Started(words) => put(into, words),
             Self::Refused(words) => put(into, words),
             Self::Ended(words) => put(into, words),
-            Self::WhichTree(news) => put(into, news),
             Self::Input(bytes) | Self::Stdout(bytes) | Self::Stderr(bytes) | Self::Ship(bytes) => into.extend(bytes),
             Self::Signal(signal) | Self::Stopped(signal) => into.extend(signal.to_be_bytes()),
             Self::Resize(size) => {
@@ -55,7 +54,7 @@ impl Frame {
                 into.extend(pieces.to_be_bytes());
             }
             Self::Closed(output) => into.push(*output),
-            Self::InputEnd | Self::Cancel | Self::Ping | Self::Pong | Self::ShipOver => {}
+            Self::InputEnd | Self::Cancel | Self::Ping | Self::Pong | Self::ShipOver | Self::WhichTree => {}
         }
         let length = (into.len() - header - HEADER_BYTES) as u32;
         into[header + 5..header + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -88,7 +87,7 @@ impl Frame {
             Self::Ship(_) => 23,
             Self::Shipped(_) => 24,
             Self::ShipOver => 25,
-            Self::WhichTree(_) => 26,
+            Self::WhichTree => 26,
             Self::Tree(_) => 27,
         }
     }
@@ -128,7 +127,7 @@ impl Frame {
             23 => Self::Ship(body),
             24 => Self::Shipped(u32::from_be_bytes(number(body)?)),
             25 if body.is_empty() => Self::ShipOver,
-            26 => Self::WhichTree(take(&body)?),
+            26 if body.is_empty() => Self::WhichTree,
             27 => Self::Tree(take(&body)?),
             _ => return None,
         })
@@ -137,7 +136,7 @@ impl Frame {
     /// The longest body of a kind.
     const fn limit(kind: u8) -> usize {
         match kind {
-            1 | 2 | 4..=6 | 12 | 13 | 17 | 26 | 27 => WORDS_BYTES,
+            1 | 2 | 4..=6 | 12 | 13 | 17 | 27 => WORDS_BYTES,
             3 => NAME_BYTES,
             7 | 14 | 15 | 23 => PIECE_BYTES,
             _ => 5,
@@ -241,10 +240,6 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use std::path::Path;
-
-    use hostler_snapshot::{Moment, News};
-
     use super::*;
     use hostler_model::Digest;
 
@@ -298,7 +293,7 @@ mod tests {
             only: Vec::new(),
             not: vec!["n2".parse().expect("a name")],
             prefer_local: true,
-            tree: Some(crate::Sought::new(Path::new("/src"), (1, 2), Some(Moment { watch: 3, at: 4 }))),
+            ships_tree: true,
             explain: false,
         };
         let all = [
@@ -327,7 +322,7 @@ mod tests {
             Frame::Ship(vec![1, 2, 3]),
             Frame::Shipped(4),
             Frame::ShipOver,
-            Frame::WhichTree(Box::new(News { now: Some(Moment { watch: 3, at: 5 }), touched: None })),
+            Frame::WhichTree,
             Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
         ];
         let bytes: Vec<u8> = all.iter().flat_map(bytes_of).collect();

@@ -28,8 +28,6 @@ pub(crate) struct Stat {
     pub(crate) modified_ns: i64,
     pub(crate) changed_ns: i64,
     pub(crate) inode: u64,
-    /// Whether it is a file that has other names as well.
-    pub(crate) is_linked: bool,
 }
 
 /// The type of a file.
@@ -71,7 +69,6 @@ impl From<&FileStat> for Stat {
             modified_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
             changed_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
             inode: stat.st_ino,
-            is_linked: kind == Kind::File && stat.st_nlink > 1,
         }
     }
 }
@@ -100,13 +97,6 @@ impl Root {
         if !fs::metadata(path)?.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
-        Ok(Self { directory, path: path.to_owned() })
-    }
-
-    /// Opens the directory at an absolute path in which there are no links.
-    pub(crate) fn without_links(path: &Path) -> io::Result<Self> {
-        let below = path.as_os_str().as_bytes().strip_prefix(b"/").ok_or(Errno::EINVAL)?;
-        let directory = Self::open(Path::new("/"))?.open_directory(below)?;
         Ok(Self { directory, path: path.to_owned() })
     }
 

@@ -15,9 +15,8 @@ use nix::sys::statfs::fstatfs;
 use nix::unistd::{AccessFlags, Uid, faccessat};
 
 use crate::beneath::{Kind, Root, Stat};
-use crate::memory::{Memory, Record};
+use crate::memory::Memory;
 use crate::paths;
-use crate::watch::Touched;
 
 /// File systems on which a directory's stamps change with the names in it: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs and overlays. Others,
 /// above all those that others serve, may show new names under an old stamp.
@@ -61,8 +60,6 @@ pub(crate) struct Look<'a> {
     skips: &'a dyn Fn(&[u8]) -> bool,
     /// The disk on which directories can be trusted.
     device: Option<u64>,
-    /// What may have changed; `None` when anything may.
-    touched: Option<&'a Touched>,
     /// Root may read everything, so asking would only cost time.
     checks_access: bool,
     is_kept: Vec<bool>,
@@ -93,12 +90,7 @@ impl<'a> Look<'a> {
     ///
     /// # Errors
     /// When the root itself cannot be read.
-    pub(crate) fn at(
-        root: &'a Root,
-        memory: &'a Memory,
-        touched: Option<&'a Touched>,
-        skips: &'a dyn Fn(&[u8]) -> bool,
-    ) -> io::Result<Looked> {
+    pub(crate) fn at(root: &'a Root, memory: &'a Memory, skips: &'a dyn Fn(&[u8]) -> bool) -> io::Result<Looked> {
         let found = fstat(root.as_fd())?;
         let trusts = is_of_this_machine(root)?;
         let mut look = Self {
@@ -106,7 +98,6 @@ impl<'a> Look<'a> {
             memory,
             skips,
             device: trusts.then_some(found.st_dev),
-            touched,
             checks_access: !Uid::effective().is_root(),
             is_kept: vec![false; memory.len()],
             fresh: Vec::new(),
@@ -135,10 +126,6 @@ impl<'a> Look<'a> {
     fn ask(&mut self, place: usize) {
         let record = self.memory.record(place);
         if self.is_kept[place] || !self.is_kept[record.parent] {
-            return;
-        }
-        if self.is_unchanged(&record) {
-            self.is_kept[place] = true;
             return;
         }
         self.asked += 1;
@@ -190,11 +177,6 @@ impl<'a> Look<'a> {
             }
         }
         for path in names {
-            let unchanged = self.memory.find(&path).filter(|&place| self.is_unchanged(&self.memory.record(place)));
-            if let Some(place) = unchanged {
-                self.is_kept[place] = true;
-                continue;
-            }
             self.asked += 1;
             let found = match fstatat(&directory, paths::name(&path), AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(found) => found,
@@ -233,11 +215,6 @@ impl<'a> Look<'a> {
             faccessat(self.root.as_fd(), path, AccessFlags::R_OK, AtFlags::AT_EACCESS)?;
         }
         Ok(())
-    }
-
-    /// Whether it is known, without a look, that this is still so.
-    fn is_unchanged(&self, record: &Record<'_>) -> bool {
-        self.touched.is_some_and(|touched| !record.is_linked && !touched.may_be_at(record.path))
     }
 
     /// Whether the stamps of what was found say whether it has changed.

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use hostler_model::Digest;
@@ -20,19 +20,12 @@ use crate::baseline::Mark;
 use crate::beneath::{Kind, Stat};
 use crate::chunk::digest_of;
 use crate::replace::replace;
-use crate::watch::Moment;
 
 /// Begins the file. Whoever changes the form of a record changes this.
-const MAGIC: [u8; 8] = *b"hsttree2";
-
-/// As of when a memory is: a moment, and when everything was looked at. It follows the head; all zeroes are nothing.
-const AS_OF_BYTES: usize = 24;
+const MAGIC: [u8; 8] = *b"hsttree3";
 
 /// What comes before that: [`MAGIC`], for whom it was written, and the digest of the rest.
 const HEAD_BYTES: usize = MAGIC.len() + 4 + 32;
-
-/// Where records begin.
-const RECORDS: usize = HEAD_BYTES + AS_OF_BYTES;
 
 /// What comes before the path of a record, in bytes.
 const FIXED_BYTES: usize = 80;
@@ -48,15 +41,6 @@ pub struct Memory {
     places: Vec<u32>,
 }
 
-/// As of when a memory is, for whoever has watched the tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AsOf {
-    /// By a watch.
-    pub moment: Moment,
-    /// When everything was last looked at, in nanoseconds since the epoch.
-    pub(crate) looked_ns: i64,
-}
-
 /// One entry as it was; the first is the directory itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'m> {
@@ -64,8 +48,6 @@ pub(crate) struct Record<'m> {
     pub(crate) kind: Kind,
     /// Whether the mark says that nothing has changed, and not just that nothing has changed as far as stamps can tell.
     pub(crate) is_settled: bool,
-    /// Whether it is a file that had other names as well.
-    pub(crate) is_linked: bool,
     /// The record of the directory that it is in.
     pub(crate) parent: usize,
     pub(crate) mark: Mark,
@@ -87,20 +69,6 @@ impl Memory {
     #[must_use]
     pub fn load(path: &Path) -> Self {
         fs::read(path).ok().and_then(Self::understood).unwrap_or_default()
-    }
-
-    /// As of when the memory at `path` claims to be; nothing in it is checked.
-    #[must_use]
-    pub fn claimed(path: &Path) -> Option<AsOf> {
-        let mut head = [0; RECORDS];
-        fs::File::open(path).and_then(|mut file| file.read_exact(&mut head)).ok()?;
-        AsOf::from_bytes(&head[HEAD_BYTES..])
-    }
-
-    /// As of when it is, if the tree was watched.
-    #[must_use]
-    pub fn as_of(&self) -> Option<AsOf> {
-        self.bytes.get(HEAD_BYTES..RECORDS).and_then(AsOf::from_bytes)
     }
 
     /// Writes it to `path`, replacing what is there as a whole.
@@ -134,11 +102,11 @@ impl Memory {
 
     fn understood(bytes: Vec<u8>) -> Option<Self> {
         let (head, records) = bytes.split_at_checked(HEAD_BYTES)?;
-        if head != head_of(records) || records.len() < AS_OF_BYTES {
+        if head != head_of(records) {
             return None;
         }
         let mut places = Vec::with_capacity(records.len() / (FIXED_BYTES + CHUNK_BYTES));
-        let mut at = RECORDS;
+        let mut at = HEAD_BYTES;
         while at < bytes.len() {
             let (record, length) = record_at(&bytes[at..])?;
             if record.parent >= places.len().max(1) {
@@ -148,21 +116,6 @@ impl Memory {
             at += length;
         }
         Some(Self { bytes, places })
-    }
-}
-
-impl AsOf {
-    fn to_bytes(self) -> [u8; AS_OF_BYTES] {
-        let mut bytes = [0; AS_OF_BYTES];
-        let words = [self.moment.watch, self.moment.at, self.looked_ns.cast_unsigned()];
-        bytes.chunks_exact_mut(8).zip(words).for_each(|(place, word)| place.copy_from_slice(&word.to_le_bytes()));
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [watch, at, looked] = [0, 8, 16].map(|at| number(&bytes[at..at + 8]));
-        let moment = Moment { watch, at };
-        bytes.iter().any(|byte| *byte != 0).then_some(Self { moment, looked_ns: looked.cast_signed() })
     }
 }
 
@@ -193,21 +146,15 @@ impl Record<'_> {
 
 impl Writer {
     /// Of a directory that was found like this.
-    pub(crate) fn of(root: &Stat, is_settled: bool, as_of: Option<AsOf>) -> Self {
-        let mut bytes = vec![0; RECORDS];
-        if let Some(as_of) = as_of {
-            bytes[HEAD_BYTES..].copy_from_slice(&as_of.to_bytes());
-        }
-        let mut writer = Self { bytes, directories: HashMap::new(), count: 0 };
-        let flags = Flags { is_settled, is_linked: false };
-        writer.add(&[], root.kind, flags, &Mark::from(root), &Digest([0; 32]), |_| ());
+    pub(crate) fn of(root: &Stat, is_settled: bool) -> Self {
+        let mut writer = Self { bytes: vec![0; HEAD_BYTES], directories: HashMap::new(), count: 0 };
+        writer.add(&[], root.kind, is_settled, &Mark::from(root), &Digest([0; 32]), |_| ());
         writer
     }
 
     /// The next one, by path.
     pub(crate) fn entry(&mut self, entry: &Entry, name: &Digest, stat: &Stat, is_settled: bool) {
-        let flags = Flags { is_settled, is_linked: stat.is_linked };
-        self.add(&entry.path, stat.kind, flags, &Mark::from(stat), name, |bytes| match &entry.kind {
+        self.add(&entry.path, stat.kind, is_settled, &Mark::from(stat), name, |bytes| match &entry.kind {
             EntryKind::File(content) => content.chunks.iter().for_each(|chunk| {
                 bytes.extend(chunk.digest.0);
                 bytes.extend(chunk.len.to_le_bytes());
@@ -219,8 +166,8 @@ impl Writer {
 
     /// The next one, which is what it was.
     pub(crate) fn again(&mut self, record: &Record<'_>, is_settled: bool) {
-        let Record { path, kind, is_linked, mark, name, rest, .. } = *record;
-        self.add(path, kind, Flags { is_settled, is_linked }, &mark, &name, |bytes| bytes.extend(rest));
+        let Record { path, kind, mark, name, rest, .. } = *record;
+        self.add(path, kind, is_settled, &mark, &name, |bytes| bytes.extend(rest));
     }
 
     pub(crate) fn finish(mut self) -> Memory {
@@ -233,7 +180,7 @@ impl Writer {
         &mut self,
         path: &[u8],
         kind: Kind,
-        flags: Flags,
+        is_settled: bool,
         mark: &Mark,
         name: &Digest,
         rest: impl FnOnce(&mut Vec<u8>),
@@ -249,7 +196,7 @@ impl Writer {
             Kind::Symlink => 1,
             _ => 2,
         };
-        self.bytes.extend([kind, u8::from(flags.is_settled) | u8::from(flags.is_linked) << 1]);
+        self.bytes.extend([kind, u8::from(is_settled)]);
         self.bytes.extend((path.len() as u16).to_le_bytes());
         self.bytes.extend([0; 4]);
         self.bytes.extend(parent.to_le_bytes());
@@ -265,13 +212,6 @@ impl Writer {
         self.bytes[begin + 4..begin + 8].copy_from_slice(&length.to_le_bytes());
         self.count += 1;
     }
-}
-
-/// What is said of a record in a bit each.
-#[derive(Clone, Copy)]
-struct Flags {
-    is_settled: bool,
-    is_linked: bool,
 }
 
 /// What stands before these records, if they were written by this user and are whole.
@@ -306,8 +246,8 @@ fn record_at(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let name = Digest(*fixed.last_chunk()?);
     let parent = number(&fixed[8..12]) as usize;
     let length = FIXED_BYTES + path.len() + rest.len();
-    let (is_settled, is_linked) = (fixed[1] & 1 != 0, fixed[1] & 2 != 0);
-    Some((Record { path, kind, is_settled, is_linked, parent, mark, name, rest }, length))
+    let is_settled = fixed[1] & 1 != 0;
+    Some((Record { path, kind, is_settled, parent, mark, name, rest }, length))
 }
 
 /// The path of the record that begins here, which is known to be one.
@@ -328,16 +268,14 @@ mod tests {
 
     use super::*;
 
-    const AS_OF: Option<AsOf> = Some(AsOf { moment: Moment { watch: 1, at: 0 }, looked_ns: -3 });
-
     fn stat(kind: Kind, inode: u64) -> Stat {
-        Stat { kind, mode: 0o644, size: 3, modified_ns: -5, changed_ns: 7, inode, is_linked: false }
+        Stat { kind, mode: 0o644, size: 3, modified_ns: -5, changed_ns: 7, inode }
     }
 
     fn memory() -> Memory {
         let content = Content { size: 3, chunks: vec![Chunk { digest: digest_of(b"abc"), len: 3 }] };
         let entry = |path: &[u8], kind| Entry { path: path.to_vec(), mode: 0o644, modified_ns: -5, kind };
-        let mut writer = Writer::of(&stat(Kind::Directory, 1), true, AS_OF);
+        let mut writer = Writer::of(&stat(Kind::Directory, 1), true);
         let directory = Entry { modified_ns: 0, ..entry(b"d\xff", EntryKind::Directory) };
         writer.entry(&directory, &digest_of(b"d"), &stat(Kind::Directory, 2), true);
         let file = entry(b"d\xff/f", EntryKind::File(content));
@@ -354,7 +292,6 @@ mod tests {
         memory().save(&path).expect("writable");
         let read = Memory::load(&path);
         assert_eq!((read.len(), &read), (4, &memory()));
-        assert_eq!((read.as_of(), Memory::claimed(&path), Memory::default().as_of()), (AS_OF, AS_OF, None));
         let [directory, file, link] = [1, 2, 3].map(|index| read.record(index));
         assert_eq!((directory.path, directory.parent, file.parent, link.parent), (&b"d\xff"[..], 0, 1, 0));
         assert!(matches!(file.entry().kind, EntryKind::File(content) if content.chunks[0].digest == digest_of(b"abc")));
@@ -364,7 +301,7 @@ mod tests {
         assert!(file.is(&stat(Kind::File, 3)) && !file.is(&stat(Kind::File, 4)) && !file.is(&stat(Kind::Symlink, 3)));
         assert!(!file.is(&Stat { changed_ns: 8, ..stat(Kind::File, 3) }));
         assert!(!link.is(&stat(Kind::Symlink, 4)), "it had changed just before");
-        let mut again = Writer::of(&stat(Kind::Directory, 1), true, AS_OF);
+        let mut again = Writer::of(&stat(Kind::Directory, 1), true);
         (1..4).for_each(|index| again.again(&read.record(index), read.record(index).is_settled));
         assert_eq!(again.finish(), read);
     }

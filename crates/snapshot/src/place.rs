@@ -357,9 +357,7 @@ mod tests {
             for name in ["a.o", "sub/b.o", "sub/deep/c.o"] {
                 fs::write(path.join(name), "old").expect("writable");
             }
-            let shipped = survey(&path, &Memory::default(), &crate::News::default(), &|_| false, &|_, _| None)
-                .expect("readable")
-                .entries;
+            let shipped = survey(&path, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
             Self { folder, shipped }
         }
 

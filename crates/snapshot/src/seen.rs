@@ -100,15 +100,7 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     fn stat() -> Stat {
-        Stat {
-            kind: Kind::File,
-            mode: 0o644,
-            size: 3,
-            modified_ns: 5 * SECOND,
-            changed_ns: 6 * SECOND,
-            inode: 9,
-            is_linked: false,
-        }
+        Stat { kind: Kind::File, mode: 0o644, size: 3, modified_ns: 5 * SECOND, changed_ns: 6 * SECOND, inode: 9 }
     }
 
     #[test]

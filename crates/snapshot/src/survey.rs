@@ -15,11 +15,10 @@ use crate::beneath::{Kind, Root, Stat};
 use crate::chunk::Chunker;
 use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::look::{Fresh, Look, Looked};
-use crate::memory::{AsOf, Memory, Writer};
+use crate::memory::{Memory, Writer};
 use crate::named::Named;
 use crate::seen::{Seen, is_settled};
 use crate::sources::Sources;
-use crate::watch::News;
 
 /// The most of a file that keeps changing, in bytes; a longer one is not described.
 const CHANGING_BYTES: u64 = 64 << 20;
@@ -53,18 +52,17 @@ pub struct Survey {
 }
 
 /// Describes everything below `path` but that for whose path `skips` says so, reading only what is not remembered, and none of it if
-/// `is_too_much` is said of how many there are and of how many bytes. What by the `news` has not changed since is not even asked after.
+/// `is_too_much` is said of how many there are and of how many bytes.
 ///
 /// # Errors
 /// When the directory itself cannot be read, or there is too much.
 pub fn survey(
     path: &Path,
     memory: &Memory,
-    news: &News,
     skips: &dyn Fn(&[u8]) -> bool,
     is_too_much: &dyn Fn(usize, u64) -> Option<String>,
 ) -> io::Result<Survey> {
-    survey_at(path, memory, news, (skips, is_too_much), Seen::now(), WORTH)
+    survey_at(path, memory, (skips, is_too_much), Seen::now(), WORTH)
 }
 
 /// What is left out, and whether the rest is too much.
@@ -74,15 +72,12 @@ type Terms<'a> = (&'a dyn Fn(&[u8]) -> bool, &'a dyn Fn(usize, u64) -> Option<St
 fn survey_at(
     path: &Path,
     memory: &Memory,
-    news: &News,
     (skips, is_too_much): Terms<'_>,
     now: i64,
     worth: Worth,
 ) -> io::Result<Survey> {
     let root = Arc::new(Root::open(path)?);
-    let as_of = memory.as_of();
-    let touched = news.that_matters(as_of.as_ref(), now);
-    let mut looked = Look::at(&root, memory, touched, skips)?;
+    let mut looked = Look::at(&root, memory, skips)?;
     if let Some(why) = is_too_much(looked.kept.len() + looked.fresh.len(), looked.bytes(memory)) {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
@@ -93,11 +88,7 @@ fn survey_at(
     }
     let merged = merge(memory, &looked, read);
     let entries = merged.iter().map(|it| Arc::clone(&it.named)).collect();
-    // What it is as of now: with the next call it is known what has changed since.
-    let looked_ns = as_of.filter(|_| touched.is_some()).map_or(now, |as_of| as_of.looked_ns);
-    let as_of = news.now.map(|moment| AsOf { moment, looked_ns });
-    let is_worth_it = as_of.is_some() && touched.is_none() || pays(worth, &looked, &merged, memory, now);
-    let memory = is_worth_it.then(|| remember(&looked, &merged, memory, as_of, now));
+    let memory = pays(worth, &looked, &merged, memory, now).then(|| remember(&looked, &merged, memory, now));
     Ok(Survey { mode: looked.root.mode, entries, sources, memory, asked: looked.asked })
 }
 
@@ -172,9 +163,9 @@ fn may_be_remembered(looked: &Looked, path: &[u8], stat: &Stat, now: i64) -> boo
     is_settled(stat, now) && (stat.kind != Kind::Directory || looked.may_trust(path))
 }
 
-fn remember(looked: &Looked, merged: &[Merged], memory: &Memory, as_of: Option<AsOf>, now: i64) -> Memory {
+fn remember(looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> Memory {
     let may = |path: &[u8], stat| may_be_remembered(looked, path, stat, now);
-    let mut writer = Writer::of(&looked.root, may(b"", &looked.root), as_of);
+    let mut writer = Writer::of(&looked.root, may(b"", &looked.root));
     for it in merged {
         match &it.from {
             From::Look(stat) => writer.entry(it.named.entry(), it.named.name(), stat, may(&it.named.path, stat)),
@@ -217,7 +208,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::watch::Watch;
 
     fn paths(survey: &Survey) -> Vec<String> {
         survey.entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
@@ -233,11 +223,10 @@ mod tests {
         fs::write(path.join("config.h"), "#define A 1\n").expect("writable");
         symlink("/usr/include", path.join("include")).expect("writable");
         nix::unistd::mkfifo(&path.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("writable");
-        let mut survey = survey(path, &Memory::default(), &News::default(), &|path| path == b".git", &|_, _| None)
-            .expect("readable");
+        let mut survey = survey(path, &Memory::default(), &|path| path == b".git", &|_, _| None).expect("readable");
         assert_eq!(paths(&survey), [".gitignore", "config.h", "empty", "include"]);
         let EntryKind::File(content) = &survey.entries[1].kind else { panic!("a file") };
-        let too_much = super::survey(path, &Memory::default(), &News::default(), &|_| false, &|files, bytes| {
+        let too_much = super::survey(path, &Memory::default(), &|_| false, &|files, bytes| {
             assert_eq!((files, bytes), (6, 21));
             Some("too much".to_owned())
         });
@@ -249,16 +238,12 @@ mod tests {
 
     /// What is found with a memory, and the memory for the next time: everything counts as settled, and is remembered at once.
     fn found(path: &Path, memory: &mut Memory) -> Vec<Arc<Named>> {
-        found_with(path, memory, &News::default())
-    }
-
-    fn found_with(path: &Path, memory: &mut Memory, news: &News) -> Vec<Arc<Named>> {
         // Longer than a tick, so that what is changed next shows.
         std::thread::sleep(std::time::Duration::from_millis(12));
         let later = Seen::now() + 10_000_000_000;
         let all: Terms<'_> = (&|path| path.ends_with(b"skipped"), &|_, _| None);
         let worth = Worth { entries: 1, bytes: 1 };
-        let survey = survey_at(path, memory, news, all, later, worth).expect("readable");
+        let survey = survey_at(path, memory, all, later, worth).expect("readable");
         if let Some(new) = survey.memory {
             *memory = new;
         }
@@ -296,24 +281,6 @@ mod tests {
                 prop_assert!(with.iter().all(|it| **it == Named::new(it.entry().clone())), "names are right");
             }
         }
-
-        #[test]
-        fn what_was_not_heard_to_change_has_not(steps in prop::collection::vec((0_u8..60, any::<u8>(), 0_u8..3), 1..20)) {
-            let folder = tempfile::tempdir().expect("a temporary directory can be made");
-            fs::create_dir_all(folder.path().join("d/e")).expect("writable");
-            let mut memory = Memory::default();
-            let mut watch = Watch::begin(folder.path(), 7, 100, |path| path.ends_with(b"skipped")).expect("it can be watched");
-            for (what, text, asks) in steps {
-                do_something(folder.path(), what, text);
-                if asks > 0 {
-                    let news = watch.news(memory.as_of().map(|as_of| as_of.moment)).expect("it is watched");
-                    let known = news.that_matters(memory.as_of().as_ref(), Seen::now() + 10_000_000_000).is_some();
-                    prop_assert!(!known || !memory.is_empty());
-                    let with = found_with(folder.path(), &mut memory, &news);
-                    prop_assert_eq!(&with, &found(folder.path(), &mut Memory::default()), "after {} {}", what, text);
-                }
-            }
-        }
     }
 
     #[test]
@@ -324,17 +291,16 @@ mod tests {
         let mut memory = Memory::default();
         let first = found(folder.path(), &mut memory);
         let root = Root::open(folder.path()).expect("exists");
-        let looked = Look::at(&root, &memory, None, &|_| false).expect("readable");
+        let looked = Look::at(&root, &memory, &|_| false).expect("readable");
         assert_eq!((looked.kept.len(), looked.fresh.len()), (2, 0));
-        let again = survey(folder.path(), &memory, &News::default(), &|_| false, &|_, _| None).expect("readable");
+        let again = survey(folder.path(), &memory, &|_| false, &|_, _| None).expect("readable");
         assert_eq!(again.entries, first);
         assert!(again.memory.is_none(), "nothing is new");
         // Just now, so that a later change might bear the same stamp.
-        let new =
-            survey(folder.path(), &Memory::default(), &News::default(), &|_| false, &|_, _| None).expect("readable");
+        let new = survey(folder.path(), &Memory::default(), &|_| false, &|_, _| None).expect("readable");
         assert!(new.memory.is_none(), "nothing has settled");
         fs::write(folder.path().join("d/new"), "text").expect("writable");
-        let looked = Look::at(&root, &memory, None, &|_| false).expect("readable");
+        let looked = Look::at(&root, &memory, &|_| false).expect("readable");
         let fresh: Vec<_> = looked.fresh.iter().map(|it| it.path.as_slice()).collect();
         assert_eq!(fresh, [&b"d"[..], b"d/new"]);
     }

@@ -177,9 +177,7 @@ mod tests {
         whiteout(&over, b"gone").expect("root may");
         whiteout(&over, b"sub/old").expect("root may");
         fs::write(over.join("new/file"), "new").expect("writable");
-        let tree = survey(&lower, &Memory::default(), &crate::News::default(), &|_| false, &|_, _| None)
-            .expect("readable")
-            .entries;
+        let tree = survey(&lower, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
         let was = |path: &[u8]| tree.iter().find(|entry| entry.path == path).map(|it| it.entry());
         let done = upper(&over, &was, (8, 1000)).expect("readable");
         for most in [(7, 1000), (8, 10)] {

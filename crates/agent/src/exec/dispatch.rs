@@ -16,13 +16,12 @@ use hostler_remote::{
     Ask, Caller, Channel, Choice, Command, Cost, DirectoryId, Frame, How, Placed, Proof, Refusal, RefusalKind, Start,
     Started, Tried,
 };
-use hostler_snapshot::News;
 use tokio::time::sleep;
 
 use super::connections::NoWay;
 use super::peer::Peer;
 use super::written::{Disk, newest};
-use super::{Exec, local, lock, micros, mirror, run, trees, unsuitable};
+use super::{Exec, local, lock, micros, mirror, run, unsuitable};
 use crate::account::act_as;
 use crate::link::random_bits;
 
@@ -94,7 +93,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
         return drop(channel.send(Frame::Refused(Box::new(refusal))).await);
     }
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
-    if ask.tree.is_some() {
+    if ask.ships_tree {
         // The way is another one for a tree.
         kind.push_str(" with its tree");
     }
@@ -236,9 +235,8 @@ async fn elsewhere(
     let began = Instant::now();
     let gossiping = exec.node.gossiping.as_ref().expect("it has named a candidate");
     let (node, caller) = (&candidate.name, &client.caller);
-    if let Some(tree) = ask.tree.as_ref().filter(|_| ask.command.ship.is_none()) {
-        let news = trees::news(exec, tree, client).await;
-        ask.command = with_tree(channel, &ask.command, news).await?;
+    if ask.ships_tree && ask.command.ship.is_none() {
+        ask.command = with_tree(channel, &ask.command).await?;
     }
     let sent = gossiping.sent(candidate.id);
     let mut command = ask.command.clone();
@@ -340,8 +338,8 @@ async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_the
 }
 
 /// Has the caller say which tree its command takes along. That takes as long as the tree is large, and nobody else waits for it.
-async fn with_tree(channel: &mut Channel, command: &Command, news: News) -> Result<Command, Failed> {
-    channel.send(Frame::WhichTree(Box::new(news))).await.map_err(|_| Failed::Forsaken)?;
+async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
+    channel.send(Frame::WhichTree).await.map_err(|_| Failed::Forsaken)?;
     match channel.receive().await {
         Some(Frame::Tree(tree)) => command.with_tree(*tree).ok_or(Failed::Forsaken),
         _ => Err(Failed::Forsaken),

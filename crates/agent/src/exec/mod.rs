@@ -15,7 +15,6 @@ mod local;
 mod mirror;
 mod peer;
 mod run;
-mod trees;
 mod written;
 
 use std::io;
@@ -34,7 +33,6 @@ use self::connections::Connections;
 use self::dispatch::Directories;
 pub(crate) use self::local::live_leaves;
 use self::mirror::Ships;
-use self::trees::Trees;
 use self::written::Written;
 use crate::directory::replace_file;
 use crate::engine::{Handle, Node};
@@ -50,7 +48,6 @@ pub(crate) struct Exec {
     directories: Directories,
     written: Written,
     ships: Ships,
-    trees: Trees,
     /// What commands have cost.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
@@ -104,7 +101,6 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         directories: Directories::default(),
         written: Written::default(),
         ships,
-        trees: Trees::default(),
         costs: Mutex::default(),
         counts: Mutex::default(),
         began: Instant::now(),
@@ -115,12 +111,7 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         match runtime {
             Ok(runtime) => runtime.block_on(async {
                 local::take_up(&exec);
-                tokio::join!(
-                    listener::serve(&exec, door),
-                    connections::serve(&exec, listener),
-                    listen_to_disks(&exec),
-                    trees::listen(&exec)
-                );
+                tokio::join!(listener::serve(&exec, door), connections::serve(&exec, listener), listen_to_disks(&exec));
             }),
             Err(error) => tracing::error!(%error, "this node takes no calls"),
         }

@@ -126,9 +126,9 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
                 };
                 write_blocking(&mut agent, &Frame::Proof(proof)).map_err(|error| lost(&error))?;
             }
-            Some(Frame::WhichTree(news)) => {
+            Some(Frame::WhichTree) => {
                 let shipping = shipping.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
-                let tree = Frame::Tree(Box::new(shipping.look(&command, &news)?));
+                let tree = Frame::Tree(Box::new(shipping.look(&command)?));
                 write_blocking(&mut agent, &tree).map_err(|error| lost(&error))?;
             }
             Some(Frame::Started(started)) => {

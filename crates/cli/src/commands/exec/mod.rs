@@ -146,14 +146,13 @@ impl Exec {
         if self.all || !self.nodes.is_empty() {
             return many::run(context, &self);
         }
-        let mut ask = self.ask()?;
+        let ask = self.ask()?;
         if self.explain {
             return report::explain(context, ask);
         }
         let shipping =
             self.ship.as_deref().map(|root| ship::Shipping::of(&ask.command, ship::root_named(root), self.any_program));
         let shipping = shipping.transpose()?;
-        ask.tree = shipping.as_ref().map(ship::Shipping::sought).transpose()?;
         call::run(context, ask, self.say_where, shipping)
     }
 
@@ -188,7 +187,7 @@ impl Exec {
             only: self.where_to.node.clone(),
             not: self.where_to.not.clone(),
             prefer_local: self.where_to.prefer_local,
-            tree: None,
+            ships_tree: self.ship.is_some(),
             explain: self.explain,
         })
     }

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -15,9 +14,9 @@ use hostler_remote::ship::{
     Came, Described, Homecoming, MOST_BYTES, MOST_ENTRIES, Mark, Supplier, Tree, Went, belongs_to_machine, is_left_out,
     is_program, places_of_program,
 };
-use hostler_remote::{Command, Frame, Ship, Sought};
+use hostler_remote::{Command, Frame, Ship};
 use hostler_snapshot::chunk::digest_of;
-use hostler_snapshot::{Memory, News, Placing, Survey, survey};
+use hostler_snapshot::{Memory, Placing, Survey, survey};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -73,29 +72,20 @@ impl Shipping {
         Ok(Self { root, any_program, supplier: None, asked: 0 })
     }
 
-    /// Identifies the tree, with the moment for which the cache knows its content.
-    pub(super) fn sought(&self) -> Result<Sought, Failure> {
-        let found = fs::metadata(&self.root).during(|| "cannot access the tree".to_owned())?;
-        let since = SeenFolder::of_tree(&self.root).tree_as_of().map(|as_of| as_of.moment);
-        Ok(Sought::new(&self.root, (found.dev(), found.ino()), since))
-    }
-
-    /// Describes the tree. `news` limits which files are read again.
-    pub(super) fn look(&mut self, command: &Command, news: &News) -> Result<Ship, Failure> {
+    /// Describes the tree.
+    pub(super) fn look(&mut self, command: &Command) -> Result<Ship, Failure> {
         let root = &self.root;
         let again = root.clone();
         let (described, asked) =
-            describe(root, true, news).during(|| format!("cannot read the tree {}", root.display()))?;
+            describe(root, true).during(|| format!("cannot read the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let ship = Ship::new(root.clone(), described.digest(), program);
         // If a file has changed meanwhile, the cache may be wrong about others: describe the tree again without the
         // cache.
         let mut looks_closely = false;
         self.asked = asked;
-        let again = move || {
-            describe(&again, !std::mem::replace(&mut looks_closely, true), &News::default())
-                .map(|(described, _)| described)
-        };
+        let again =
+            move || describe(&again, !std::mem::replace(&mut looks_closely, true)).map(|(described, _)| described);
         self.supplier = Some(Supplier::new(described, again));
         Ok(ship)
     }
@@ -175,11 +165,11 @@ fn root_of(directory: &Path) -> PathBuf {
 }
 
 /// Describes a tree. Also returns how many files had their attributes read.
-fn describe(root: &Path, recalls: bool, news: &News) -> io::Result<(Described, usize)> {
+fn describe(root: &Path, recalls: bool) -> io::Result<(Described, usize)> {
     let began_ns = now_ns();
     let folder = SeenFolder::of_tree(root);
     let memory = if recalls { folder.recall_tree() } else { Memory::default() };
-    let Survey { mode, entries, sources, memory, asked } = survey(root, &memory, news, &is_left_out, &is_too_much)?;
+    let Survey { mode, entries, sources, memory, asked } = survey(root, &memory, &is_left_out, &is_too_much)?;
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }
