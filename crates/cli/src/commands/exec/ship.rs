@@ -76,8 +76,7 @@ impl Shipping {
     pub(super) fn look(&mut self, command: &Command) -> Result<Ship, Failure> {
         let root = &self.root;
         let again = root.clone();
-        let (described, asked) =
-            describe(root, true).during(|| format!("cannot read the tree {}", root.display()))?;
+        let (described, asked) = describe(root, true).during(|| format!("cannot read the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let ship = Ship::new(root.clone(), described.digest(), program);
         // If a file has changed meanwhile, the cache may be wrong about others: describe the tree again without the
