@@ -13,8 +13,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use crate::frame::{Frame, Refusal, RefusalKind};
-use crate::wire::{self, WINDOW};
+use crate::frame::{self, Frame, WINDOW};
+use crate::message::{Event, Refusal, RefusalKind};
 
 /// Length of a channel's queue: both outputs with a full window each, acknowledgements of input, and a few messages.
 const CHANNEL_LEN: usize = 3 * WINDOW + 16;
@@ -235,7 +235,9 @@ impl Drop for Channel {
         if self.is_over || *self.shared.closed.borrow() {
             return;
         }
-        if let Err(TrySendError::Full((number, frame))) = self.shared.outgoing.try_send((self.number, Frame::Cancel)) {
+        if let Err(TrySendError::Full((number, frame))) =
+            self.shared.outgoing.try_send((self.number, Frame::Event(Event::Cancel)))
+        {
             let outgoing = self.shared.outgoing.clone();
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move { outgoing.send((number, frame)).await });
@@ -257,31 +259,13 @@ impl ChannelSender {
     }
 }
 
-impl Frame {
-    /// Whether nothing follows on its channel.
-    #[must_use]
-    pub const fn is_last(&self) -> bool {
-        matches!(self, Self::Here(_) | Self::Explained(_) | Self::Refused(_) | Self::Ended(_) | Self::Cancel)
-    }
-
-    /// Whether it opens a channel.
-    const fn opens_channel(&self) -> bool {
-        matches!(self, Self::Ask(_) | Self::Start(_))
-    }
-
-    /// Whether it may be dropped when a queue is full.
-    const fn is_dispensable(&self) -> bool {
-        matches!(self, Self::Signal(_) | Self::Resize(_))
-    }
-}
-
 /// Sorts frames into channels.
 async fn receive(
     mut from: impl AsyncRead + Unpin,
     shared: &Arc<Shared>,
     accept: &mpsc::Sender<Channel>,
 ) -> io::Result<()> {
-    while let Some((number, frame)) = wire::read(&mut from).await? {
+    while let Some((number, frame)) = frame::read(&mut from).await? {
         shared.heard.send_replace(Instant::now());
         match frame {
             // With a full queue, other frames show that this side is alive.
@@ -297,7 +281,7 @@ fn sort(shared: &Arc<Shared>, accept: &mpsc::Sender<Channel>, number: u32, frame
     let mut table = lock(&shared.channels);
     let Some(channel) = table.by_number.get(&number) else {
         // Frames for a channel that has just ended are discarded.
-        if frame.opens_channel() {
+        if matches!(frame, Frame::Open(_)) {
             accept_channel(shared, &mut table, accept, number, frame);
         }
         return;
@@ -315,7 +299,7 @@ fn accept_channel(shared: &Arc<Shared>, table: &mut Table, accept: &mpsc::Sender
     let refuse = || {
         let message = "it has as many commands on this connection as it takes at a time".to_owned();
         let refusal = Refusal { kind: RefusalKind::Unsuitable, code: 126, message, hints: Vec::new() };
-        drop(shared.outgoing.try_send((number, Frame::Refused(Box::new(refusal)))));
+        drop(shared.outgoing.try_send((number, Frame::refused(Box::new(refusal)))));
     };
     if table.by_number.len() >= MAX_CHANNELS {
         return refuse();
@@ -384,20 +368,21 @@ mod tests {
     use tokio::io::duplex;
 
     use super::*;
+    use crate::frame::Stream;
     use crate::shared_files::Paths;
-    use crate::{Caller, Command, Report, Start};
+    use crate::{Caller, Command, Open, Reply, Report, Start};
 
     fn start() -> Frame {
         let command = Command::new(&["true".into()], [], "/".into());
-        Frame::Start(Box::new(Start {
+        Frame::Open(Open::Start(Box::new(Start {
             command,
             caller: Caller { name: "ada".into(), uid: 1 },
             written: Paths::default(),
-        }))
+        })))
     }
 
     fn ended(code: i32) -> Frame {
-        Frame::Ended(Box::new(Report { code, ..Report::default() }))
+        Frame::Reply(Reply::Ended(Box::new(Report { code, ..Report::default() })))
     }
 
     /// Both ends of a connection, driven.
@@ -424,17 +409,17 @@ mod tests {
                 code += 1;
                 let mine = code;
                 tokio::spawn(async move {
-                    let Some(Frame::Input(bytes)) = channel.receive().await else { panic!("input") };
-                    channel.send(Frame::Stdout(bytes)).await.expect("it is there");
+                    let Some(Frame::Data(Stream::STDIN, bytes)) = channel.receive().await else { panic!("input") };
+                    channel.send(Frame::Data(Stream::STDOUT, bytes)).await.expect("it is there");
                     channel.send(ended(mine)).await.expect("it is there");
                 });
             }
         });
         for (number, channel) in channels.iter_mut().enumerate() {
-            channel.send(Frame::Input(vec![number as u8])).await.expect("it is there");
+            channel.send(Frame::Data(Stream::STDIN, vec![number as u8])).await.expect("it is there");
         }
         for (number, channel) in channels.iter_mut().enumerate() {
-            assert_eq!(channel.receive().await, Some(Frame::Stdout(vec![number as u8])));
+            assert_eq!(channel.receive().await, Some(Frame::Data(Stream::STDOUT, vec![number as u8])));
             assert_eq!(channel.receive().await, Some(ended(number as i32 + 1)));
         }
         drop(channels);
@@ -449,7 +434,7 @@ mod tests {
         let mut heard = calls.next().await.expect("a call");
         assert_eq!(heard.receive().await, Some(start()));
         drop(channel);
-        assert_eq!(heard.receive().await, Some(Frame::Cancel));
+        assert_eq!(heard.receive().await, Some(Frame::Event(Event::Cancel)));
         // The other way round: the end is the last that is said.
         let mut channel = here.open().expect("a channel");
         channel.send(start()).await.expect("it is there");
@@ -471,7 +456,7 @@ mod tests {
         greedy.send(start()).await.expect("it is there");
         let mut heard = calls.next().await.expect("a call");
         for _ in 0..=CHANNEL_LEN {
-            greedy.send(Frame::Input(vec![0; 100])).await.expect("it is there");
+            greedy.send(Frame::Data(Stream::STDIN, vec![0; 100])).await.expect("it is there");
         }
         let mut modest = here.open().expect("a channel");
         modest.send(start()).await.expect("it is there");
@@ -483,7 +468,7 @@ mod tests {
         assert_eq!(count, CHANNEL_LEN, "what had room came, and then the channel was over");
         // Signals without end are no offence.
         for _ in 0..=CHANNEL_LEN {
-            modest.send(Frame::Signal(28)).await.expect("it is there");
+            modest.send(Frame::Event(Event::Signal(28))).await.expect("it is there");
         }
         let mut third = here.open().expect("a channel");
         third.send(start()).await.expect("it is there");

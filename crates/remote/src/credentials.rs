@@ -14,9 +14,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::frame::PROTOCOL;
 
 /// The name in every certificate; it means nothing.
 const NAME: &str = "step.hostler.internal";
@@ -61,8 +64,9 @@ impl Credentials {
             .with_client_cert_verifier(Arc::new(Known { trusted }))
             .with_single_cert(vec![self.certificate()?], self.key()?);
         let mut config = config.map_err(io::Error::other)?;
-        // Each step is a connection of its own, and none is worth resuming.
+        // Connections are few, and none is worth resuming.
         config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![alpn()];
         Ok(Arc::new(config))
     }
 
@@ -77,7 +81,9 @@ impl Credentials {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Known { trusted: vec![on] }))
             .with_client_auth_cert(vec![self.certificate()?], self.key()?);
-        Ok(Arc::new(config.map_err(io::Error::other)?))
+        let mut config = config.map_err(io::Error::other)?;
+        config.alpn_protocols = vec![alpn()];
+        Ok(Arc::new(config))
     }
 
     fn certificate(&self) -> io::Result<CertificateDer<'static>> {
@@ -86,6 +92,23 @@ impl Credentials {
 
     fn key(&self) -> io::Result<PrivateKeyDer<'static>> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(io::Error::other)
+    }
+}
+
+/// The protocol of a connection, so that another version refuses it.
+fn alpn() -> Vec<u8> {
+    format!("hostler-remote/{PROTOCOL}").into_bytes()
+}
+
+/// Says in words that the other side has another version of the protocol.
+#[must_use]
+pub fn explain_tls(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            io::Error::other("it runs another version of Hostler; update the older of the two")
+        }
+        _ => error,
     }
 }
 

@@ -22,8 +22,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use crate::connection::{Channel, multiplex};
-use crate::frame::{Frame, Refusal, Report};
-use crate::wire::{PIECE_BYTES, WINDOW};
+use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
+use crate::message::{Event, Refusal, Reply, Report};
 use hostler_model::WindowSize;
 
 /// Signals that the command gets in the place of whoever called it.
@@ -92,12 +92,14 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     let ending = loop {
         let said = tokio::select! {
             frame = channel.receive() => match frame {
-                Some(Frame::Ended(report)) => break Ending::Ended(report),
-                Some(Frame::Refused(refusal)) => break Ending::Refused(refusal),
-                Some(Frame::Stopped(_)) => stop(&mut channel, terminal.as_mut(), &mut outputs, &mut signals).await,
-                Some(Frame::Ship(piece)) if home(&piece) => channel.send(Frame::Shipped(1)).await,
+                Some(Frame::Reply(Reply::Ended(report))) => break Ending::Ended(report),
+                Some(Frame::Reply(Reply::Refused(refusal))) => break Ending::Refused(refusal),
+                Some(Frame::Event(Event::Stopped(_))) => stop(&mut channel, terminal.as_mut(), &mut outputs, &mut signals).await,
+                Some(Frame::Data(Stream::TREE, piece)) if home(&piece) => {
+                    channel.send(Frame::Credit(Stream::TREE, 1)).await
+                },
                 // Somebody has taken their time to let a command begin.
-                Some(Frame::Shipped(_)) => Ok(()),
+                Some(Frame::Credit(Stream::TREE, _)) => Ok(()),
                 Some(frame) => hear(frame, &input, &mut outputs),
                 None => Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine is gone")),
             },
@@ -109,7 +111,8 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
             }
             piece = input.next() => {
                 input.sent(piece.as_ref());
-                channel.send(piece.map_or(Frame::InputEnd, Frame::Input)).await
+                let end = Frame::Close(Stream::STDIN);
+                channel.send(piece.map_or(end, |piece| Frame::Data(Stream::STDIN, piece))).await
             }
             frame = outputs.done() => channel.send(frame).await,
         };
@@ -144,13 +147,12 @@ async fn told_to_end(signals: &mut mpsc::Receiver<libc::c_int>) -> Option<()> {
 /// Takes what has come for the streams.
 fn hear(frame: Frame, input: &Input, outputs: &mut Outputs) -> io::Result<()> {
     let is_proper = match frame {
-        Frame::Taken(pieces) => {
+        Frame::Credit(Stream::STDIN, pieces) => {
             input.room.add_permits((pieces as usize).min(WINDOW));
             true
         }
-        Frame::Stdout(bytes) => outputs.write(0, bytes),
-        Frame::Stderr(bytes) => outputs.write(1, bytes),
-        Frame::Started(_) => true,
+        Frame::Data(stream, bytes) => outputs.write(stream, bytes),
+        Frame::Reply(Reply::Started(_)) => true,
         _ => false,
     };
     let strange = || io::Error::new(ErrorKind::InvalidData, "the agent does not speak this protocol");
@@ -160,10 +162,10 @@ fn hear(frame: Frame, input: &Input, outputs: &mut Outputs) -> io::Result<()> {
 async fn pass_on(channel: &mut Channel, number: libc::c_int, has_terminal: bool) -> io::Result<()> {
     match number {
         libc::SIGWINCH => match window_size() {
-            Some(size) if has_terminal => channel.send(Frame::Resize(size)).await,
+            Some(size) if has_terminal => channel.send(Frame::Event(Event::Resize(size))).await,
             _ => Ok(()),
         },
-        _ => channel.send(Frame::Signal(number)).await,
+        _ => channel.send(Frame::Event(Event::Signal(number))).await,
     }
 }
 
@@ -198,10 +200,10 @@ async fn stop(
     if let Some(raw) = terminal {
         raw.enter();
         if let Some(size) = window_size() {
-            channel.send(Frame::Resize(size)).await?;
+            channel.send(Frame::Event(Event::Resize(size))).await?;
         }
     }
-    channel.send(Frame::Signal(libc::SIGCONT)).await
+    channel.send(Frame::Event(Event::Signal(libc::SIGCONT))).await
 }
 
 /// The signals that this process gets, from now on.
@@ -427,9 +429,12 @@ struct Outputs {
 
 impl Outputs {
     /// Has a piece written; whether it was to come. The queue is as long as the window: what does not fit was not to be sent.
-    fn write(&mut self, number: u8, piece: Vec<u8>) -> bool {
+    fn write(&mut self, stream: Stream, piece: Vec<u8>) -> bool {
+        let Some(index) = [Stream::STDOUT, Stream::STDERR].iter().position(|output| *output == stream) else {
+            return false;
+        };
         let (say, _) = self.done.get_or_insert_with(|| mpsc::channel(4 * WINDOW));
-        let writer = self.writers[usize::from(number)].get_or_insert_with(|| writer(number, say.clone()));
+        let writer = self.writers[index].get_or_insert_with(|| writer(stream, index as RawFd + 1, say.clone()));
         self.unwritten += 1;
         writer.try_send(piece).is_ok()
     }
@@ -439,7 +444,7 @@ impl Outputs {
         let Some((_, done)) = &mut self.done else { return std::future::pending().await };
         let frame = done.recv().await.expect("one sender is here");
         // Of what comes for a stream that is closed nothing more is said.
-        self.unwritten = if matches!(frame, Frame::Closed(_)) { 0 } else { self.unwritten.saturating_sub(1) };
+        self.unwritten = if matches!(frame, Frame::Close(_)) { 0 } else { self.unwritten.saturating_sub(1) };
         frame
     }
 
@@ -452,20 +457,20 @@ impl Outputs {
     }
 }
 
-/// Writes to a standard output, on a thread: 0 is output and 1 is errors.
-fn writer(number: u8, say: mpsc::Sender<Frame>) -> mpsc::Sender<Vec<u8>> {
+/// Writes a stream to a descriptor of this process, on a thread.
+fn writer(stream: Stream, descriptor: RawFd, say: mpsc::Sender<Frame>) -> mpsc::Sender<Vec<u8>> {
     let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(WINDOW + 1);
     std::thread::spawn(move || {
         // SAFETY: the stream is open for as long as the process is, and is not closed here.
-        let mut stream = ManuallyDrop::new(unsafe { File::from_raw_fd(RawFd::from(number) + 1) });
+        let mut output = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
         while let Some(piece) = waiting.blocking_recv() {
-            if write_all(&mut stream, &piece).is_err() {
-                let _ = say.blocking_send(Frame::Closed(number));
+            if write_all(&mut output, &piece).is_err() {
+                let _ = say.blocking_send(Frame::Close(stream));
                 // What is still on the way goes nowhere.
                 while waiting.blocking_recv().is_some() {}
                 return;
             }
-            let _ = say.blocking_send(Frame::Passed(number, 1));
+            let _ = say.blocking_send(Frame::Credit(stream, 1));
         }
     });
     pieces

@@ -1,448 +1,385 @@
-//! What the ends of a call say to each other.
+//! Frames: the unit of the protocol.
+//!
+//! ```text
+//!  channel (4 bytes) · kind (1) · stream (2) · length of the body (4) · body
+//! ```
+//!
+//! A channel carries one command. `Open` starts it, `Reply` answers, and `Event` is any other message; their bodies are MessagePack maps.
+//! `Data` carries a piece of a stream. The sender of a stream may have [`WINDOW`] pieces on the way; `Credit` allows it to send more.
+//! `Close` ends a stream: from the sender it is the end of the stream, from the receiver it says that nobody reads it any more.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
 
-use hostler_model::{Constraint, NodeName, WindowSize};
-use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::shared_files::Paths;
-use crate::ship::Ship;
+use crate::message::{Event, Open, Reply};
 
-/// One thing said.
+/// Largest piece of a stream, in bytes.
+pub const PIECE_BYTES: usize = 32 << 10;
+
+/// Most unacknowledged pieces of a stream.
+pub const WINDOW: usize = 16;
+
+/// Largest message, in bytes: twice the command line and environment that Linux accepts by default.
+const MESSAGE_BYTES: usize = 4 << 20;
+
+/// Length of what precedes a body.
+const HEADER_BYTES: usize = 11;
+
+/// Version of the protocol. Both ends must have the same.
+pub const PROTOCOL: u8 = 1;
+
+/// One frame of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// Caller to its own agent: where should this run? The first frame of a call.
-    Ask(Box<Ask>),
-    /// An agent to its caller: here. Become the command.
-    Here(Box<Placed>),
-    /// An agent to its caller: show that this is the directory that you are in.
-    Prove(String),
-    /// A caller to its agent: that was done, or cannot be.
-    Proof(Proof),
-    /// Agent to its caller: describe the tree to be copied; the command runs on another node.
-    WhichTree,
-    /// A caller to its agent: this one.
-    Tree(Box<Ship>),
-    /// An agent to its caller: this is how nodes were judged; nothing runs.
-    Explained(Box<Choice>),
-    /// Agent to agent: run this. The first frame of a line.
-    Start(Box<Start>),
-    /// Towards the command: more of the standard input.
-    Input(Vec<u8>),
-    /// Towards the command: that was all of it.
-    InputEnd,
-    /// Towards the command: signal it.
-    Signal(i32),
-    /// Towards the command: the caller's window has this size now.
-    Resize(WindowSize),
-    /// Towards the command: nobody waits for it any more, so it is to end.
-    Cancel,
-    /// Towards the caller: it has started.
-    Started(Box<Started>),
-    /// Towards the caller: it could not be started. The last frame.
-    Refused(Box<Refusal>),
-    /// Towards the caller: it wrote this to its standard output, or to its terminal.
-    Stdout(Vec<u8>),
-    /// Towards the caller: it wrote this to its standard error.
-    Stderr(Vec<u8>),
-    /// Towards the caller: this signal has stopped it.
-    Stopped(i32),
-    /// Towards the caller: it has ended. The last frame.
-    Ended(Box<Report>),
-    /// Towards the caller: so many pieces of input have been passed on.
-    Taken(u32),
-    /// Towards the command: so many pieces of its output (0) or its errors (1) have been passed on.
-    Passed(u8, u32),
-    /// Towards the command: nobody reads its output (0) or its errors (1) any more.
-    Closed(u8),
-    /// Either way: a piece of what is said of a tree that the command takes along.
-    Ship(Vec<u8>),
-    /// Either way: so many of those pieces have been heard.
-    Shipped(u32),
-    /// An agent to its caller: the next node knows nothing of what was said. A caller to its agent: nor does this side.
-    ShipOver,
-    /// Either way, on a trunk: is anybody there?
+    /// Opens the channel.
+    Open(Open),
+    /// Answers the request that opened it.
+    Reply(Reply),
+    /// A piece of a stream.
+    Data(Stream, Vec<u8>),
+    /// The sender of this stream may send this many more pieces.
+    Credit(Stream, u32),
+    /// The end of a stream, or nobody reads it any more.
+    Close(Stream),
+    /// Another message.
+    Event(Event),
+    /// Asks whether the other side is alive.
     Ping,
-    /// Either way, on a trunk: yes.
+    /// Answers `Ping`.
     Pong,
 }
 
-/// What a program asks its agent for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// What to run.
-    pub command: Command,
-    /// Features of the node.
-    #[serde(default)]
-    pub constraint: Option<Constraint>,
-    /// One of these nodes; any, if none is named.
-    #[serde(default)]
-    pub only: Vec<NodeName>,
-    /// None of these nodes.
-    #[serde(default)]
-    pub not: Vec<NodeName>,
-    /// It had rather run here.
-    #[serde(default)]
-    pub prefer_local: bool,
-    /// Whether the source tree is copied to another node. The caller describes the tree when the agent has chosen another node.
-    #[serde(default)]
-    pub ships_tree: bool,
-    /// Say how nodes are judged and run nothing.
-    #[serde(default)]
-    pub explain: bool,
+/// A stream of a channel. The outputs of further processes of the same step continue at 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stream(u16);
+
+impl Stream {
+    /// Standard input.
+    pub const STDIN: Self = Self(0);
+    /// Standard output, or the terminal.
+    pub const STDOUT: Self = Self(1);
+    /// Standard error.
+    pub const STDERR: Self = Self(2);
+    /// Messages about the source tree that the command uses, in both directions.
+    pub const TREE: Self = Self(u16::MAX);
 }
 
-/// What an agent asks another one for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
-    /// What to run.
-    pub command: Command,
-    /// Whose it is.
-    pub caller: Caller,
-    /// Files that were written lately where the command may read them.
-    #[serde(default)]
-    pub written: Paths,
-}
-
-/// A user, as the kernel of the caller's machine knows them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Caller {
-    /// Their name there.
-    pub name: String,
-    /// Their number there.
-    pub uid: u32,
-}
-
-/// A command and what it takes along from where it was called.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
-    argv: Vec<ByteBuf>,
-    environment: Vec<(ByteBuf, ByteBuf)>,
-    directory: ByteBuf,
-    /// Which directory that is, on the machine of the caller; `None` when the path is meant as it is there.
-    #[serde(default)]
-    pub directory_id: Option<DirectoryId>,
-    /// What a node should know that directory by.
-    #[serde(default)]
-    pub proof: Proof,
-    /// The file mode creation mask.
-    pub umask: u32,
-    /// The caller's resource limits.
-    #[serde(default)]
-    pub limits: Vec<Limit>,
-    /// The terminal that the caller sits at, unless its input or output is something else.
-    #[serde(default)]
-    pub terminal: Option<WindowSize>,
-    /// Whether it may read standard input.
-    pub has_input: bool,
-    /// Whether its errors go where its output goes.
-    #[serde(default)]
-    pub is_merged: bool,
-    /// Memory that it may have, in bytes; a share of what is free if `None`.
-    #[serde(default)]
-    pub memory_bytes: Option<u64>,
-    /// The tree that it takes along, to be at the same place there.
-    #[serde(default)]
-    pub ship: Option<Ship>,
-}
-
-/// A resource limit as `getrlimit` knows it; `u64::MAX` is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limit {
-    /// Linux's number of the resource.
-    pub resource: i32,
-    /// What counts.
-    pub soft: u64,
-    /// How far it may be raised.
-    pub hard: u64,
-}
-
-/// A directory, known to one kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectoryId {
-    /// The boot of that kernel.
-    pub boot: String,
-    /// The device that it is on, for that kernel.
-    pub device: u64,
-    /// Its number there.
-    pub inode: u64,
-}
-
-/// By what a node can tell that a directory is the caller's own, and not merely another one of the same name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Proof {
-    /// Nothing yet.
-    #[default]
-    None,
-    /// This empty file, which the caller has just made in it.
-    File(String),
-    /// An earlier call: it was this one on that node.
-    Known(DirectoryId),
-    /// The caller may not write there; these are its number, and when it was changed last, in nanoseconds.
-    Seen {
-        /// Its number on its file system.
-        inode: u64,
-        /// When its entries were changed last, by the clock of whoever keeps it.
-        changed_ns: i128,
-    },
-}
-
-/// How nodes were judged, best first, in text for people.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
-    /// Where it would run, in the order in which they would be tried.
-    pub candidates: Vec<How>,
-    /// Where not, and why.
-    pub unfit: Vec<(NodeName, String)>,
-    /// What such commands have cost so far, if that is known.
-    #[serde(default)]
-    pub cost: Option<Cost>,
-    /// What became of earlier calls.
-    #[serde(default)]
-    pub counts: Counts,
-}
-
-/// How one node was judged, in thousandths of the time that a command takes on an idle usual node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct How {
-    /// The node.
-    pub node: NodeName,
-    /// Whether it is the caller's own.
-    pub is_local: bool,
-    /// All of what follows, times its load weight.
-    pub score: u64,
-    /// How much longer it takes since CPUs are shared.
-    pub sharing: u64,
-    /// For how full the node is.
-    pub fullness: u64,
-    /// For work that is held up there.
-    pub pressure: u64,
-    /// For memory that is used.
-    pub memory: u64,
-    /// Commands under way that its load does not show yet.
-    pub in_flight: u64,
-}
-
-/// Where a call ended up, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placed {
-    /// The node.
-    pub node: NodeName,
-    /// How it was judged, if it was chosen among several.
-    #[serde(default)]
-    pub how: Option<How>,
-    /// What such commands have cost so far, if that is known.
-    #[serde(default)]
-    pub cost: Option<Cost>,
-    /// Where it should have run, and could not.
-    #[serde(default)]
-    pub tried: Vec<Tried>,
-    /// Limits that the kernel does not hold it to, and why.
-    #[serde(default)]
-    pub advisory: Vec<String>,
-}
-
-/// What commands of a kind have cost on average.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// The program, and what it is told to do.
-    pub kind: String,
-    /// How long they run on an idle usual node, in microseconds.
-    pub run_us: u64,
-    /// What the way to another node and back adds, in microseconds.
-    pub way_us: u64,
-}
-
-/// How many calls of this machine ended up where, since its agent started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// On this machine, as chosen.
-    pub here: u64,
-    /// On other nodes.
-    pub elsewhere: u64,
-    /// On a node that was not the first choice, or here for want of any, because others could not take them.
-    pub fallen_back: u64,
-}
-
-/// A node that would have been better and did not do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
-    /// Which one.
-    pub node: NodeName,
-    /// Why not, as a sentence about it.
-    pub why: String,
-}
-
-/// A command has started.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
-    /// Where, and why there: an agent adds it for its caller.
-    #[serde(default)]
-    pub placed: Option<Placed>,
-    /// Whether it reads and writes what its caller has handed over, so that nothing comes on this line but its end.
-    #[serde(default)]
-    pub has_streams: bool,
-    /// What the directory is on that node, for the next call.
-    #[serde(default)]
-    pub directory_id: Option<DirectoryId>,
-    /// Whether other machines may write there, so that what this one knows of it may be old.
-    #[serde(default)]
-    pub is_shared: bool,
-    /// Limits that the kernel does not hold it to, and why.
-    #[serde(default)]
-    pub advisory: Vec<String>,
-}
-
-/// A command could not be started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// Whose matter it is.
-    pub kind: RefusalKind,
-    /// What a shell would exit with.
-    pub code: u8,
-    /// Why, as a sentence that names the node.
-    pub message: String,
-    /// What to do.
-    #[serde(default)]
-    pub hints: Vec<String>,
-}
-
-/// What a refusal says of other nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RefusalKind {
-    /// Another node may do: this one has not what it takes.
-    Unsuitable,
-    /// This node wants it shown that its directory is the caller's.
-    Unproven,
-    /// It would be the same anywhere.
-    Hopeless,
-}
-
-/// How a command ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Its exit code; 128 plus the signal that ended it.
-    pub code: i32,
-    /// The signal that ended it.
-    #[serde(default)]
-    pub signal: Option<i32>,
-    /// Something that its caller should know of how it ended.
-    #[serde(default)]
-    pub message: Option<String>,
-    /// How long it ran, in microseconds.
-    #[serde(default)]
-    pub wall_us: u64,
-    /// How much CPU it used, in milliseconds.
-    #[serde(default)]
-    pub cpu_ms: u64,
-    /// The most memory it had at once, in bytes, if known.
-    #[serde(default)]
-    pub memory_peak_bytes: Option<u64>,
-    /// How much of the input it has read, in bytes.
-    #[serde(default)]
-    pub input_bytes: u64,
-    /// Files that were written on disks that the caller may share, while it ran.
-    #[serde(default)]
-    pub written: Paths,
-}
-
-impl Command {
-    /// A command in a directory of the caller's machine, with an environment and standard input and without a terminal.
+impl Frame {
+    /// A reply that refuses a request.
     #[must_use]
-    pub fn new(
-        argv: &[OsString],
-        environment: impl IntoIterator<Item = (OsString, OsString)>,
-        directory: PathBuf,
-    ) -> Self {
-        let bytes = |text: OsString| ByteBuf::from(text.into_vec());
-        Self {
-            argv: argv.iter().cloned().map(bytes).collect(),
-            environment: environment.into_iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
-            directory: bytes(directory.into_os_string()),
-            directory_id: None,
-            proof: Proof::None,
-            umask: 0o022,
-            limits: Vec::new(),
-            terminal: None,
-            has_input: true,
-            is_merged: false,
-            memory_bytes: None,
-            ship: None,
+    pub const fn refused(refusal: Box<crate::Refusal>) -> Self {
+        Self::Reply(Reply::Refused(refusal))
+    }
+
+    /// Appends the bytes of the frame on a channel.
+    pub(crate) fn encode(&self, channel: u32, into: &mut Vec<u8>) {
+        let header = into.len();
+        let (kind, stream) = match self {
+            Self::Open(_) => (1, 0),
+            Self::Reply(_) => (2, 0),
+            Self::Data(Stream(stream), _) => (3, *stream),
+            Self::Credit(Stream(stream), _) => (4, *stream),
+            Self::Close(Stream(stream)) => (5, *stream),
+            Self::Event(_) => (6, 0),
+            Self::Ping => (7, 0),
+            Self::Pong => (8, 0),
+        };
+        into.extend(channel.to_be_bytes());
+        into.push(kind);
+        into.extend(stream.to_be_bytes());
+        into.extend([0; 4]);
+        match self {
+            Self::Open(open) => put(into, open),
+            Self::Reply(reply) => put(into, reply),
+            Self::Data(_, bytes) => into.extend(bytes),
+            Self::Credit(_, pieces) => into.extend(pieces.to_be_bytes()),
+            Self::Event(event) => put(into, event),
+            Self::Close(_) | Self::Ping | Self::Pong => {}
+        }
+        let length = (into.len() - header - HEADER_BYTES) as u32;
+        into[header + HEADER_BYTES - 4..header + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// Whether nothing follows on its channel.
+    #[must_use]
+    pub const fn is_last(&self) -> bool {
+        match self {
+            Self::Reply(reply) => !matches!(reply, Reply::Started(_)),
+            Self::Event(event) => matches!(event, Event::Cancel),
+            _ => false,
         }
     }
 
-    /// The program and its arguments; at least the program.
-    #[must_use]
-    pub fn argv(&self) -> Vec<OsString> {
-        self.argv.iter().map(text).collect()
-    }
-
-    /// The whole environment.
-    #[must_use]
-    pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        self.environment.iter().map(|(name, value)| (text(name), text(value))).collect()
-    }
-
-    /// Where it starts.
-    #[must_use]
-    pub fn directory(&self) -> PathBuf {
-        OsStr::from_bytes(&self.directory).into()
-    }
-
-    /// The same with this tree, if it can start in that.
-    #[must_use]
-    pub fn with_tree(&self, tree: Ship) -> Option<Self> {
-        tree.is_sound(&self.directory).then(|| Self { ship: Some(tree), ..self.clone() })
-    }
-
-    /// Whether the system can take it.
-    pub(crate) fn is_sound(&self) -> bool {
-        let names = self.environment.iter().map(|(name, _)| name);
-        let values = self.environment.iter().map(|(_, value)| value);
-        let has_nul = |bytes: &ByteBuf| bytes.contains(&0);
-        self.argv.first().is_some_and(|program| !program.is_empty())
-            && self.directory.starts_with(b"/")
-            && names.clone().all(|name| !name.is_empty() && !name.contains(&b'='))
-            && !self.argv.iter().chain(names).chain(values).chain([&self.directory]).any(has_nul)
-            && self.proof.is_sound()
-            && self.ship.as_ref().is_none_or(|ship| ship.is_sound(&self.directory))
+    /// Whether it may be dropped when a queue is full.
+    pub(crate) const fn is_dispensable(&self) -> bool {
+        matches!(self, Self::Event(Event::Signal(_) | Event::Resize(_)))
     }
 }
 
-impl DirectoryId {
-    /// That of a directory of which this was found in this boot of the kernel.
-    #[must_use]
-    pub fn of(boot: &str, found: &Metadata) -> Self {
-        Self { boot: boot.to_owned(), device: found.dev(), inode: found.ino() }
+fn put(into: &mut Vec<u8>, message: &impl Serialize) {
+    rmp_serde::encode::write_named(into, message).expect("plain data can be encoded");
+}
+
+fn take<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    rmp_serde::from_slice(body).ok()
+}
+
+/// What precedes a body.
+struct Header {
+    channel: u32,
+    kind: u8,
+    stream: Stream,
+    length: usize,
+}
+
+impl Header {
+    fn parse(bytes: [u8; HEADER_BYTES]) -> io::Result<Self> {
+        let [a, b, c, d, kind, e, f, length @ ..] = bytes;
+        let header = Self {
+            channel: u32::from_be_bytes([a, b, c, d]),
+            kind,
+            stream: Stream(u16::from_be_bytes([e, f])),
+            length: u32::from_be_bytes(length) as usize,
+        };
+        if header.length > header.limit() {
+            return Err(invalid(&format!("a frame of kind {kind} has {} bytes", header.length)));
+        }
+        Ok(header)
+    }
+
+    /// The largest body of its kind.
+    const fn limit(&self) -> usize {
+        match self.kind {
+            1 | 2 | 6 => MESSAGE_BYTES,
+            3 => PIECE_BYTES,
+            4 => 4,
+            _ => 0,
+        }
+    }
+
+    fn with(self, body: Vec<u8>) -> io::Result<(u32, Frame)> {
+        if body.len() < self.length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let frame = match self.kind {
+            1 => take(&body).filter(Open::is_valid).map(Frame::Open),
+            2 => take(&body).map(Frame::Reply),
+            3 => Some(Frame::Data(self.stream, body)),
+            4 => body.try_into().ok().map(|pieces| Frame::Credit(self.stream, u32::from_be_bytes(pieces))),
+            5 => Some(Frame::Close(self.stream)),
+            6 => take(&body).map(Frame::Event),
+            7 => Some(Frame::Ping),
+            8 => Some(Frame::Pong),
+            _ => None,
+        };
+        Ok((self.channel, frame.ok_or_else(|| invalid("the other side does not speak this protocol"))?))
     }
 }
 
-impl Proof {
-    /// What can be seen of a directory on any machine that has it.
-    #[must_use]
-    pub fn seen(found: &Metadata) -> Self {
-        let changed_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-        Self::Seen { inode: found.ino(), changed_ns }
-    }
-
-    /// What the names of such files begin with.
-    pub const FILE_PREFIX: &str = ".hostler-here-";
-
-    /// A file of ours, in the directory itself.
-    fn is_sound(&self) -> bool {
-        let Self::File(name) = self else { return true };
-        name.strip_prefix(Self::FILE_PREFIX)
-            .is_some_and(|rest| rest.len() <= 64 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-    }
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-fn text(bytes: &ByteBuf) -> OsString {
-    OsString::from_vec(bytes.to_vec())
+/// Reads the next frame and its channel; `None` when the other side has closed the connection.
+///
+/// # Errors
+/// When the connection breaks, or the bytes are not a frame. Not cancel-safe: a frame may be half read.
+pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(u32, Frame)>> {
+    let mut header = [0; HEADER_BYTES];
+    match from.read(&mut header[..1]).await {
+        Ok(0) => return Ok(None),
+        // A TLS connection that was closed without a notification.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    from.read_exact(&mut header[1..]).await?;
+    let header = Header::parse(header)?;
+    // Memory for what has come, not for what was announced.
+    let mut body = Vec::with_capacity(header.length.min(PIECE_BYTES));
+    (&mut *from).take(header.length as u64).read_to_end(&mut body).await?;
+    header.with(body).map(Some)
+}
+
+/// Reads the next frame without an async runtime; `None` when the other side has closed the connection.
+///
+/// # Errors
+/// When the connection breaks, or the bytes are not a frame.
+pub fn read_blocking(from: &mut impl Read) -> io::Result<Option<Frame>> {
+    let mut header = [0; HEADER_BYTES];
+    if from.read(&mut header[..1])? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut header[1..])?;
+    let header = Header::parse(header)?;
+    let mut body = Vec::with_capacity(header.length.min(PIECE_BYTES));
+    from.take(header.length as u64).read_to_end(&mut body)?;
+    header.with(body).map(|(_, frame)| Some(frame))
+}
+
+/// Sends a frame without an async runtime.
+///
+/// # Errors
+/// When the connection breaks.
+pub fn write_blocking(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    frame.encode(0, &mut bytes);
+    to.write_all(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use hostler_model::Digest;
+
+    use crate::{
+        Ask, Caller, Command, Placed, Proof, Refusal, RefusalKind, Report, Ship, Start, StepStart, WindowSize,
+    };
+
+    fn command(argv: &[&str], environment: &[(&str, &str)], directory: &str) -> Command {
+        let argv: Vec<OsString> = argv.iter().map(Into::into).collect();
+        let environment: Vec<(OsString, OsString)> =
+            environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Command::new(&argv, environment, directory.into())
+    }
+
+    fn start(command: Command) -> Frame {
+        let caller = Caller { name: "ada".into(), uid: 2000 };
+        Frame::Open(Open::Start(Box::new(Start { command, caller, written: ["/a".into()].into_iter().collect() })))
+    }
+
+    fn read_all(mut bytes: &[u8]) -> io::Result<Vec<(u32, Frame)>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut all = Vec::new();
+            while let Some(frame) = read(&mut bytes).await? {
+                all.push(frame);
+            }
+            Ok(all)
+        })
+    }
+
+    fn bytes_of(frame: &Frame) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        frame.encode(7, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn frames_survive_encoding() {
+        let command = command(&["ls", "-l"], &[("A", "b=c")], "/tmp");
+        let mut shown = command.clone();
+        shown.proof = Proof::File(".hostler-here-a1".into());
+        let placed = Placed {
+            node: "n1".parse().expect("a name"),
+            how: None,
+            cost: None,
+            tried: Vec::new(),
+            advisory: Vec::new(),
+        };
+        let refusal = Refusal { kind: RefusalKind::Unsuitable, code: 127, message: "no".into(), hints: Vec::new() };
+        let ask = Ask {
+            command: shown,
+            constraint: None,
+            only: Vec::new(),
+            not: vec!["n2".parse().expect("a name")],
+            prefer_local: true,
+            ships_tree: true,
+            explain: false,
+        };
+        let report = Report { code: 143, signal: Some(15), ..Report::default() };
+        let step = StepStart { command: command.clone(), below_job: Some(b"here".to_vec().into()) };
+        let replies = [
+            Reply::RunHere(Box::new(placed)),
+            Reply::Explained(Box::default()),
+            Reply::Started(Box::default()),
+            Reply::Refused(Box::new(refusal)),
+            Reply::Ended(Box::new(report)),
+        ];
+        let events = [
+            Event::ProveDirectory(".hostler-here-a1".into()),
+            Event::Proof(Proof::None),
+            Event::DescribeTree,
+            Event::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
+            Event::ResetTree,
+            Event::Signal(15),
+            Event::Resize(WindowSize { rows: 24, columns: 300 }),
+            Event::Cancel,
+            Event::Stopped(20),
+        ];
+        let mut all = vec![
+            Frame::Open(Open::Exec(Box::new(ask))),
+            start(command),
+            Frame::Open(Open::Step(Box::new(step))),
+            Frame::Data(Stream::STDIN, vec![0, 255]),
+            Frame::Data(Stream::TREE, Vec::new()),
+            Frame::Credit(Stream::STDERR, 3),
+            Frame::Close(Stream::STDOUT),
+            Frame::Ping,
+            Frame::Pong,
+        ];
+        all.extend(replies.map(Frame::Reply));
+        all.extend(events.map(Frame::Event));
+        let bytes: Vec<u8> = all.iter().flat_map(bytes_of).collect();
+        let expected: Vec<_> = all.iter().cloned().map(|frame| (7, frame)).collect();
+        assert_eq!(read_all(&bytes).expect("whole"), expected);
+        assert!(read_all(&bytes[..bytes.len() - 1]).is_err(), "the last one is cut");
+        let mut rest = &bytes[..];
+        for frame in all {
+            assert_eq!(read_blocking(&mut rest).expect("whole"), Some(frame));
+        }
+        assert_eq!(read_blocking(&mut rest).expect("the end"), None);
+    }
+
+    #[test]
+    fn invalid_commands_are_refused() {
+        let mut climbing = command(&["a"], &[], "/");
+        climbing.proof = Proof::File("../../etc/shadow".into());
+        let mut hidden = command(&["a"], &[], "/");
+        hidden.proof = Proof::File(".hostler-here-../x".into());
+        let shipping = |root: &str, directory: &str| {
+            let mut command = command(&["a"], &[], directory);
+            command.ship = Some(Ship::new(root.into(), Digest([0; 32]), None));
+            command
+        };
+        assert!(read_all(&bytes_of(&start(shipping("/a/b", "/a/b/c")))).is_ok());
+        assert!(read_all(&bytes_of(&start(shipping("/a/b", "/a/b")))).is_ok());
+        let misplaced =
+            [("/", "/a"), ("a", "/a"), ("/a/../b", "/a/../b"), ("/a", "/ab"), ("/a", "/a/../b"), ("/a/", "/a/")];
+        for (root, directory) in misplaced {
+            assert!(read_all(&bytes_of(&start(shipping(root, directory)))).is_err(), "{root} {directory}");
+        }
+        let unsound = [
+            command(&[], &[], "/"),
+            command(&[""], &[], "/"),
+            command(&["a\0b"], &[], "/"),
+            command(&["a"], &[("A=B", "c")], "/"),
+            command(&["a"], &[("", "c")], "/"),
+            command(&["a"], &[], "here"),
+            climbing,
+            hidden,
+        ];
+        for command in unsound {
+            assert!(read_all(&bytes_of(&start(command.clone()))).is_err(), "{command:?}");
+        }
+        let mut oversize = bytes_of(&Frame::Data(Stream::STDIN, Vec::new()));
+        oversize[7..11].copy_from_slice(&(PIECE_BYTES as u32 + 1).to_be_bytes());
+        assert!(read_all(&oversize).expect_err("too long").to_string().contains("32769 bytes"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..10) {
+            let _ = read_all(&bytes);
+            let framed = [&[0, 0, 0, 1, kind, 0, 1][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat();
+            let _ = read_all(&framed);
+        }
+    }
 }

@@ -9,14 +9,15 @@ use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 use hostler_snapshot::chunk::digest_of;
 use hostler_snapshot::{Named, Placing, wire};
 
-use crate::frame::{Ask, Caller, Command, DirectoryId, Frame, Placed, Proof, Refusal, RefusalKind, Report, Start};
-use crate::shared_files;
+use crate::frame::read_blocking;
 use crate::ship::{Homecoming, Message, Ship, Tree, entries_in_parts};
-use crate::wire::read_blocking;
-use hostler_model::WindowSize;
+use crate::{
+    Ask, Caller, Command, DirectoryId, Event, Frame, Open, Placed, Proof, Refusal, RefusalKind, Reply, Report, Start,
+    StepStart, Stream, WindowSize, shared_files,
+};
 
-/// Reads bytes as either end of a call would, frame by frame; says how many were understood. Each must come back as it was when it is
-/// written and read again, and what it names must be no more than what it may.
+/// Reads bytes as either end of a connection would, frame by frame, and says how many were valid. Each must survive another round of
+/// encoding, and must name nothing that its sender may not name.
 ///
 /// # Panics
 /// When one does not.
@@ -27,7 +28,7 @@ pub fn frames(mut bytes: &[u8]) -> usize {
         read.encode(1, &mut again);
         let again = read_blocking(&mut &again[..]);
         assert_eq!(again.expect("it was read before").as_ref(), Some(&read));
-        if let Frame::Start(start) = &read {
+        if let Frame::Open(Open::Start(start)) = &read {
             assert!(start.written.to_vec().iter().all(|path| path.is_absolute()));
             assert!(shared_files::named(&start.command).iter().all(|path| path.is_absolute()));
         }
@@ -36,7 +37,7 @@ pub fn frames(mut bytes: &[u8]) -> usize {
     understood
 }
 
-/// Honest frames of all directions.
+/// Valid frames of all kinds and directions.
 ///
 /// # Panics
 /// Never.
@@ -44,6 +45,7 @@ pub fn frames(mut bytes: &[u8]) -> usize {
 pub fn honest_frames() -> Vec<Vec<u8>> {
     let argv = ["gcc", "-c", "x.c"].map(OsString::from);
     let mut command = Command::new(&argv, [("PATH".into(), "/usr/bin".into())], "/src".into());
+    let step = StepStart { command: command.clone(), below_job: Some(b"build".to_vec().into()) };
     command.directory_id = Some(DirectoryId { boot: "b".into(), device: 1, inode: 2 });
     command.proof = Proof::File(format!("{}1", Proof::FILE_PREFIX));
     command.ship = Some(Ship::new("/src".into(), Digest([7; 32]), None));
@@ -60,35 +62,37 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
     let caller = Caller { name: "ada".into(), uid: 2000 };
     let start = Start { command, caller, written: ["/src/x.h".into()].into_iter().collect() };
     let refusal = Refusal { kind: RefusalKind::Unproven, code: 126, message: "no".into(), hints: vec!["do".into()] };
-    let all = [
-        Frame::Ask(Box::new(ask)),
-        Frame::Here(Box::new(Placed { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() })),
-        Frame::Prove("name".into()),
-        Frame::Proof(Proof::Seen { inode: 3, changed_ns: -1 }),
-        Frame::Explained(Box::default()),
-        Frame::Start(Box::new(start)),
-        Frame::Input(b"input".to_vec()),
-        Frame::InputEnd,
-        Frame::Signal(15),
-        Frame::Resize(WindowSize { rows: 24, columns: 80 }),
-        Frame::Cancel,
-        Frame::Started(Box::default()),
-        Frame::Refused(Box::new(refusal)),
-        Frame::Stdout(b"out".to_vec()),
-        Frame::Stderr(b"err".to_vec()),
-        Frame::Stopped(20),
-        Frame::Ended(Box::new(Report { code: 143, signal: Some(15), ..Report::default() })),
-        Frame::Taken(1),
-        Frame::Passed(0, 2),
-        Frame::Closed(1),
+    let placed = Placed { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() };
+    let opens = [Open::Exec(Box::new(ask)), Open::Start(Box::new(start)), Open::Step(Box::new(step))];
+    let replies = [
+        Reply::RunHere(Box::new(placed)),
+        Reply::Explained(Box::default()),
+        Reply::Started(Box::default()),
+        Reply::Refused(Box::new(refusal)),
+        Reply::Ended(Box::new(Report { code: 143, signal: Some(15), ..Report::default() })),
+    ];
+    let events = [
+        Event::ProveDirectory("name".into()),
+        Event::Proof(Proof::Seen { inode: 3, changed_ns: -1 }),
+        Event::DescribeTree,
+        Event::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
+        Event::ResetTree,
+        Event::Signal(15),
+        Event::Resize(WindowSize { rows: 24, columns: 80 }),
+        Event::Cancel,
+        Event::Stopped(20),
+    ];
+    let mut all = vec![
+        Frame::Data(Stream::STDIN, b"input".to_vec()),
+        Frame::Data(Stream::TREE, b"piece".to_vec()),
+        Frame::Credit(Stream::STDOUT, 2),
+        Frame::Close(Stream::STDERR),
         Frame::Ping,
         Frame::Pong,
-        Frame::Ship(b"piece".to_vec()),
-        Frame::Shipped(2),
-        Frame::ShipOver,
-        Frame::WhichTree,
-        Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
     ];
+    all.extend(opens.map(Frame::Open));
+    all.extend(replies.map(Frame::Reply));
+    all.extend(events.map(Frame::Event));
     let bytes = |frame: &Frame| {
         let mut bytes = Vec::new();
         frame.encode(1, &mut bytes);

@@ -1,5 +1,5 @@
-//! What a program hands to the agent of its machine before it asks: its own standard streams, so that on this machine a command writes
-//! where its caller would have written, with nothing in between.
+//! What a program sends to the agent of its machine before the first frame: the version of the protocol, and its own standard streams. On
+//! this machine a command then writes directly where its caller would have written.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,16 +7,19 @@ use std::os::unix::net::UnixStream;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 
-/// Sends them, or word that there are none. It precedes the first frame.
+use crate::frame::PROTOCOL;
+
+/// Sends the version and the streams, if there are any.
 ///
 /// # Errors
 /// When the connection breaks.
 pub fn hand_over(to: &UnixStream, streams: Option<[BorrowedFd<'_>; 3]>) -> io::Result<()> {
     let numbers = streams.map(|streams| streams.map(|stream| stream.as_raw_fd()));
     let rights: Vec<_> = numbers.iter().map(|numbers| ControlMessage::ScmRights(numbers)).collect();
-    let word = [IoSlice::new(if numbers.is_some() { &[3] } else { &[0] })];
+    let word = [PROTOCOL, u8::from(numbers.is_some())];
+    let word = [IoSlice::new(&word)];
     match sendmsg::<UnixAddr>(to.as_raw_fd(), &word, &rights, MsgFlags::MSG_NOSIGNAL, None) {
-        // One of them is closed: then there is nothing to hand over.
+        // One of the streams is closed.
         Err(nix::errno::Errno::EBADF) if numbers.is_some() => hand_over(to, None),
         sent => sent.map(drop).map_err(io::Error::from),
     }

@@ -31,24 +31,24 @@ mod frame;
 pub mod fuzzing;
 pub mod handover;
 mod keep_alive;
+mod message;
 pub mod shared_files;
 pub mod ship;
 pub mod step;
 mod streams;
-mod wire;
 
 pub use connection::{Channel, Connection, Heartbeat, Incoming, multiplex};
-pub use credentials::{Credentials, fingerprint_of, server_name};
+pub use credentials::{Credentials, explain_tls, fingerprint_of, server_name};
 pub use follow::{Ending, Shown, follow, follow_home};
-pub use frame::{
-    Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Frame, How, Limit, Placed, Proof, Refusal, RefusalKind,
-    Report, Start, Started, Tried,
-};
+pub use frame::{Frame, PIECE_BYTES, PROTOCOL, Stream, WINDOW, read_blocking, write_blocking};
 pub use hostler_model::WindowSize;
 pub use keep_alive::keep_alive;
+pub use message::{
+    Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Event, How, Limit, Open, Placed, Proof, Refusal,
+    RefusalKind, Reply, Report, Start, Started, StepStart, Tried,
+};
 pub use ship::Ship;
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
-pub use wire::{PIECE_BYTES, WINDOW, read_blocking, write_blocking};
 
 /// The socket for remote commands of the agent whose other socket is `socket`.
 #[must_use]

@@ -17,7 +17,7 @@ use nix::sys::statfs::statfs;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::frame::{Command, Proof};
+use crate::message::{Command, Proof};
 
 /// File systems whose files other machines write, by the numbers that `statfs` knows them by: NFS, FUSE, CIFS, SMB, SMB 2, 9P, Ceph, AFS,
 /// Lustre, GPFS, OCFS2, GFS2, BeeGFS, Coda.

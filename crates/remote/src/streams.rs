@@ -14,12 +14,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::connection::{Channel, ChannelSender};
-use crate::frame::{Frame, Report};
-use crate::wire::{PIECE_BYTES, WINDOW};
+use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
+use crate::message::{Event, Reply, Report};
 use hostler_model::WindowSize;
 
 /// After the command has ended, what it has handed on may hold its outputs open: after this silence they count as closed.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// Most that is read of an output after the command has ended, in bytes; a pipe holds less. A process in the background may write for ever.
+const LEFTOVER_BYTES: usize = 1 << 20;
 
 /// How long a command that has stopped may have said something before that is still on its way.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -41,8 +44,8 @@ pub struct Streams {
 /// What a command reads.
 #[derive(Debug)]
 pub enum Input {
-    /// A pipe: the end to write to and, so that what was not read can be counted, the command's own.
-    Pipe(OwnedFd, OwnedFd),
+    /// A pipe: the end to write to and, to count what was not read, the command's own.
+    Pipe(OwnedFd, Option<OwnedFd>),
     /// What is typed at its terminal.
     Terminal,
 }
@@ -91,7 +94,7 @@ pub async fn carry_home(
             let _ = wanted.send(Wanted::End).await;
             let message = format!("cannot carry its streams: {error}");
             let report = Report { code: 126, message: Some(message), ..Report::default() };
-            return drop(channel.send(Frame::Ended(Box::new(report))).await);
+            return drop(channel.send(Frame::Reply(Reply::Ended(Box::new(report)))).await);
         }
     };
     let mut is_gone = false;
@@ -100,11 +103,11 @@ pub async fn carry_home(
         tokio::select! {
             () = flows.passed_on(stopped.map(|(_, until)| until)), if stopped.is_some() => {
                 if let Some((signal, _)) = stopped.take() {
-                    let _ = say.send(Frame::Stopped(signal)).await;
+                    let _ = say.send(Frame::Event(Event::Stopped(signal))).await;
                 }
             }
             frame = channel.receive(), if !is_gone => {
-                if matches!(frame, Some(Frame::Signal(libc::SIGCONT))) {
+                if matches!(frame, Some(Frame::Event(Event::Signal(libc::SIGCONT)))) {
                     // That it had stopped is old news.
                     stopped = None;
                 }
@@ -136,7 +139,7 @@ pub async fn carry_home(
     if !is_gone {
         last(channel, &mut report).await;
     }
-    let _ = channel.send(Frame::Ended(report)).await;
+    let _ = channel.send(Frame::Reply(Reply::Ended(report))).await;
 }
 
 fn lost() -> Box<Report> {
@@ -168,7 +171,7 @@ impl Flows {
         let (stdin, terminal, unread) = match streams.input {
             None => (None, None, None),
             Some(Input::Terminal) => (output.clone(), output.clone(), None),
-            Some(Input::Pipe(ours, its)) => (Some(Arc::new(Pipe::of(ours)?)), None, Some(its)),
+            Some(Input::Pipe(ours, its)) => (Some(Arc::new(Pipe::of(ours)?)), None, its),
         };
         let mut tasks = JoinSet::new();
         let (input, pieces) = mpsc::channel(WINDOW + 2);
@@ -178,15 +181,15 @@ impl Flows {
         let closed = [(); 2].map(|()| Arc::new(Notify::new()));
         let over = watch::Sender::new(false);
         let (count, left) = watch::channel(0);
-        let outputs = [(output, Frame::Stdout as fn(Vec<u8>) -> Frame), (errors, Frame::Stderr)];
-        for ((pipe, frame), (room, closed)) in outputs.into_iter().zip(rooms.iter().zip(&closed)) {
+        let outputs = [(output, Stream::STDOUT), (errors, Stream::STDERR)];
+        for ((pipe, stream), (room, closed)) in outputs.into_iter().zip(rooms.iter().zip(&closed)) {
             let Some(pipe) = pipe else { continue };
             count.send_modify(|left| *left += 1);
             let (say, room, closed) = (say.clone(), Arc::clone(room), Arc::clone(closed));
             let (over, count) = (over.subscribe(), count.clone());
             tasks.spawn(async move {
                 tokio::select! {
-                    () = pass_on(&pipe, frame, &say, &room, over) => {}
+                    () = pass_on(&pipe, stream, &say, &room, over) => {}
                     () = closed.notified() => {}
                 }
                 // Now whoever writes there hears that nobody reads.
@@ -200,23 +203,25 @@ impl Flows {
     /// Does what the caller says; whether there still is a caller that keeps to the protocol.
     async fn obey(&self, frame: Option<Frame>, wanted: &mpsc::Sender<Wanted>) -> bool {
         match frame {
-            Some(Frame::Input(piece)) => self.input.try_send(Some(piece)).is_ok(),
-            Some(Frame::InputEnd) => self.input.try_send(None).is_ok(),
-            Some(Frame::Signal(signal)) => wanted.send(Wanted::Signal(signal)).await.is_ok() || *self.over.borrow(),
-            Some(Frame::Resize(size)) => {
+            Some(Frame::Data(Stream::STDIN, piece)) => self.input.try_send(Some(piece)).is_ok(),
+            Some(Frame::Close(Stream::STDIN)) => self.input.try_send(None).is_ok(),
+            Some(Frame::Event(Event::Signal(signal))) => {
+                wanted.send(Wanted::Signal(signal)).await.is_ok() || *self.over.borrow()
+            }
+            Some(Frame::Event(Event::Resize(size))) => {
                 if let Some(terminal) = &self.terminal {
                     terminal.resize(size);
                 }
                 true
             }
-            Some(Frame::Passed(output, pieces)) => {
-                if let Some(room) = self.rooms.get(usize::from(output)) {
+            Some(Frame::Credit(stream, pieces)) => {
+                if let Some(room) = index_of(stream).map(|index| &self.rooms[index]) {
                     room.add_permits((pieces as usize).min(WINDOW));
                 }
                 true
             }
-            Some(Frame::Closed(output)) => {
-                if let Some(closed) = self.closed.get(usize::from(output)) {
+            Some(Frame::Close(stream)) => {
+                if let Some(closed) = index_of(stream).map(|index| &self.closed[index]) {
                     closed.notify_one();
                 }
                 true
@@ -251,6 +256,11 @@ impl Flows {
     }
 }
 
+/// The index of an output: 0 for standard output, 1 for standard error.
+fn index_of(stream: Stream) -> Option<usize> {
+    [Stream::STDOUT, Stream::STDERR].iter().position(|output| *output == stream)
+}
+
 /// Passes input on to the command, as far as it wants any.
 async fn feed(
     mut pieces: mpsc::Receiver<Option<Vec<u8>>>,
@@ -265,9 +275,9 @@ async fn feed(
                 if pipe.write_all(&piece, &taken).await.is_err() {
                     stdin = None;
                 }
-                let _ = say.send(Frame::Taken(1)).await;
+                let _ = say.send(Frame::Credit(Stream::STDIN, 1)).await;
             }
-            (Some(_), None) => drop(say.send(Frame::Taken(1)).await),
+            (Some(_), None) => drop(say.send(Frame::Credit(Stream::STDIN, 1)).await),
             // The end of what is typed: the terminal's own character for that.
             (None, Some(pipe)) if is_terminal => drop(pipe.write_all(&[4], &taken).await),
             (None, _) => stdin = None,
@@ -276,14 +286,9 @@ async fn feed(
 }
 
 /// Passes one output on until it is closed, or the command has ended and nothing more comes.
-async fn pass_on(
-    from: &Pipe,
-    frame: fn(Vec<u8>) -> Frame,
-    say: &ChannelSender,
-    room: &Semaphore,
-    mut over: watch::Receiver<bool>,
-) {
+async fn pass_on(from: &Pipe, stream: Stream, say: &ChannelSender, room: &Semaphore, mut over: watch::Receiver<bool>) {
     let mut buffer = vec![0; PIECE_BYTES];
+    let mut leftover = LEFTOVER_BYTES;
     loop {
         let Ok(place) = room.acquire().await else { return };
         let count = tokio::select! {
@@ -291,11 +296,14 @@ async fn pass_on(
             count = from.read(&mut buffer) => count,
             () = quiet(&mut over) => 0,
         };
-        if count == 0 || say.send(frame(buffer[..count].to_vec())).await.is_err() {
+        if count == 0 || leftover == 0 || say.send(Frame::Data(stream, buffer[..count].to_vec())).await.is_err() {
             return;
         }
         from.is_read.store(false, Ordering::SeqCst);
         place.forget();
+        if *over.borrow() {
+            leftover = leftover.saturating_sub(count);
+        }
     }
 }
 

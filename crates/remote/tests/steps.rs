@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hostler_remote::Credentials;
-use hostler_remote::step::{Allocation, Place, Step, StepError, Stream, host, launch};
+use hostler_remote::step::{Allocation, Place, Step, StepError, host, launch};
+use hostler_remote::{Credentials, Stream};
 use tokio::sync::broadcast;
 
 /// A run on two nodes, both of them this machine, whose second node takes steps.
@@ -48,7 +48,7 @@ impl Run {
     async fn step_as(&self, allocation: &Allocation, argv: &[&str]) -> (Result<u8, StepError>, Seen) {
         let mut seen = Seen::default();
         let write = |stream, bytes: &[u8]| {
-            let to = if stream == Stream::Stdout { &mut seen.stdout } else { &mut seen.stderr };
+            let to = if stream == Stream::STDOUT { &mut seen.stdout } else { &mut seen.stderr };
             to.push_str(&String::from_utf8_lossy(bytes));
             Ok(())
         };

@@ -1,7 +1,7 @@
 //! The targets, one file each.
 
 pub(crate) mod api;
-pub(crate) mod calls;
+pub(crate) mod remote;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod gossip;
@@ -15,7 +15,6 @@ pub(crate) mod power;
 pub(crate) mod project;
 pub(crate) mod shepherd;
 pub(crate) mod mirror;
-pub(crate) mod steps;
 pub(crate) mod traces;
 pub(crate) mod values;
 pub(crate) mod words;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hostler_core::doorway::{Network, Shares, WaitingRoom};
 use hostler_model::{Digest, NodeName};
-use hostler_remote::{Channel, Connection, Frame, Heartbeat, keep_alive, multiplex, server_name};
+use hostler_remote::{Channel, Connection, Frame, Heartbeat, Open, explain_tls, keep_alive, multiplex, server_name};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{interval, sleep, timeout};
@@ -95,7 +95,7 @@ async fn dial(exec: &Exec, door: CallDoor) -> std::io::Result<Connection> {
     let stream = TcpStream::connect(door.address).await?;
     keep_alive(&stream);
     let config = exec.own.credentials.to_launch(door.key)?;
-    let stream = TlsConnector::from(config).connect(server_name(), stream).await?;
+    let stream = TlsConnector::from(config).connect(server_name(), stream).await.map_err(explain_tls)?;
     let (connection, _calls, run) = multiplex(stream, Some(Heartbeat::NODE));
     tokio::spawn(async move {
         if let Err(error) = run.await {
@@ -188,7 +188,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
             let exec = Arc::clone(exec);
             let from = node.clone();
             tokio::spawn(async move {
-                if let Some(Frame::Start(start)) = channel.receive().await {
+                if let Some(Frame::Open(Open::Start(start))) = channel.receive().await {
                     run::run(&exec, channel, *start, &from).await;
                 }
             });

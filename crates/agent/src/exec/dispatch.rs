@@ -13,8 +13,8 @@ use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
 use hostler_remote::shared_files::Paths;
 use hostler_remote::{
-    Ask, Caller, Channel, Choice, Command, Cost, DirectoryId, Frame, How, Placed, Proof, Refusal, RefusalKind, Start,
-    Started, Tried,
+    Ask, Caller, Channel, Choice, Command, Cost, DirectoryId, Event, Frame, How, Open, Placed, Proof, Refusal,
+    RefusalKind, Reply, Start, Started, Tried,
 };
 use tokio::time::sleep;
 
@@ -90,7 +90,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
     if let Err(error) = exec.node.accounts.let_in(name, Some(*uid)) {
         let message = format!("node {} does not take it: {error}", exec.node.name);
         let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
-        return drop(channel.send(Frame::Refused(Box::new(refusal))).await);
+        return drop(channel.send(Frame::refused(Box::new(refusal))).await);
     }
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
     if ask.ships_tree {
@@ -102,7 +102,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
     let cost = cost.map(|Estimate { run_us, way_us }| Cost { kind: kind.clone(), run_us, way_us });
     if ask.explain {
         let choice = Choice { cost, counts: *lock(&exec.counts), ..explain(exec, &needs) };
-        return drop(channel.send(Frame::Explained(Box::new(choice))).await);
+        return drop(channel.send(Frame::Reply(Reply::Explained(Box::new(choice)))).await);
     }
     let placed = |node: &NodeName, how, tried: &[Tried]| Placed {
         node: node.clone(),
@@ -131,7 +131,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
             Err(Failed::Unknown(why)) => {
                 let message = format!("node {} was told to start it, and {why}: it may have started", candidate.name);
                 let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) };
-                return drop(channel.send(Frame::Refused(Box::new(refusal))).await);
+                return drop(channel.send(Frame::refused(Box::new(refusal))).await);
             }
         }
     }
@@ -142,7 +142,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
         return stay(exec, channel, &ask, placed(own, None, &tried), &kind, client).await;
     }
     let refusal = last.unwrap_or_else(|| Box::new(nowhere(exec, &needs)));
-    let _ = channel.send(Frame::Refused(refusal)).await;
+    let _ = channel.send(Frame::refused(refusal)).await;
 }
 
 /// The nodes to try, best first. A node that was named and is not known yet is waited for: after a start, or after another was put out of the
@@ -210,7 +210,7 @@ async fn become_it(
         }
     };
     placed.advisory = local::enclose(exec, peer, ask.command.memory_bytes, Box::new(ended)).await;
-    let _ = channel.send(Frame::Here(Box::new(placed))).await;
+    let _ = channel.send(Frame::Reply(Reply::RunHere(Box::new(placed)))).await;
 }
 
 fn count(exec: &Exec, placed: &Placed) {
@@ -253,23 +253,23 @@ async fn elsewhere(
             .await
             .map_err(|why| Failed::Not(Box::new(unsuitable(125, format!("node {node}: {why}")))))?;
         let broken = |_| Failed::Unknown("its connection broke before it had answered".to_owned());
-        there.send(Frame::Start(Box::new(start.clone()))).await.map_err(broken)?;
+        there.send(Frame::Open(Open::Start(Box::new(start.clone())))).await.map_err(broken)?;
         let mut has_told = false;
         let answer = mirror::answer_of(channel, &mut there, START_BOUND, &mut has_told).await;
         let answer = answer.ok_or(Failed::Forsaken)?;
-        if has_told && !matches!(answer, Ok(Some(Frame::Started(_)))) {
+        if has_told && !matches!(answer, Ok(Some(Frame::Reply(Reply::Started(_))))) {
             // The next node knows nothing of what this one was told.
             mirror::begin_anew(channel, START_BOUND).await.ok_or(Failed::Forsaken)?;
         }
         match answer {
-            Ok(Some(Frame::Started(started))) => break (there, *started),
-            Ok(Some(Frame::Refused(refusal))) if refusal.kind == RefusalKind::Unproven && !is_proved => {
+            Ok(Some(Frame::Reply(Reply::Started(started)))) => break (there, *started),
+            Ok(Some(Frame::Reply(Reply::Refused(refusal)))) if refusal.kind == RefusalKind::Unproven && !is_proved => {
                 is_proved = true;
                 start.command.proof = prove(channel).await?;
                 let more = self::written(exec, ask, caller, true).await;
                 start.written = start.written.to_vec().into_iter().chain(more.to_vec()).collect();
             }
-            Ok(Some(Frame::Refused(refusal))) => return Err(Failed::Not(refusal)),
+            Ok(Some(Frame::Reply(Reply::Refused(refusal)))) => return Err(Failed::Not(refusal)),
             Ok(Some(_)) => return Err(Failed::Unknown("it does not speak this protocol".to_owned())),
             Ok(None) => return Err(Failed::Unknown("its connection broke before it had answered".to_owned())),
             Err(_) => return Err(Failed::Unknown(format!("has not answered for {} s", START_BOUND.as_secs()))),
@@ -283,7 +283,7 @@ async fn elsewhere(
     let score = candidate.score.total;
     placed.advisory.clone_from(&started.advisory);
     let words = Started { placed: Some(placed), ..Started::default() };
-    channel.send(Frame::Started(Box::new(words))).await.map_err(|_| Failed::Forsaken)?;
+    channel.send(Frame::Reply(Reply::Started(Box::new(words)))).await.map_err(|_| Failed::Forsaken)?;
     let ended = pass_on(channel, &mut there, node).await;
     if let Some(wall_us) = ended.filter(|_| ask.command.terminal.is_none()) {
         let mut costs = lock(&exec.costs);
@@ -339,9 +339,9 @@ async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_the
 
 /// Has the caller say which tree its command takes along. That takes as long as the tree is large, and nobody else waits for it.
 async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
-    channel.send(Frame::WhichTree).await.map_err(|_| Failed::Forsaken)?;
+    channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::Forsaken)?;
     match channel.receive().await {
-        Some(Frame::Tree(tree)) => command.with_tree(*tree).ok_or(Failed::Forsaken),
+        Some(Frame::Event(Event::Tree(tree))) => command.with_tree(*tree).ok_or(Failed::Forsaken),
         _ => Err(Failed::Forsaken),
     }
 }
@@ -349,9 +349,9 @@ async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, 
 /// Has the caller show that it is in its directory.
 async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     let name = format!("{}{:016x}{:016x}", Proof::FILE_PREFIX, random_bits(), random_bits());
-    channel.send(Frame::Prove(name)).await.map_err(|_| Failed::Forsaken)?;
+    channel.send(Frame::Event(Event::ProveDirectory(name))).await.map_err(|_| Failed::Forsaken)?;
     match tokio::time::timeout(PROOF_BOUND, channel.receive()).await {
-        Ok(Some(Frame::Proof(proof))) => Ok(proof),
+        Ok(Some(Frame::Event(Event::Proof(proof)))) => Ok(proof),
         _ => Err(Failed::Forsaken),
     }
 }
@@ -364,7 +364,7 @@ async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> 
                 Some(frame) => {
                     let is_last = frame.is_last();
                     let ended =
-                        if let Frame::Ended(report) = &frame { Some(report.wall_us) } else { None };
+                        if let Frame::Reply(Reply::Ended(report)) = &frame { Some(report.wall_us) } else { None };
                     if caller.send(frame).await.is_err() || is_last {
                         return ended;
                     }
@@ -372,13 +372,13 @@ async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> 
                 None => {
                     let message = format!("the connection with node {node} broke while the command ran; it was ended there, or will be in a moment");
                     let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) };
-                    let _ = caller.send(Frame::Refused(Box::new(refusal))).await;
+                    let _ = caller.send(Frame::refused(Box::new(refusal))).await;
                     return None;
                 }
             },
             frame = caller.receive() => match frame {
                 // Dropping the line there ends the command.
-                None | Some(Frame::Cancel) => return None,
+                None | Some(Frame::Event(Event::Cancel)) => return None,
                 Some(frame) => drop(there.send(frame).await),
             },
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler_remote::{Caller, Frame, multiplex};
+use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
 use hostler_shepherd::receive;
 use nix::sys::socket::MsgFlags;
 use nix::unistd::geteuid;
@@ -81,14 +81,14 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
     let answer = async {
         let ask = async {
             let mut channel = channels.next().await?;
-            if let Frame::Ask(asked) = channel.receive().await? { Some((channel, asked)) } else { None }
+            if let Frame::Open(Open::Exec(asked)) = channel.receive().await? { Some((channel, asked)) } else { None }
         };
         let Ok(Some((mut channel, asked))) = timeout_at(deadline, ask).await else { return };
         if !is_admitted {
             let message = format!(
                 "the agent of this machine takes {CALLS_OF_ONE} calls of one user at once, and there are as many of yours"
             );
-            return drop(channel.send(Frame::Refused(Box::new(unsuitable(126, message)))).await);
+            return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
         }
         let caller = Caller { name: exec.node.accounts.name_of(peer.uid()).await, uid: peer.uid() };
         let from = dispatch::Client { caller, peer, streams };
@@ -105,11 +105,12 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
 
 /// The streams that a program hands over before it says anything, if it does.
 async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
-    let mut word = [0];
+    let mut word = [0; 2];
     let (length, streams) =
         stream.async_io(Interest::READABLE, || receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)).await?;
-    if length == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    if length < word.len() || word[0] != PROTOCOL {
+        tracing::info!(version = word[0], "a program of another version of Hostler asked for a command; update both");
+        return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(streams.try_into().ok())
 }

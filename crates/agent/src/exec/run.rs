@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hostler_model::{CpuSet, NodeName, format_bytes};
 use hostler_remote::shared_files::Paths;
 use hostler_remote::{
-    Became, Caller, Channel, Command, DirectoryId, Frame, Input, Limit, Placed, Refusal, RefusalKind, Report, Start,
-    Started, Streams, Wanted, carry_home, shared_files,
+    Became, Caller, Channel, Command, DirectoryId, Frame, Input, Limit, Placed, Refusal, RefusalKind, Reply, Report,
+    Start, Started, Streams, Wanted, carry_home, shared_files,
 };
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -44,11 +44,11 @@ const NEWS_BOUND: Duration = Duration::from_secs(2);
 pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, from: &NodeName) {
     let Some(_going) = exec.node.activity.begin() else {
         let message = format!("node {} is being switched off", exec.node.name);
-        return drop(channel.send(Frame::Refused(Box::new(unsuitable(126, message)))).await);
+        return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
     };
     match begin(exec, &mut channel, start, from, None).await {
         Ok(begun) => drop(accompany(exec, &mut channel, begun).await),
-        Err(refusal) => drop(channel.send(Frame::Refused(refusal)).await),
+        Err(refusal) => drop(channel.send(Frame::refused(refusal)).await),
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn run_own(
 async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
     let Begun { started, streams, shepherd, leaf, account, shipped } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
-    channel.send(Frame::Started(Box::new(started))).await.ok()?;
+    channel.send(Frame::Reply(Reply::Started(Box::new(started)))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
     let tended = tend(exec, shepherd, account, wanted, tell);
@@ -201,7 +201,7 @@ fn streams_for(command: &Command) -> io::Result<([OwnedFd; 3], Streams)> {
     let pipe = || pipe2(OFlag::O_CLOEXEC);
     let (its_input, input) = if command.has_input {
         let (read, write) = pipe()?;
-        (read.try_clone()?, Some(Input::Pipe(write, read)))
+        (read.try_clone()?, Some(Input::Pipe(write, Some(read))))
     } else {
         (std::fs::File::open("/dev/null")?.into(), None)
     };

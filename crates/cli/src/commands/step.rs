@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use hostler_remote::step::{Allocation, RemoteShell, Step as Wanted, StepError, Stream, VARIABLE, host, launch};
+use hostler_remote::Stream;
+use hostler_remote::step::{Allocation, RemoteShell, Step as Wanted, StepError, VARIABLE, host, launch};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast;
 
@@ -133,8 +134,8 @@ fn on_one(output: &Output, allocation: &Allocation, rank: u32, wanted: &Wanted) 
         let signals = signals()?;
         let write = |stream, bytes: &[u8]| {
             match stream {
-                Stream::Stdout => output.job_stdout(bytes),
-                Stream::Stderr => output.job_stderr(bytes),
+                Stream::STDOUT => output.job_stdout(bytes),
+                _ => output.job_stderr(bytes),
             }
             Ok(())
         };
@@ -154,8 +155,8 @@ fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outc
             async move {
                 let write = |stream, bytes: &[u8]| {
                     match stream {
-                        Stream::Stdout => stdout.add(bytes),
-                        Stream::Stderr => stderr.add(bytes),
+                        Stream::STDOUT => stdout.add(bytes),
+                        _ => stderr.add(bytes),
                     }
                     Ok(())
                 };

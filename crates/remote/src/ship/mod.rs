@@ -28,7 +28,7 @@ use hostler_snapshot::Placing;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::frame::Proof;
+use crate::message::Proof;
 
 mod home;
 mod program;

@@ -10,7 +10,7 @@ use hostler_model::Digest;
 use hostler_snapshot::chunk::digest_of;
 use serde::{Deserialize, Serialize};
 
-use crate::frame::Command;
+use crate::message::Command;
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

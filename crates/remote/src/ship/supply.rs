@@ -10,8 +10,8 @@ use hostler_snapshot::{Named, SourceError, Sources, wire};
 
 use super::talk::{Assembler, Outgoing, entries_in_parts, strange};
 use super::{Message, Tree};
-use crate::frame::Frame;
-use crate::wire::{WINDOW, read_blocking, write_blocking};
+use crate::frame::{Frame, Stream, WINDOW, read_blocking, write_blocking};
+use crate::message::Event;
 
 /// A tree as it was a moment ago.
 #[derive(Debug)]
@@ -97,10 +97,10 @@ impl<'a> Supplier<'a> {
     /// When the connection breaks, the tree cannot be read, or the other side says what does not belong here.
     pub fn hear(&mut self, frame: Frame, agent: &mut (impl Read + Write)) -> io::Result<Option<Frame>> {
         match frame {
-            Frame::Ship(piece) => {
+            Frame::Data(Stream::TREE, piece) => {
                 let began = *self.began.get_or_insert_with(Instant::now);
                 self.incoming.add(&piece);
-                write_blocking(agent, &Frame::Shipped(1))?;
+                write_blocking(agent, &Frame::Credit(Stream::TREE, 1))?;
                 while let Some(message) = self.incoming.next()? {
                     if let Some(other) = self.answer(message, agent)? {
                         return Ok(Some(other));
@@ -108,12 +108,12 @@ impl<'a> Supplier<'a> {
                     self.went.took = began.elapsed();
                 }
             }
-            Frame::Shipped(pieces) => self.room = self.room.saturating_add(pieces as usize).min(WINDOW),
+            Frame::Credit(Stream::TREE, pieces) => self.room = self.room.saturating_add(pieces as usize).min(WINDOW),
             // The next node knows nothing of what was said to the last one.
-            Frame::ShipOver => {
+            Frame::Event(Event::ResetTree) => {
                 self.incoming = Assembler::default();
                 self.room = WINDOW;
-                write_blocking(agent, &Frame::ShipOver)?;
+                write_blocking(agent, &Frame::Event(Event::ResetTree))?;
             }
             other => return Ok(Some(other)),
         }
@@ -174,14 +174,14 @@ impl<'a> Supplier<'a> {
         while let Some(piece) = outgoing.piece(all) {
             while self.room == 0 {
                 match read_blocking(agent)? {
-                    Some(Frame::Shipped(pieces)) => self.room = (pieces as usize).min(WINDOW),
+                    Some(Frame::Credit(Stream::TREE, pieces)) => self.room = (pieces as usize).min(WINDOW),
                     Some(other) => return Ok(Some(other)),
                     None => return Err(io::ErrorKind::UnexpectedEof.into()),
                 }
             }
             self.room -= 1;
             self.went.bytes += piece.len() as u64;
-            write_blocking(agent, &Frame::Ship(piece))?;
+            write_blocking(agent, &Frame::Data(Stream::TREE, piece))?;
         }
         Ok(None)
     }

@@ -6,8 +6,8 @@ use hostler_proto::manifest::{Entry, EntryKind};
 
 use super::Message;
 use crate::connection::Channel;
-use crate::frame::Frame;
-use crate::wire::{PIECE_BYTES, WINDOW};
+use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
+use crate::message::Event;
 
 /// The longest message, in bytes.
 const MESSAGE_BYTES: usize = 8 << 20;
@@ -55,7 +55,7 @@ impl Outgoing {
     pub(crate) fn add(&mut self, message: &Message) -> io::Result<()> {
         let at = self.0.len();
         self.0.extend([0; 4]);
-        rmp_serde::encode::write(&mut self.0, message).expect("it is plain data");
+        rmp_serde::encode::write_named(&mut self.0, message).expect("it is plain data");
         let length = self.0.len() - at - 4;
         if length > MESSAGE_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a file is too large to travel"));
@@ -118,7 +118,7 @@ impl<'l> Talk<'l> {
     /// # Errors
     /// When the connection breaks.
     pub async fn hold(&mut self) -> io::Result<()> {
-        self.channel.send(Frame::Shipped(0)).await
+        self.channel.send(Frame::Credit(Stream::TREE, 0)).await
     }
 
     /// The next thing said.
@@ -134,7 +134,7 @@ impl<'l> Talk<'l> {
             if let Some(piece) = self.receive().await? {
                 self.heard_bytes += piece.len() as u64;
                 self.incoming.add(&piece);
-                self.channel.send(Frame::Shipped(1)).await?;
+                self.channel.send(Frame::Credit(Stream::TREE, 1)).await?;
             }
         }
     }
@@ -153,19 +153,19 @@ impl<'l> Talk<'l> {
                 }
             }
             self.room -= 1;
-            self.channel.send(Frame::Ship(piece)).await?;
+            self.channel.send(Frame::Data(Stream::TREE, piece)).await?;
         }
         Ok(())
     }
 
     async fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self.channel.receive().await {
-            Some(Frame::Ship(piece)) if !self.is_farewell => Ok(Some(piece)),
-            Some(Frame::Shipped(pieces)) => {
+            Some(Frame::Data(Stream::TREE, piece)) if !self.is_farewell => Ok(Some(piece)),
+            Some(Frame::Credit(Stream::TREE, pieces)) => {
                 self.room = self.room.saturating_add(pieces as usize).min(WINDOW);
                 Ok(None)
             }
-            None | Some(Frame::Cancel) => Err(io::ErrorKind::BrokenPipe.into()),
+            None | Some(Frame::Event(Event::Cancel)) => Err(io::ErrorKind::BrokenPipe.into()),
             Some(_) if self.is_farewell => Ok(None),
             Some(_) => Err(strange()),
         }

@@ -7,10 +7,11 @@
 //! one that has stood there longest goes: so they cannot keep out one who has a certificate, which takes milliseconds.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -18,11 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -30,8 +30,10 @@ use tokio_rustls::server::TlsStream;
 
 use super::allocation::Allocation;
 use super::environment::on_this_node;
-use super::frame::{self, Directory, Frame, PIECE_BYTES, Start, WINDOW};
-use crate::keep_alive::keep_alive;
+use crate::{
+    Became, Channel, Frame, Input, Open, Refusal, RefusalKind, Reply, Report, StepStart, Streams, Wanted, carry,
+    keep_alive, multiplex,
+};
 
 /// How long somebody may take to show a certificate, and then to say what to start.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
@@ -48,14 +50,11 @@ const BIND_BOUND: Duration = Duration::from_secs(5);
 /// Between TERM and KILL for a step whose caller is gone.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a step has left in the background may hold its outputs open: after this silence they count as closed.
-const QUIET: Duration = Duration::from_millis(100);
+/// Pause before another attempt to listen, or to accept a connection.
+const PAUSE: Duration = Duration::from_millis(100);
 
-/// The most that is read of them once it has ended; a pipe holds far less.
-const LEFTOVER_BYTES: usize = 1 << 20;
-
-/// Frames that wait to be sent.
-const SAID_LEN: usize = 16;
+/// Length of the queues between a step's streams and its supervision.
+const EVENTS: usize = 16;
 
 /// Takes steps for this node's part of a run: until `program` has ended, whose exit code is returned, or without one until it is told to
 /// end.
@@ -95,7 +94,7 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => host.receive(stream),
                 // Out of descriptors, most likely; steps that end give some back.
-                Err(_) => sleep(QUIET).await,
+                Err(_) => sleep(PAUSE).await,
             },
             status = ended(&mut program) => return status.map(exit_code),
             _ = terminate.recv(), if program.is_none() => return Ok(0),
@@ -114,7 +113,7 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     let until = Instant::now() + BIND_BOUND;
     loop {
         match TcpListener::bind(SocketAddr::new(address, port)).await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => sleep(QUIET).await,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => sleep(PAUSE).await,
             Err(error) => {
                 return Err(io::Error::new(error.kind(), format!("cannot listen at {address} port {port}: {error}")));
             }
@@ -170,7 +169,7 @@ impl Host {
             host.door().waiting.retain(|(waiting, _)| *waiting != number);
             // Whoever cannot show one learns that from the handshake.
             if let Ok(Ok(stream)) = shown {
-                host.step(stream).await;
+                host.serve(stream).await;
             }
         });
         door.waiting.push_back((number, task.abort_handle()));
@@ -185,156 +184,107 @@ impl Host {
         self.door.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One step from its start to its end. What breaks the connection ends it too.
-    async fn step(&self, stream: TlsStream<TcpStream>) {
-        let (mut from, mut to) = tokio::io::split(stream);
-        let Ok(Ok(Some(Frame::Start(start)))) = timeout(HANDSHAKE_BOUND, frame::read(&mut from)).await else { return };
-        let started = match self.steps.try_acquire() {
-            Ok(permit) => self.start(&start).map(|child| (child, permit)),
-            Err(_) => Err((1, format!("node {} has {MAX_STEPS} steps already; wait until some have ended", self.node))),
-        };
-        match started {
-            Ok((child, _permit)) => follow(child, from, to).await,
-            Err((code, why)) => {
-                let _ = frame::write(&mut to, &Frame::Refused(code, why)).await;
-                let _ = to.shutdown().await;
+    /// The steps of one connection.
+    async fn serve(self: &Arc<Self>, stream: TlsStream<TcpStream>) {
+        let (_connection, mut incoming, run) = multiplex(stream, None);
+        let steps = async {
+            while let Some(mut channel) = incoming.next().await {
+                let host = Arc::clone(self);
+                tokio::spawn(async move {
+                    if let Some(Frame::Open(Open::Step(start))) = channel.receive().await {
+                        host.step(&mut channel, &start).await;
+                    }
+                });
             }
+        };
+        tokio::select! {
+            _ = run => {}
+            () = steps => {}
         }
     }
 
+    /// One step from its start to its end, which comes at the latest when its caller is gone.
+    async fn step(&self, channel: &mut Channel, start: &StepStart) {
+        let refuse = |code, message| {
+            let kind = RefusalKind::Hopeless;
+            Frame::refused(Box::new(Refusal { kind, code, message, hints: Vec::new() }))
+        };
+        let Ok(_permit) = self.steps.try_acquire() else {
+            let message = format!("node {} has {MAX_STEPS} steps already; wait until some have ended", self.node);
+            return drop(channel.send(refuse(1, message)).await);
+        };
+        let (child, streams) = match self.start(start) {
+            Ok(started) => started,
+            Err((code, message)) => return drop(channel.send(refuse(code, message)).await),
+        };
+        if channel.send(Frame::Reply(Reply::Started(Box::default()))).await.is_err() {
+            return end(child).await;
+        }
+        let (want, wanted) = mpsc::channel(EVENTS);
+        let (tell, became) = mpsc::channel(EVENTS);
+        tokio::join!(supervise(child, wanted, tell), carry(channel, streams, want, became));
+    }
+
     /// Starts the command; or the exit code that a shell would give, and why.
-    fn start(&self, start: &Start) -> Result<Child, (u8, String)> {
-        let directory = match start.directory() {
-            Directory::Within(path) if path.as_os_str().is_empty() => self.directory.clone(),
-            Directory::Within(path) => self.directory.join(path),
-            Directory::Absolute(path) => path,
+    fn start(&self, start: &StepStart) -> Result<(Child, Streams), (u8, String)> {
+        let directory = match &start.below_job {
+            Some(path) if path.is_empty() => self.directory.clone(),
+            Some(path) => self.directory.join(OsStr::from_bytes(path)),
+            None => start.command.directory(),
         };
         if !directory.is_dir() {
             let why = format!("the directory {} does not exist on node {}", directory.display(), self.node);
             return Err((1, why));
         }
-        let argv = start.argv();
+        let argv = start.command.argv();
+        let has_input = start.command.has_input;
         let mut command = Command::new(&argv[0]);
-        command.args(&argv[1..]).env_clear().envs(on_this_node(start.environment(), &self.environment));
+        command.args(&argv[1..]).env_clear();
+        command.envs(on_this_node(start.command.environment().into_iter(), &self.environment));
         command.env("PWD", &directory).current_dir(&directory).process_group(0);
-        command.stdin(if start.has_input { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if has_input { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|error| {
+        let failed = |error: io::Error| {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
             (code, format!("node {} cannot start {}: {error}", self.node, argv[0].display()))
-        })
+        };
+        let mut child = command.spawn().map_err(failed)?;
+        let mut streams = || -> io::Result<Streams> {
+            let input = child.stdin.take().map(ChildStdin::into_owned_fd).transpose()?;
+            Ok(Streams {
+                input: input.map(|pipe| Input::Pipe(pipe, None)),
+                output: child.stdout.take().map(ChildStdout::into_owned_fd).transpose()?,
+                errors: child.stderr.take().map(ChildStderr::into_owned_fd).transpose()?,
+            })
+        };
+        let streams = streams().map_err(failed)?;
+        Ok((child, streams))
     }
 }
 
-/// Carries what the step reads and writes until it has ended, or its caller is gone.
-async fn follow(mut child: Child, from: ReadHalf<TlsStream<TcpStream>>, to: WriteHalf<TlsStream<TcpStream>>) {
+/// Does what the caller wants with a step, and reports its end.
+async fn supervise(mut child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: mpsc::Sender<Became>) {
     let Some(group) = child.id() else { return };
-    let (say, said) = mpsc::channel(SAID_LEN);
-    let sender = tokio::spawn(send(said, to));
-    let (has_ended, ended) = watch::channel(false);
-    let mut outputs = tokio::task::JoinSet::new();
-    if let Some(stdout) = child.stdout.take() {
-        outputs.spawn(pass_on(stdout, say.clone(), Frame::Stdout, ended.clone()));
-    }
-    if let Some(stderr) = child.stderr.take() {
-        outputs.spawn(pass_on(stderr, say.clone(), Frame::Stderr, ended));
-    }
-    let (input, pieces) = mpsc::channel(WINDOW + 1);
-    let feeder = tokio::spawn(feed(pieces, child.stdin.take(), say.clone()));
-    let _ = say.send(Frame::Started).await;
-    let status = tokio::select! {
-        status = child.wait() => status.ok(),
-        () = obey(from, input, group) => None,
-    };
-    match status {
-        Some(status) => {
-            let _ = has_ended.send(true);
-            while outputs.join_next().await.is_some() {}
-            let _ = say.send(Frame::Ended(u8::try_from(exit_code(status)).unwrap_or(u8::MAX))).await;
-        }
-        None => end(&mut child, group).await,
-    }
-    outputs.abort_all();
-    feeder.abort();
-    drop(say);
-    let _ = sender.await;
-}
-
-/// Does what the caller says; ends when the caller is gone or does not keep to the protocol.
-async fn obey(mut from: ReadHalf<TlsStream<TcpStream>>, input: mpsc::Sender<Option<Vec<u8>>>, group: u32) {
     loop {
-        let is_kept = match frame::read(&mut from).await {
-            Ok(Some(Frame::Input(piece))) => input.try_send(Some(piece)).is_ok(),
-            Ok(Some(Frame::InputEnd)) => input.try_send(None).is_ok(),
-            Ok(Some(Frame::Signal(number))) => {
-                send_signal(group, number);
-                true
-            }
-            _ => false,
-        };
-        if !is_kept {
-            return;
-        }
-    }
-}
-
-/// Passes input on to the command, as far as it wants any.
-async fn feed(mut pieces: mpsc::Receiver<Option<Vec<u8>>>, mut stdin: Option<ChildStdin>, say: mpsc::Sender<Frame>) {
-    while let Some(piece) = pieces.recv().await {
-        match (piece, &mut stdin) {
-            (Some(piece), Some(pipe)) => {
-                if pipe.write_all(&piece).await.is_err() {
-                    stdin = None;
+        let status = tokio::select! {
+            status = child.wait() => status,
+            want = wanted.recv() => match want {
+                Some(Wanted::Signal(number)) => {
+                    send_signal(group, number);
+                    continue;
                 }
-                let _ = say.send(Frame::Taken).await;
-            }
-            (Some(_), None) => drop(say.send(Frame::Taken).await),
-            (None, _) => stdin = None,
-        }
-    }
-}
-
-/// Passes one output on until it is closed, or the command has ended and nothing more comes.
-async fn pass_on(
-    mut from: impl AsyncRead + Unpin,
-    say: mpsc::Sender<Frame>,
-    frame: fn(Vec<u8>) -> Frame,
-    mut ended: watch::Receiver<bool>,
-) {
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut leftover = LEFTOVER_BYTES;
-    loop {
-        let count = tokio::select! {
-            biased;
-            count = from.read(&mut piece) => count.unwrap_or(0),
-            () = quiet(&mut ended) => 0,
+                Some(Wanted::End) | None => return end(child).await,
+            },
         };
-        if count == 0 || leftover == 0 || say.send(frame(piece[..count].to_vec())).await.is_err() {
-            return;
-        }
-        if *ended.borrow() {
-            leftover = leftover.saturating_sub(count);
-        }
+        let Ok(status) = status else { return };
+        let report = Report { code: exit_code(status), ..Report::default() };
+        return drop(tell.send(Became::Ended(Box::new(report))).await);
     }
-}
-
-async fn quiet(ended: &mut watch::Receiver<bool>) {
-    let _ = ended.wait_for(|ended| *ended).await;
-    sleep(QUIET).await;
-}
-
-/// Sends frames as they come, and closes the connection after the last.
-async fn send(mut said: mpsc::Receiver<Frame>, mut to: WriteHalf<TlsStream<TcpStream>>) {
-    while let Some(frame) = said.recv().await {
-        if frame::write(&mut to, &frame).await.is_err() {
-            return;
-        }
-    }
-    let _ = timeout(GRACE, to.shutdown()).await;
 }
 
 /// Ends a step whose caller is gone.
-async fn end(child: &mut Child, group: u32) {
+async fn end(mut child: Child) {
+    let Some(group) = child.id() else { return };
     send_signal(group, nix::libc::SIGTERM);
     send_signal(group, nix::libc::SIGCONT);
     if timeout(GRACE, child.wait()).await.is_err() {

@@ -3,22 +3,26 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, ReadHalf, WriteHalf};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::sync::{Semaphore, broadcast};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::allocation::{Allocation, Place};
 use super::environment::for_another_node;
-use super::frame::{self, Directory, Frame, PIECE_BYTES, Start, WINDOW};
+use crate::connection::ChannelSender;
 use crate::credentials;
-use crate::keep_alive::keep_alive;
+use crate::{
+    Command, Event, Frame, Open, PIECE_BYTES, Reply, StepStart, Stream, WINDOW, explain_tls, keep_alive, multiplex,
+};
 
 /// How long the node may take to answer: its part of the run may be starting at this very moment.
 const REACH_BOUND: Duration = Duration::from_secs(15);
@@ -33,15 +37,6 @@ pub struct Step {
     pub argv: Vec<OsString>,
     /// Whether it reads this process's standard input.
     pub has_input: bool,
-}
-
-/// An output of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
 }
 
 /// Why a step could not be followed to its end.
@@ -115,58 +110,63 @@ pub async fn launch(
     let broken = |source| StepError::Broken { node: node.clone(), source };
     let environment = for_another_node(env::vars_os(), allocation.temporary.as_deref());
     let directory = env::current_dir().map_err(broken)?;
-    let start = Start::new(&step.argv, &environment, place_of(&directory, &allocation.directory), step.has_input);
+    let below_job = below(&directory, &allocation.directory).map(|path| path.into_os_string().into_vec().into());
+    let mut command = Command::new(&step.argv, environment, directory);
+    command.has_input = step.has_input;
 
-    let (from, mut to) = tokio::io::split(connect(allocation, place).await?);
-    frame::write(&mut to, &Frame::Start(Box::new(start))).await.map_err(broken)?;
-    let (say, said) = mpsc::channel(WINDOW);
-    let (hear, mut heard) = mpsc::channel(WINDOW);
-    let room = Arc::new(Semaphore::new(WINDOW));
+    let (connection, _incoming, run) = multiplex(connect(allocation, place).await?, None);
     // They end with this call, however it ends.
-    let mut helpers = tokio::task::JoinSet::new();
-    helpers.spawn(send(said, to));
-    helpers.spawn(receive(from, hear));
+    let mut running = JoinSet::new();
+    running.spawn(run);
+    let closed = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let mut channel = connection.open().ok_or_else(closed).map_err(broken)?;
+    let start = Frame::Open(Open::Step(Box::new(StepStart { command, below_job })));
+    channel.send(start).await.map_err(broken)?;
+    let room = Arc::new(Semaphore::new(WINDOW));
     let mut has_started = false;
     loop {
         let frame = tokio::select! {
-            frame = heard.recv() => frame.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into())),
+            frame = channel.receive() => frame,
             Ok(signal) = signals.recv() => {
-                let _ = say.send(Frame::Signal(signal)).await;
+                channel.send(Frame::Event(Event::Signal(signal))).await.map_err(broken)?;
                 continue;
             }
         };
-        let written = match frame {
-            Ok(Frame::Started) => {
+        match frame {
+            Some(Frame::Reply(Reply::Started(_))) => {
                 has_started = true;
                 if step.has_input {
-                    helpers.spawn(feed(say.clone(), Arc::clone(&room)));
+                    running.spawn(feed(channel.sender(), Arc::clone(&room)));
                 }
-                Ok(())
             }
-            Ok(Frame::Taken) => {
-                room.add_permits(1);
-                Ok(())
+            Some(Frame::Credit(Stream::STDIN, pieces)) => room.add_permits((pieces as usize).min(WINDOW)),
+            Some(Frame::Data(stream @ (Stream::STDOUT | Stream::STDERR), bytes)) => {
+                output(stream, &bytes).map_err(|source| StepError::Output { node: node.clone(), source })?;
+                channel.send(Frame::Credit(stream, 1)).await.map_err(broken)?;
             }
-            Ok(Frame::Stdout(bytes)) => output(Stream::Stdout, &bytes),
-            Ok(Frame::Stderr(bytes)) => output(Stream::Stderr, &bytes),
-            Ok(Frame::Ended(code)) => return Ok(code),
-            Ok(Frame::Refused(code, message)) => return Err(StepError::Refused { code, message }),
-            Ok(_) => return Err(broken(io::ErrorKind::InvalidData.into())),
-            // With this version of TLS only the first answer tells whether our certificate was taken.
-            Err(source) if !has_started => {
-                return Err(StepError::Stranger { node, address: address_of(place), source });
+            Some(Frame::Reply(Reply::Ended(report))) => return Ok(u8::try_from(report.code).unwrap_or(u8::MAX)),
+            Some(Frame::Reply(Reply::Refused(refusal))) => {
+                return Err(StepError::Refused { code: refusal.code, message: refusal.message });
             }
-            Err(source) => return Err(broken(source)),
-        };
-        written.map_err(|source| StepError::Output { node: node.clone(), source })?;
+            Some(_) => return Err(broken(io::ErrorKind::InvalidData.into())),
+            None => {
+                let ended = running.join_next().await.and_then(Result::ok);
+                let source = ended.and_then(Result::err).unwrap_or_else(closed);
+                // With TLS 1.3 only the first answer tells whether the host accepted our certificate.
+                if !has_started {
+                    return Err(StepError::Stranger { node, address: address_of(place), source });
+                }
+                return Err(broken(source));
+            }
+        }
     }
 }
 
-/// Where a step starts: in the same place of the job's directory, wherever that is on its node.
-fn place_of(current: &Path, jobs: &Path) -> Directory {
+/// The path of the current directory below the job's own, if it is there.
+fn below(current: &Path, jobs: &Path) -> Option<PathBuf> {
     let canonical = jobs.canonicalize();
-    let within = current.strip_prefix(jobs).ok().or_else(|| current.strip_prefix(canonical.as_deref().ok()?).ok());
-    within.map_or_else(|| Directory::Absolute(current.to_owned()), |path| Directory::Within(path.to_owned()))
+    let below = current.strip_prefix(jobs).ok().or_else(|| current.strip_prefix(canonical.as_deref().ok()?).ok());
+    below.map(Path::to_owned)
 }
 
 fn address_of(place: &Place) -> String {
@@ -186,7 +186,7 @@ async fn connect(allocation: &Allocation, place: &Place) -> Result<TlsStream<Tcp
     let config = allocation.credentials.to_launch(place.certificate).map_err(stranger)?;
     let handshake = TlsConnector::from(config).connect(credentials::server_name(), stream);
     match timeout(REACH_BOUND, handshake).await {
-        Ok(connected) => connected.map_err(stranger),
+        Ok(connected) => connected.map_err(explain_tls).map_err(stranger),
         Err(_) => Err(stranger(io::ErrorKind::TimedOut.into())),
     }
 }
@@ -206,41 +206,18 @@ async fn reach(address: &str) -> io::Result<TcpStream> {
     }
 }
 
-async fn send(mut said: mpsc::Receiver<Frame>, mut to: WriteHalf<TlsStream<TcpStream>>) {
-    while let Some(frame) = said.recv().await {
-        if frame::write(&mut to, &frame).await.is_err() {
-            return;
-        }
-    }
-    // Whoever no longer says anything may still listen.
-    std::future::pending::<()>().await;
-}
-
-async fn receive(mut from: ReadHalf<TlsStream<TcpStream>>, hear: mpsc::Sender<io::Result<Frame>>) {
-    loop {
-        let frame = frame::read(&mut from).await.and_then(|frame| frame.ok_or(io::ErrorKind::UnexpectedEof.into()));
-        let is_last = frame.is_err();
-        if hear.send(frame).await.is_err() || is_last {
-            return;
-        }
-    }
-}
-
-/// Sends this process's standard input, as far as there is room for it.
-async fn feed(say: mpsc::Sender<Frame>, room: Arc<Semaphore>) {
+/// Sends this process's standard input, as far as the window allows.
+async fn feed(sender: ChannelSender, room: Arc<Semaphore>) -> io::Result<()> {
     let mut stdin = tokio::io::stdin();
-    loop {
-        let mut piece = vec![0; PIECE_BYTES];
-        let Ok(permit) = room.acquire().await else { return };
+    while let Ok(permit) = room.acquire().await {
         permit.forget();
-        match stdin.read(&mut piece).await {
-            Ok(0) | Err(_) => return drop(say.send(Frame::InputEnd).await),
-            Ok(count) => {
-                piece.truncate(count);
-                if say.send(Frame::Input(piece)).await.is_err() {
-                    return;
-                }
-            }
+        let mut piece = vec![0; PIECE_BYTES];
+        let count = stdin.read(&mut piece).await.unwrap_or(0);
+        piece.truncate(count);
+        if count == 0 {
+            break;
         }
+        sender.send(Frame::Data(Stream::STDIN, piece)).await?;
     }
+    sender.send(Frame::Close(Stream::STDIN)).await
 }

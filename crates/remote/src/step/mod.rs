@@ -22,9 +22,6 @@
 
 mod allocation;
 mod environment;
-mod frame;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod host;
 mod launch;
 mod remote_shell;
@@ -32,7 +29,7 @@ mod remote_shell;
 pub use allocation::{Allocation, Place};
 pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
 pub use host::host;
-pub use launch::{Step, StepError, Stream, launch};
+pub use launch::{Step, StepError, launch};
 pub use remote_shell::RemoteShell;
 
 /// The variable that says where a run's [`Allocation`] is.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_remote::{Channel, Frame};
+use hostler_remote::{Channel, Event, Frame, Stream};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -17,14 +17,14 @@ pub(in crate::exec) async fn answer_of(
     loop {
         tokio::select! {
             answer = timeout(bound, there.receive()) => match answer {
-                Ok(Some(frame @ (Frame::Ship(_) | Frame::Shipped(_)))) => {
+                Ok(Some(frame @ (Frame::Data(Stream::TREE, _) | Frame::Credit(Stream::TREE, _)))) => {
                     *has_told = true;
                     channel.send(frame).await.ok()?;
                 }
                 answer => return Some(answer),
             },
             said = channel.receive() => match said? {
-                frame @ (Frame::Ship(_) | Frame::Shipped(_)) => drop(there.send(frame).await),
+                frame @ (Frame::Data(Stream::TREE, _) | Frame::Credit(Stream::TREE, _)) => drop(there.send(frame).await),
                 _ => return None,
             },
         }
@@ -33,12 +33,12 @@ pub(in crate::exec) async fn answer_of(
 
 /// Has the caller forget what it was asked, so that another node may ask. `None` when it is gone.
 pub(in crate::exec) async fn begin_anew(channel: &mut Channel, bound: Duration) -> Option<()> {
-    channel.send(Frame::ShipOver).await.ok()?;
+    channel.send(Frame::Event(Event::ResetTree)).await.ok()?;
     loop {
         match timeout(bound, channel.receive()).await.ok()?? {
-            Frame::ShipOver => return Some(()),
+            Frame::Event(Event::ResetTree) => return Some(()),
             // Said before it heard.
-            Frame::Ship(_) | Frame::Shipped(_) => {}
+            Frame::Data(Stream::TREE, _) | Frame::Credit(Stream::TREE, _) => {}
             _ => return None,
         }
     }

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use hostler_remote::{
-    Ask, Command, DirectoryId, Ending, Frame, Limit, Placed, Proof, Refusal, Report, Shown, WindowSize, follow_home,
-    handover, read_blocking, shared_files, socket_beside, write_blocking,
+    Ask, Command, DirectoryId, Ending, Event, Frame, Limit, Open, Placed, Proof, Refusal, Reply, Report, Shown,
+    WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
 };
 use nix::libc;
 use nix::sys::stat::fstat;
@@ -98,7 +98,8 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
     };
     let mut shown = Shown { has_input: ask.command.has_input, has_terminal: ask.command.terminal.is_some() };
     let command = ask.command.clone();
-    let asked = hand_over(&agent, &command).and_then(|()| write_blocking(&mut agent, &Frame::Ask(Box::new(ask))));
+    let asked =
+        hand_over(&agent, &command).and_then(|()| write_blocking(&mut agent, &Frame::Open(Open::Exec(Box::new(ask)))));
     asked.map_err(|error| lost(&error))?;
     let mut token = None;
     loop {
@@ -112,11 +113,11 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
             }
         }
         match frame {
-            Some(Frame::Here(placed)) => {
+            Some(Frame::Reply(Reply::RunHere(placed))) => {
                 drop(token);
                 return become_it::run(&command, Some(&placed), say_where.then_some(context));
             }
-            Some(Frame::Prove(name)) => {
+            Some(Frame::Event(Event::ProveDirectory(name))) => {
                 let proof = match Token::make(&name) {
                     Ok(made) => {
                         token = Some(made);
@@ -124,14 +125,14 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
                     }
                     Err(_) => seen(),
                 };
-                write_blocking(&mut agent, &Frame::Proof(proof)).map_err(|error| lost(&error))?;
+                write_blocking(&mut agent, &Frame::Event(Event::Proof(proof))).map_err(|error| lost(&error))?;
             }
-            Some(Frame::WhichTree) => {
+            Some(Frame::Event(Event::DescribeTree)) => {
                 let shipping = shipping.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
-                let tree = Frame::Tree(Box::new(shipping.look(&command)?));
+                let tree = Frame::Event(Event::Tree(Box::new(shipping.look(&command)?)));
                 write_blocking(&mut agent, &tree).map_err(|error| lost(&error))?;
             }
-            Some(Frame::Started(started)) => {
+            Some(Frame::Reply(Reply::Started(started))) => {
                 drop(token);
                 shown.has_input &= !started.has_streams;
                 // The command has the streams of this program, so it runs here and needs no copy of the tree.
@@ -139,7 +140,7 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
                 let under_way = shipping.map(Shipping::set_out).transpose()?;
                 return accompany(context, &command, agent, shown, started.placed.as_ref(), (say_where, under_way));
             }
-            Some(Frame::Refused(refusal)) => return Err(refused(&refusal)),
+            Some(Frame::Reply(Reply::Refused(refusal))) => return Err(refused(&refusal)),
             Some(_) => return Err(lost(&ErrorKind::InvalidData.into())),
             None => return Err(lost(&ErrorKind::UnexpectedEof.into())),
         }
@@ -153,7 +154,7 @@ fn is_anywhere(ask: &Ask) -> bool {
 /// Sends a request that runs no command.
 pub(super) fn question(agent: &mut UnixStream, ask: Ask) -> io::Result<Option<Frame>> {
     handover::hand_over(agent, None)?;
-    write_blocking(agent, &Frame::Ask(Box::new(ask)))?;
+    write_blocking(agent, &Frame::Open(Open::Exec(Box::new(ask))))?;
     read_blocking(agent)
 }
 
@@ -247,7 +248,7 @@ fn untold(error: &io::Error) -> Failure {
 fn lost(error: &io::Error) -> Failure {
     Failure::new("connection to the local agent lost; the exit status is unknown")
         .because(error)
-        .hint("check whether the agent was stopped or restarted; see its log")
+        .hint("check whether the agent was stopped, restarted or updated; see its log")
         .exiting(exit::RUN_FAILED)
 }
 

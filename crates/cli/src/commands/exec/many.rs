@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use hostler_model::NodeName;
-use hostler_remote::{Ask, Frame};
+use hostler_remote::{Ask, Frame, Reply};
 
 use super::{Dsh, Exec, call};
 use crate::cm::Tool;
@@ -52,7 +52,8 @@ fn all(mut ask: Ask) -> Result<Vec<NodeName>, Failure> {
     let mut agent = call::connect()?;
     ask.explain = true;
     let asked = call::question(&mut agent, ask);
-    let Some(Frame::Explained(choice)) = asked.during(|| "the agent on this machine does not answer".to_owned())?
+    let Some(Frame::Reply(Reply::Explained(choice))) =
+        asked.during(|| "the agent on this machine does not answer".to_owned())?
     else {
         return Err(Failure::new("the agent on this machine does not list the nodes").exiting(exit::MISMATCH));
     };

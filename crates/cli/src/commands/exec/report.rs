@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hostler_model::format_duration;
-use hostler_remote::{Ask, Choice, Cost, Counts, Frame, How, Placed, Report};
+use hostler_remote::{Ask, Choice, Cost, Counts, Frame, How, Placed, Reply, Report};
 use serde_json::json;
 
 use super::call;
@@ -18,7 +18,8 @@ use crate::output::table::{Align, Table};
 pub(super) fn explain(context: &Context, ask: Ask) -> Outcome {
     let mut agent = call::connect()?;
     let asked = call::question(&mut agent, ask);
-    let Some(Frame::Explained(choice)) = asked.during(|| "the agent on this machine does not answer".to_owned())?
+    let Some(Frame::Reply(Reply::Explained(choice))) =
+        asked.during(|| "the agent on this machine does not answer".to_owned())?
     else {
         return Err(Failure::new("the agent on this machine does not explain its choice").exiting(exit::MISMATCH));
     };

@@ -1,11 +1,11 @@
-//! Frames between programs, agents and nodes that take part in a call.
+//! Frames between programs, agents, and the nodes of a job.
 
 use hostler_remote::fuzzing;
 
 use crate::Target;
 
 pub(crate) const TARGET: Target =
-    Target { name: "calls", about: "frames of a call between programs, agents and nodes", run, seeds };
+    Target { name: "remote", about: "frames of remote commands and steps", run, seeds };
 
 fn run(bytes: &[u8]) {
     fuzzing::frames(bytes);
