@@ -6,6 +6,7 @@ use hostler_core::head::{Changes, Command, Event, Record, Refusal, Stamped, Stat
 use hostler_model::{Dependency, Digest, Environment, IndexSet, JobId, JobSpec, JobState};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{HeadMessage, RunEnd, RunResult, RunStatus};
+use hostler_proto::stored::Change;
 
 use crate::harness::{Head, ended, name, spec, user};
 
@@ -61,11 +62,11 @@ fn dependencies_on_ended_jobs_depend_on_their_final_state() {
         let id = head.submit(after(&format!("{broken}:{job}"))).expect("accepted");
         assert_eq!(head.state_of(id), JobState::Cancelled);
         let how = if code == 0 { "completed" } else { "failed" };
-        let says_how = |record: &Record| match record {
-            Record::Ended(row) if row.job == id => row.message.as_deref().is_some_and(|it| it.contains(how)),
+        let says_how = |change: &Change| match change {
+            Change::Ended(row) if row.job == id => row.message.as_deref().is_some_and(|it| it.contains(how)),
             _ => false,
         };
-        assert!(head.records.iter().any(says_how), "{:?}", head.records.last());
+        assert!(head.changes.iter().any(says_how), "{:?}", head.changes.last());
     }
 }
 
@@ -144,7 +145,9 @@ fn environment_is_deleted_only_when_its_job_completes() {
         };
         head.command(&submit).expect("accepted");
         let job = JobId(1);
-        assert!(head.records.contains(&Record::Environment { job, digest: Digest([3; 32]) }));
+        let digest = Digest([3; 32]);
+        let bytes = digest.0.to_vec().into();
+        assert!(head.changes.contains(&Change::Environment { job, digest, bytes }));
         head.hello("n1", 1, "boot", vec![]);
         assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.environment == environment));
         end(&mut head, job, code);

@@ -1,9 +1,10 @@
 //! Runs on several nodes: all parts are placed together, start together and end together.
 
-use hostler_core::head::{Record, Refusal};
+use hostler_core::head::Refusal;
 use hostler_model::{Digest, JobId, JobSpec, JobState, Reason, RunId};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, RunStatus, StepDoor};
+use hostler_proto::stored::Change;
 
 use crate::harness::*;
 
@@ -91,8 +92,8 @@ fn run_completes_when_all_parts_complete() {
     head.report(11, run, ended(0)).expect("accepted");
     head.report(13, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Completed);
-    let [Record::Ended(row), Record::JobEnded(_)] = head.records.as_slice() else {
-        panic!("one row, not {:?}", head.records)
+    let [Change::Ended(row), Change::JobEnded(_)] = head.changes.as_slice() else {
+        panic!("one row, not {:?}", head.changes)
     };
     assert_eq!(row.parts.len(), 3);
     assert_eq!((row.ending.exit_code, row.message.as_deref()), (Some(0), None));
@@ -109,8 +110,8 @@ fn first_failure_ends_the_other_parts_and_decides_the_ending() {
     head.report(1, run, fate(asked)).expect("accepted");
     head.report(2, run, ended(0)).expect("it ended by itself just before");
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(7)));
-    let [Record::Ended(row), Record::JobEnded(_)] = head.records.as_slice() else {
-        panic!("one row, not {:?}", head.records)
+    let [Change::Ended(row), Change::JobEnded(_)] = head.changes.as_slice() else {
+        panic!("one row, not {:?}", head.changes)
     };
     assert_eq!(row.message.as_deref(), Some("node n3 (rank 2) was the first to fail: exit code 7"));
     let states: Vec<Option<JobState>> = row.parts.iter().map(|part| part.ending.map(|ending| ending.state)).collect();
@@ -161,7 +162,7 @@ fn run_that_has_not_started_on_all_nodes_is_placed_again() {
     assert!(sent.contains(&(1, again)), "{sent:?}");
     head.report(1, run, fate(Fate::Requeued)).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 2);
-    assert_eq!(head.records.len(), 0);
+    assert_eq!(head.changes.len(), 0);
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! A head without a shell, for scripts: commands in, messages and records out.
+//! The head's loop without a shell, for scripts: commands in, messages and stored changes out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Moves, Now, Record,
-    Refusal, Stamped, State, SubmissionKey, decide, follow_up, update,
+    Caller, Changes, Command, Commit, ConnectionId, Durability, Effect, Ended, EndedJobs, Event, Input, Job,
+    KEY_LIFE_MS, Moves, NotDone, Now, Refusal, Rounds, Stamped, State, SubmissionKey, begin_epoch, read_ended_job,
+    update,
 };
 use hostler_model::{
     Advisory, BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, PowerVerb,
@@ -14,16 +15,21 @@ use hostler_model::{
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
+use hostler_proto::stored::{Batch, Change};
 
 /// A head without a shell: what it would store and send is kept for looking at.
 pub(crate) struct Head {
     pub(crate) state: State,
     pub(crate) now: Now,
+    rounds: Rounds<()>,
+    durability: Durability,
+    moves: Mutex<Moves>,
     log: Vec<Stamped>,
     sent: Vec<(ConnectionId, HeadMessage)>,
     /// What controllers were told, and which of that it was.
     pub(crate) orders: Vec<(NodeName, PowerVerb, u64)>,
-    pub(crate) records: Vec<Record>,
+    /// What was stored besides events.
+    pub(crate) changes: Vec<Change>,
     /// Jobs that have ended, as the store has them.
     pub(crate) stored: Stored,
     pub(crate) keys: u128,
@@ -38,10 +44,13 @@ impl Head {
         let mut head = Self {
             state: State::default(),
             now: Now { at: Timestamp(0), wall: WallTime(1_000_000) },
+            rounds: Rounds::new(1, 1),
+            durability: Durability::default(),
+            moves: Mutex::default(),
             log: Vec::new(),
             sent: Vec::new(),
             orders: Vec::new(),
-            records: Vec::new(),
+            changes: Vec::new(),
             stored: Stored::default(),
             keys: 0,
             gossip_at: None,
@@ -52,41 +61,57 @@ impl Head {
         head
     }
 
+    /// Applies an event that no command leads to, such as one of an older release.
     pub(crate) fn apply(&mut self, event: Event) {
         let stamped = Stamped { now: self.now, event };
-        let mut changes = Changes::default();
-        update(&mut self.state, &stamped, &mut changes);
-        for effect in changes.effects {
+        let batch = begin_epoch(&mut self.state, 1, &stamped);
+        self.keep(batch);
+    }
+
+    fn keep(&mut self, batch: Batch) {
+        let read = |event: &Vec<u8>| hostler_proto::decode::<Stamped>(event).expect("what is stored can be read");
+        self.log.extend(batch.events.iter().map(read));
+        batch.changes.iter().for_each(|change| self.stored.keep(change));
+        self.changes.extend(batch.changes);
+    }
+
+    pub(crate) fn command(&mut self, command: &Command) -> Result<(), Refusal> {
+        let environment = match command {
+            Command::Submit { environment, .. } => environment.map(|digest| (digest, digest.0.to_vec().into())),
+            _ => None,
+        };
+        let Ok(ended) = Ended::look_up(&self.state, &Moves::default(), &self.stored, command);
+        let input = Input { environment, reply: Some(()), ..Input::of(command.clone()) };
+        self.rounds.take(&mut self.state, &self.moves, &ended, input, self.now);
+        self.finish()
+    }
+
+    /// Ends a round, whose batch the store takes; says how its command was answered.
+    fn finish(&mut self) -> Result<(), Refusal> {
+        self.rounds.follow_up(&mut self.state, &self.moves, self.now);
+        let Some(Commit { batch, after }) = self.rounds.finish() else { return Ok(()) };
+        self.keep(batch);
+        let delivery = self.durability.stored(after, Ok(()), &self.moves);
+        for effect in delivery.effects {
             match effect {
                 Effect::Send { connection, message } => self.sent.push((connection, message)),
                 Effect::Power { node, verb, ask } => self.orders.push((node, verb, ask)),
                 Effect::Close { .. } | Effect::Notify(_) => {}
             }
         }
-        changes.records.iter().for_each(|record| self.stored.keep(record));
-        self.records.extend(changes.records);
-        if stamped.event.is_durable() {
-            self.log.push(stamped);
+        match delivery.replies.into_iter().next() {
+            Some(((), Err(NotDone::Refused(refusal)))) => Err(refusal),
+            Some(((), Err(not_stored))) => panic!("{not_stored}"),
+            Some(((), Ok(_))) | None => Ok(()),
         }
     }
 
-    pub(crate) fn command(&mut self, command: &Command) -> Result<(), Refusal> {
-        let Ok(ended) = Ended::look_up(&self.state, &Moves::default(), &self.stored, command);
-        for event in decide(&self.state, command, &ended, self.now)? {
-            self.apply(event);
-        }
-        self.follow_up();
-        Ok(())
-    }
-
-    /// What follows from the state as it is.
-    fn follow_up(&mut self) {
-        loop {
-            let events = follow_up(&mut self.state, self.now);
-            if events.is_empty() {
-                return;
-            }
-            events.into_iter().for_each(|event| self.apply(event));
+    /// The head looks at what time alone changes, as its loop does.
+    fn look(&mut self) {
+        self.command(&Command::Tick).expect("time may always pass");
+        let Ok(forget) = self.rounds.forget(&self.state, &Moves::default(), &self.stored, self.now);
+        if let Some(command) = forget {
+            self.command(&command).expect("time may always pass");
         }
     }
 
@@ -96,24 +121,20 @@ impl Head {
         while let Some(deadline) = self.deadline().filter(|deadline| *deadline <= until) {
             assert!(self.now.at <= deadline, "nothing is left over from an earlier look");
             self.now.at = deadline;
-            self.command(&Command::Tick).expect("time may always pass");
-            let jobs = self.stored.0.values().filter_map(|job| Some((job.id, job.ended?))).collect();
-            self.command(&Command::Forget { jobs }).expect("time may always pass");
+            self.look();
         }
         self.now.at = until;
     }
 
     /// When its loop must look at the latest.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        let ended = self.stored.0.values().filter_map(|job| job.ended).min();
-        let retention = ended.map(|ended| self.state.kept_until(ended).plus_ms(1));
-        self.state.next_deadline().into_iter().chain(retention).min()
+        self.rounds.wake_at(&self.state)
     }
 
     /// Time passes in which the head itself stands still.
     pub(crate) fn stand_still_ms(&mut self, ms: u64) {
         self.now.at = self.now.at.plus_ms(ms);
-        self.command(&Command::Tick).expect("time may always pass");
+        self.look();
     }
 
     pub(crate) fn node_state(&self, node: &str) -> NodeState {
@@ -233,7 +254,8 @@ impl Head {
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         let epoch = self.state.next_epoch();
         self.apply(Event::EpochStarted { epoch, archives: true, owner: None });
-        self.follow_up();
+        self.rounds.restart(1);
+        self.finish().expect("nobody has asked for anything");
     }
 }
 
@@ -242,15 +264,15 @@ impl Head {
 pub(crate) struct Stored(pub(crate) BTreeMap<JobId, Arc<Job>>);
 
 impl Stored {
-    fn keep(&mut self, record: &Record) {
-        match record {
-            Record::JobEnded(job) => {
-                self.0.insert(job.id, Arc::clone(job));
+    fn keep(&mut self, change: &Change) {
+        match change {
+            Change::JobEnded(job) => {
+                self.0.insert(job.id, read_ended_job(&job.bytes).expect("what is stored can be read"));
             }
-            Record::JobReopened(id) | Record::Forgotten(id) => {
+            Change::JobReopened(id) | Change::Forgotten(id) => {
                 self.0.remove(id);
             }
-            Record::Ended(_) | Record::Reopened(_) | Record::Environment { .. } => {}
+            _ => {}
         }
     }
 }

@@ -8,6 +8,7 @@ mod harness;
 mod partitions;
 mod peers;
 mod power;
+mod rounds;
 mod settings;
 mod waiting;
 
@@ -15,15 +16,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use harness::*;
-use hostler_core::head::{
-    Caller, Command, ConnectionId, NewUser, Record, Refusal, SubmissionKey, UsersCommand, explain,
-};
+use hostler_core::head::{Caller, Command, ConnectionId, NewUser, Refusal, SubmissionKey, UsersCommand, explain};
 use hostler_model::{
     CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, Resources, Role, RunId,
     WallTime,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
+use hostler_proto::stored::Change;
 
 #[test]
 fn launch_contains_the_users_uid_in_the_cluster() {
@@ -80,7 +80,7 @@ fn job_passes_through_its_states() {
     }
     assert_eq!(head.sent(), [HeadMessage::Forget { run }]);
     assert!(
-        matches!(head.records.as_slice(), [Record::Ended(task), Record::JobEnded(_)] if task.ending.exit_code == Some(0))
+        matches!(head.changes.as_slice(), [Change::Ended(task), Change::JobEnded(_)] if task.ending.exit_code == Some(0))
     );
 }
 
@@ -190,7 +190,9 @@ fn silent_node_gets_no_work_and_its_runs_are_given_up() {
     assert_eq!(head.state_of(job), JobState::Running, "a run that cannot run again gets more time");
     head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
-    assert_eq!(head.deadline(), head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1)));
+    assert_eq!(head.state.next_deadline(), None, "only the retention of the job is left");
+    let retention_is_over = head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1));
+    assert!(head.deadline().is_some() && head.deadline() <= retention_is_over);
     // The node was only suspended: it must end the run that was given up.
     head.sent();
     head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);
@@ -371,7 +373,7 @@ fn cancel_and_requeue_of_a_run_wait_for_the_agent() {
     assert_eq!(head.state_of(job), JobState::Cancelled);
     head.act(job, JobAction::Requeue).expect("an ended job may run again");
     assert_eq!(head.run_of(job).attempt.0, 3);
-    assert!(head.records.iter().any(|record| matches!(record, Record::Reopened(task) if task.job == job)));
+    assert!(head.changes.iter().any(|change| matches!(change, Change::Reopened(task) if task.job == job)));
 }
 
 #[test]
@@ -423,7 +425,7 @@ fn ended_jobs_are_forgotten_after_their_retention() {
     assert!(head.stored.0.contains_key(&job));
     head.pass_ms(retention / 2 + 1);
     assert!(!head.stored.0.contains_key(&job));
-    assert!(head.records.contains(&Record::Forgotten(job)));
+    assert!(head.changes.contains(&Change::Forgotten(job)));
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! Scripts of the head's loop: commands and answers of the store in, batches, effects and replies out.
+
+use std::sync::{Arc, Mutex};
+
+use hostler_core::head::{
+    Answer, Command, Commit, Delivery, Done, Durability, Ended, Input, Moves, NotDone, Now, Rounds, State,
+    SubmissionKey, begin_epoch, epoch_starts,
+};
+use hostler_model::{JobId, Timestamp};
+
+use crate::harness::{spec, user};
+
+/// A loop whose store answers when the script says so.
+struct Script {
+    state: State,
+    moves: Mutex<Moves>,
+    rounds: Rounds<u32>,
+    durability: Durability,
+}
+
+impl Script {
+    fn new() -> Self {
+        let (moves, durability) = (Mutex::default(), Durability::default());
+        Self { state: fresh_state(), moves, rounds: Rounds::new(1, 2), durability }
+    }
+
+    fn submit(&mut self, key: u128, reply: u32) -> Option<Commit<u32>> {
+        let command = Command::Submit {
+            caller: user("ada"),
+            key: SubmissionKey(key),
+            spec: Arc::new(spec()),
+            environment: None,
+            snapshot_is_complete: true,
+        };
+        self.round(Input { reply: Some(reply), ..Input::of(command) })
+    }
+
+    fn round(&mut self, input: Input<u32>) -> Option<Commit<u32>> {
+        let now = Now::default();
+        self.rounds.take(&mut self.state, &self.moves, &Ended::default(), input, now);
+        self.rounds.follow_up(&mut self.state, &self.moves, now);
+        self.rounds.finish()
+    }
+
+    /// The store answers; returns the replies.
+    fn stored(&mut self, commit: Commit<u32>, outcome: Result<(), String>) -> Vec<(u32, Answer)> {
+        let Delivery { replies, .. } = self.durability.stored(commit.after, outcome, &self.moves);
+        replies
+    }
+}
+
+/// The state of a head that has never run, with its first event.
+fn fresh_state() -> State {
+    let mut state = State::default();
+    let first = epoch_starts(&state, Now::default(), None);
+    let batch = begin_epoch(&mut state, 1, &first);
+    assert_eq!((batch.first_sequence, batch.events.len()), (1, 1));
+    state
+}
+
+fn is_refused(replies: &[(u32, Answer)]) -> bool {
+    replies.iter().all(|(_, answer)| matches!(answer, Err(NotDone::NotStored(why)) if why == "the disk is full"))
+}
+
+#[test]
+fn batches_of_rounds_follow_one_another_without_waiting() {
+    let mut script = Script::new();
+    let first = script.submit(1, 1).expect("a job");
+    let second = script.submit(2, 2).expect("a job");
+    assert_eq!((first.batch.first_sequence, first.batch.events.len()), (2, 1));
+    assert_eq!(second.batch.first_sequence, 3);
+    for (commit, job) in [(first, 1), (second, 2)] {
+        let replies = script.stored(commit, Ok(()));
+        let [(reply, Ok(Done { submitted: Some((id, false)) }))] = &replies[..] else { panic!("{replies:?}") };
+        assert_eq!((*reply, *id), (job, JobId(job.into())));
+    }
+}
+
+#[test]
+fn round_in_which_nothing_happens_does_not_wake_the_store() {
+    let mut script = Script::new();
+    assert!(script.round(Input::of(Command::Tick)).is_none());
+}
+
+#[test]
+fn failed_batch_refuses_its_replies_and_all_behind_it() {
+    let mut script = Script::new();
+    let (first, second) = (script.submit(1, 1).expect("a job"), script.submit(2, 2).expect("a job"));
+    // The retry has no event of its own, so the store takes its batch.
+    let retry = script.submit(1, 3).expect("a reply");
+    assert!(retry.batch.events.is_empty());
+    assert!(is_refused(&script.stored(first, Err("the disk is full".to_owned()))));
+    assert!(is_refused(&script.stored(second, Err("the disk is full".to_owned()))));
+    assert!(is_refused(&script.stored(retry, Ok(()))));
+    assert!(script.durability.has_failed());
+}
+
+#[test]
+fn effects_of_a_failed_batch_are_dropped() {
+    let mut script = Script::new();
+    let commit = script.submit(1, 1).expect("a job");
+    assert!(!commit.after.effects.is_empty(), "watchers are to be told");
+    let delivery = script.durability.stored(commit.after, Err("no".to_owned()), &script.moves);
+    assert!(delivery.effects.is_empty());
+}
+
+#[test]
+fn store_is_tried_again_once_a_second_until_it_works() {
+    let mut script = Script::new();
+    let commit = script.submit(1, 1).expect("a job");
+    script.stored(commit, Err("the disk is full".to_owned()));
+    let durability = &mut script.durability;
+    assert!(durability.begin_recovery(Timestamp(5_000)), "at once");
+    durability.not_recovered("still full".to_owned());
+    assert_eq!((durability.trouble(), durability.recovers_at()), (Some("still full"), Some(Timestamp(6_000))));
+    assert!(!durability.begin_recovery(Timestamp(5_999)));
+    assert!(durability.begin_recovery(Timestamp(6_000)));
+    durability.recovered();
+    assert_eq!((durability.trouble(), durability.recovers_at()), (None, None));
+    assert!(!durability.begin_recovery(Timestamp(9_000)), "nothing has failed");
+}
+
+#[test]
+fn state_that_was_loaded_again_goes_on_where_the_log_ends() {
+    let mut script = Script::new();
+    script.submit(1, 1).expect("a job");
+    let lost = script.submit(2, 2).expect("a job");
+    script.stored(lost, Err("the disk is full".to_owned()));
+    script.durability.begin_recovery(Timestamp(0));
+    script.state = fresh_state();
+    script.moves = Mutex::default();
+    script.rounds.restart(2);
+    script.durability.recovered();
+    let again = script.submit(2, 3).expect("a job");
+    assert_eq!(again.batch.first_sequence, 2);
+    assert!(script.stored(again, Ok(())).iter().all(|(_, answer)| answer.is_ok()));
+}
+
+#[test]
+fn snapshot_of_a_state_that_was_thrown_away_is_not_saved() {
+    let mut script = Script::new();
+    let commit = script.submit(1, 1).expect("a job");
+    let (sequence, loads) = (script.rounds.begin_snapshot(), script.durability.loads());
+    assert_eq!(sequence, 2);
+    assert!(script.durability.may_save(loads));
+    script.stored(commit, Err("the disk is full".to_owned()));
+    script.durability.begin_recovery(Timestamp(0));
+    assert!(!script.durability.may_save(loads));
+}
+
+#[test]
+fn ended_job_is_between_state_and_store_until_its_batch_is_durable() {
+    let mut script = Script::new();
+    script.submit(1, 1).expect("a job");
+    let act = |action| Command::Act { caller: user("ada"), job: JobId(1), index: None, action };
+    let ended = script.round(Input::of(act(hostler_proto::api::JobAction::Cancel))).expect("it ends");
+    let moving = |script: &Script| script.moves.lock().expect("nobody panics").job(JobId(1)).is_some();
+    assert_eq!((script.state.job(JobId(1)).is_some(), moving(&script)), (false, true));
+    script.stored(ended, Ok(()));
+    assert!(!moving(&script), "the store has it");
+}
