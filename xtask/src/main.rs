@@ -1,5 +1,5 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask package`, `cargo xtask docs`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask soak`,
-//! `cargo xtask fuzz`, `cargo xtask docker`, `cargo xtask vm`.
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask package`, `cargo xtask docs`, `cargo xtask bench`,
+//! `cargo xtask sim`, `cargo xtask swarm`, `cargo xtask soak`, `cargo xtask fuzz`, `cargo xtask docker`, `cargo xtask vm`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
 //! part of the product, and the product knows nothing of it.
@@ -11,6 +11,7 @@ mod docs;
 mod fuzz;
 mod generate;
 mod package;
+mod sim;
 mod soak;
 mod swarm;
 mod systems;
@@ -35,6 +36,8 @@ enum Chore {
     Docs(docs::Options),
     /// Measure, each figure beside its floor or peer
     Bench(bench::Options),
+    /// Run simulated clusters with new seeds for hours
+    Sim(sim::Options),
     /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
     Swarm(swarm::Options),
     /// Twenty users, killed daemons, full disks and hostile clients at once: nothing lost, doubled or leaked; needs root
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Chore::Package(options) => package::run(&options),
         Chore::Docs(options) => docs::run(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Sim(options) => sim::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
         Chore::Soak(options) => soak::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),

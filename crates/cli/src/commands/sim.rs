@@ -38,9 +38,9 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "N", conflicts_with_all = ["trace", "power", "seeds", "nodes", "cpus", "memory"])]
     seed: Option<u64>,
 
-    /// With --seed: if it fails, print all events instead of the last ones
-    #[arg(long, requires = "seed")]
-    whole_story: bool,
+    /// With --seed: print all events, one per line, with the time in milliseconds
+    #[arg(long = "trace", requires = "seed")]
+    story: bool,
 
     /// Simulate the clusters of these seeds, e.g. 0..1000, and print failing seeds
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["trace", "power", "nodes", "cpus", "memory"])]
@@ -117,6 +117,7 @@ fn run_seed(seed: u64, whole_trace: bool, context: &Context) -> Outcome {
             "head_starts": report.head_starts,
             "agent_starts": report.agent_starts,
             "virtual_ms": report.virtual_ms,
+            "trace": report.trace,
         })),
         Ok(report) => output.data(&report.to_string()),
         Err(failure) => {
@@ -162,7 +163,7 @@ fn run_seeds(seeds: Range<u64>, threads: usize, context: &Context) -> Outcome {
         )),
     }
     if let Some(first) = failures.first() {
-        output.say(&format!("`hostler sim --seed {}` prints the events of the first", first.seed));
+        output.say(&format!("`hostler sim --seed {} --trace` prints all events of the first", first.seed));
         return Ok(exit::FAILED);
     }
     Ok(exit::OK)
@@ -183,7 +184,9 @@ fn name_seed_in_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(seed) = cluster::current_seed() {
-            let text = format!("seed {seed}: the production code panicked; to repeat it: hostler sim --seed {seed}\n");
+            let text = format!(
+                "seed {seed}: the production code panicked; to repeat it: hostler sim --seed {seed} --trace\n"
+            );
             // A failed write must not panic again.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
@@ -197,7 +200,7 @@ impl Sim {
             name_seed_in_panics();
         }
         if let Some(seed) = self.seed {
-            return run_seed(seed, self.whole_story, context);
+            return run_seed(seed, self.story, context);
         }
         if let Some(Seeds(seeds)) = self.seeds {
             let all = || thread::available_parallelism().map_or(1, usize::from);

@@ -9,6 +9,7 @@ use hostler_proto::link::{AgentHello, AgentMessage, Frame};
 
 use super::Rule;
 use super::agent::{Agent, AgentStep};
+use super::head::brief::brief_report;
 use super::network::{End, HelloPacket, Packet};
 use super::world::{MS, SECOND, World};
 
@@ -168,6 +169,9 @@ impl World {
         link.said_us = now_us;
         let messages = std::mem::take(&mut link.waiting);
         let frame = link.outbox.frame(messages);
+        for message in &frame.messages {
+            self.trace.tell(now_us, || Some(format!("n{node} says: {}", brief_report(message)?)));
+        }
         self.transmit(connection, End::Head, Packet::FromAgent(frame));
     }
 

@@ -180,7 +180,10 @@ impl World {
     }
 
     fn break_disk(&mut self, fault: Option<DiskFault>) {
-        self.note(format_args!("the fault of the head's disk: {fault:?}"));
+        match fault {
+            Some(fault) => self.note(format_args!("the head's disk fails: {fault:?}")),
+            None => self.note(format_args!("the head's disk works")),
+        }
         self.head.disk.store.set_fault(fault);
     }
 

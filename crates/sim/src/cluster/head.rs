@@ -1,7 +1,7 @@
 //! The head's process: the loop of the daemon ([`Rounds`], [`Durability`]) and its group commit ([`Committer`]), driven by a virtual
 //! clock. A step of the loop, of the thread that writes or of the disk takes a while, and the head may be killed between any two.
 
-mod brief;
+pub(super) mod brief;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -233,7 +233,7 @@ impl World {
             let Ok(stamped) = hostler_proto::decode::<Stamped>(&bytes) else {
                 return self.books.wrong("an event in the log cannot be read".to_owned());
             };
-            self.trace.add(self.now_us, format_args!("durable: {}", brief(&stamped.event)));
+            self.trace.add(self.now_us, format_args!("stored: {}", brief(&stamped.event)));
             self.books.see(&stamped, &self.head.disk);
         }
     }
@@ -509,7 +509,7 @@ impl World {
     fn deliver(&mut self, after: After<ReplyTo>, outcome: Result<(), String>) {
         let (process, has_failed) = (self.process(), outcome.is_err());
         if has_failed && !process.durability.has_failed() {
-            self.note(format_args!("a batch cannot be stored"));
+            self.note(format_args!("the head cannot store events"));
         }
         let process = self.process();
         let Delivery { effects, replies } = process.durability.stored(after, outcome, &process.moves);
@@ -562,7 +562,10 @@ impl World {
     }
 
     fn end_reload(&mut self, outcome: Result<(), String>) {
-        self.note(format_args!("the head goes back to what is stored: {outcome:?}"));
+        match &outcome {
+            Ok(()) => self.note(format_args!("the head goes on with what is stored")),
+            Err(why) => self.note(format_args!("the head cannot go on with what is stored yet: {why}")),
+        }
         let process = self.process();
         process.is_reloading = false;
         match outcome {

@@ -11,6 +11,7 @@ use hostler_store::Records;
 
 use super::Rule;
 use super::disk::content;
+use super::head::brief::brief_order;
 use super::head::{HeadStep, Input, ReplyTo};
 use super::network::{End, HelloPacket, Packet};
 use super::world::{MS, World};
@@ -219,9 +220,13 @@ impl World {
             let is_there = launch.environment.is_none_or(is_kept);
             self.books.expect(is_there, || format!("job {} is launched and its environment is gone", launch.job));
         }
+        let network = link.network;
+        for message in &messages {
+            self.trace
+                .tell(self.now_us, || Some(format!("the head says on connection {network}: {}", brief_order(message))));
+        }
         let frames: Vec<Frame<HeadMessage>> =
             messages.chunks(most).map(|messages| link.outbox.frame(messages.to_vec())).collect();
-        let network = link.network;
         for frame in frames {
             self.transmit(network, End::Agent, Packet::FromHead(frame));
         }

@@ -60,7 +60,7 @@ pub(crate) use rng::Rng;
 pub struct Options {
     /// A rule of the shells to break on purpose.
     pub break_rule: Option<Rule>,
-    /// Keep the whole trace for a failure, not only its end.
+    /// Keep the whole trace, messages included, and not only its end for a failure.
     pub whole_trace: bool,
 }
 

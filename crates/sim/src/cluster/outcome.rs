@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A world that lived through everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The seed it came from.
     pub seed: u64,
@@ -23,10 +23,15 @@ pub struct Report {
     pub processes: u64,
     /// Events that became durable.
     pub events: u64,
+    /// The whole trace, if it was asked for.
+    pub trace: Vec<String>,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
         write!(
             f,
             "seed {}: {} jobs, {} processes, {} events, {} head and {} agent starts in {:.1} virtual seconds; trace {:016x}",
@@ -61,6 +66,6 @@ impl fmt::Display for Failure {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "seed {} after {} ms: {}", self.seed, self.virtual_ms, self.what)?;
-        write!(f, "to see it again: hostler sim --seed {}", self.seed)
+        write!(f, "to see all that happened: hostler sim --seed {} --trace", self.seed)
     }
 }

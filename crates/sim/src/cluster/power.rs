@@ -196,7 +196,13 @@ impl World {
             self.later(takes, Happening::Power(PowerStep::Follow { node, order: late_order, verb }));
         }
         let name = name.clone();
-        self.note(format_args!("the controller of {name} hears {verb:?}: {outcome:?}"));
+        let answer = match &outcome {
+            None => "it does not answer".to_owned(),
+            Some(Ok(Some(supply))) => format!("it says {supply:?}"),
+            Some(Ok(None)) => "it accepts that".to_owned(),
+            Some(Err(fault)) => format!("it fails: {}", fault.text),
+        };
+        self.note(format_args!("the controller of {name} is asked for {verb:?}: {answer}"));
         if let Some(outcome) = outcome {
             self.later(delay, Happening::Power(PowerStep::Answer { life, node: name, ask, outcome }));
         }

@@ -25,7 +25,7 @@ impl Trace {
 
     /// Adds a line.
     pub(super) fn add(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
-        let line = format!("{:>7}.{:03} {what}", now_us / 1000, now_us % 1000);
+        let line = line(now_us, what);
         for bytes in line.as_bytes().chunks(8) {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -38,6 +38,15 @@ impl Trace {
         self.last.push_back(line);
     }
 
+    /// Adds a line that only the whole trace has.
+    pub(super) fn tell(&mut self, now_us: u64, what: impl FnOnce() -> Option<String>) {
+        if self.keep_all
+            && let Some(what) = what()
+        {
+            self.last.push_back(line(now_us, format_args!("{what}")));
+        }
+    }
+
     pub(super) fn hash(&self) -> u64 {
         self.hash
     }
@@ -46,7 +55,17 @@ impl Trace {
         self.lines
     }
 
+    /// All lines, if they were kept.
+    pub(super) fn into_whole(self) -> Vec<String> {
+        if self.keep_all { self.last.into() } else { Vec::new() }
+    }
+
     pub(super) fn into_lines(self) -> Vec<String> {
         self.last.into()
     }
+}
+
+/// A line with its time, in milliseconds.
+fn line(now_us: u64, what: fmt::Arguments<'_>) -> String {
+    format!("{:>7}.{:03} {what}", now_us / 1000, now_us % 1000)
 }

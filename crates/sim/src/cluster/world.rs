@@ -197,6 +197,7 @@ impl World {
             jobs: self.books.jobs(),
             processes: self.books.processes(),
             events: self.books.events(),
+            trace: self.trace.into_whole(),
         }
     }
 

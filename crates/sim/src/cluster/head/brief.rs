@@ -1,30 +1,125 @@
-//! Events in a few words, for the trace.
+//! Events and messages in a few words, for the story of a world.
 
-use hostler_core::head::{Event, Start};
-use hostler_model::GpuId;
+use std::fmt::Write as _;
+
+use hostler_core::head::{Event, PowerEvent, Start};
+use hostler_model::{GpuId, IndexSet, JobId, JobSpec};
+use hostler_proto::link::{AgentMessage, Fate, HeadMessage, RunStatus};
 
 /// An event in a few words.
 pub(super) fn brief(event: &Event) -> String {
+    let task = |job: &JobId, index: &Option<u32>| match index {
+        Some(index) => format!("task {job}_{index}"),
+        None => format!("job {job}"),
+    };
+    let tasks = |job: &JobId, indices: &IndexSet| format!("results {indices} of job {job}");
     match event {
-        Event::Submitted { job, spec, .. } => format!(
-            "job {job} submitted: {} cpus, array {:?}, after {:?}, requeue {}",
-            spec.request.cpus,
-            spec.array.as_ref().map(ToString::to_string),
-            spec.after.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            spec.requeue
-        ),
+        Event::EpochStarted { epoch, .. } => format!("epoch {} begins", epoch.0),
+        Event::Submitted { job, spec, .. } => format!("job {job} is submitted: {}", wish(spec)),
+        Event::Cancelled { job, index } => format!("{} is cancelled", task(job, index)),
+        Event::Held { job } => format!("job {job} is held"),
+        Event::Released { job, .. } => format!("job {job} is released"),
+        Event::Requeued { job, index, .. } => format!("{} is to run again", task(job, index)),
         Event::Placed { starts } => {
             let starts: Vec<String> = starts
                 .iter()
                 .map(|Start { run, node, resources }| {
                     let gpus: Vec<&str> = resources.gpus.iter().map(GpuId::as_str).collect();
-                    format!("{run} on {node} {} {}", resources.cpus, gpus.join("+"))
+                    let gpus = if gpus.is_empty() { String::new() } else { format!(" with {}", gpus.join(" and ")) };
+                    format!("run {run} on CPUs {} of {node}{gpus}", resources.cpus)
                 })
                 .collect();
-            format!("placed {}", starts.join(", "))
+            format!("placed: {}", starts.join(", "))
         }
-        Event::Ended { run, fate, result, .. } => format!("{run} ended {fate:?}, result {}", result.is_some()),
-        Event::NodeSeen { node, boot, .. } => format!("{node} seen, {}", boot.0),
+        Event::Accepted { run, rank } => format!("run {run} has arrived on its node of rank {rank}"),
+        Event::Ready { run, rank, .. } => format!("run {run} is ready on its node of rank {rank}"),
+        Event::Running { run, rank } => format!("run {run} runs on its node of rank {rank}"),
+        Event::Completing { run, rank } => {
+            format!("run {run} has ended on its node of rank {rank}; results are collected")
+        }
+        Event::Ended { run, rank, fate, result, .. } => {
+            let result = if result.is_some() { " with a result" } else { "" };
+            format!("run {run} is over on its node of rank {rank}: {}{result}", how(*fate))
+        }
+        Event::NodeSeen { node, boot, .. } => format!("{node} is seen: {}", boot.0),
+        Event::NodeGivenUp { node } => format!("{node} is given up with all its runs"),
+        Event::NodeForgotten { node } => format!("{node} is taken off the list of nodes"),
+        Event::NodeDrained { node, .. } => format!("{node} is drained"),
+        Event::NodeResumed { node } => format!("{node} is resumed"),
+        Event::NodeRemoved { node, .. } => format!("{node} is removed"),
+        Event::NodeJoined { node, .. } => format!("{node} has joined"),
+        Event::Fetched { job, indices, .. } => format!("{} were fetched", tasks(job, indices)),
+        Event::ResultsDropped { job, indices, .. } => format!("{} are dropped to make room", tasks(job, indices)),
+        Event::Forgotten { jobs } => {
+            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+            format!("the retention of these jobs is over: {}", jobs.join(", "))
+        }
+        Event::Power(PowerEvent::Planned(_)) => "there is a power plan".to_owned(),
+        Event::Power(PowerEvent::Entered { node, stage, why }) => format!("{node} enters the stage {stage:?}: {why}"),
+        Event::Power(PowerEvent::Drew { node, milliwatts, .. }) => match milliwatts {
+            Some(milliwatts) => format!("{node} draws {} W", milliwatts / 1000),
+            None => format!("nobody can measure what {node} draws"),
+        },
+        Event::Power(PowerEvent::Woken { node }) => format!("the controller of {node} has accepted to switch it on"),
         other => format!("{other:?}"),
     }
+}
+
+/// What a job asks for.
+fn wish(spec: &JobSpec) -> String {
+    let mut text = format!("{} CPUs on each of {} nodes", spec.request.cpus, spec.nodes);
+    if let Some(array) = &spec.array {
+        let _ = write!(text, ", tasks {array}");
+    }
+    for dependency in &spec.after {
+        let _ = write!(text, ", {dependency}");
+    }
+    if spec.requeue {
+        text.push_str(", to be requeued when a node is lost");
+    }
+    text
+}
+
+fn how(fate: Fate) -> String {
+    match fate {
+        Fate::Ended(ending) => match ending.exit_code {
+            Some(code) => format!("{} with exit code {code}", ending.state),
+            None => ending.state.to_string(),
+        },
+        Fate::Lost => "lost".to_owned(),
+        Fate::Requeued => "ended to run again".to_owned(),
+    }
+}
+
+/// What the head says to an agent, in a few words.
+pub(in crate::cluster) fn brief_order(message: &HeadMessage) -> String {
+    match message {
+        HeadMessage::Launch(launch) => {
+            let runs: Vec<String> = launch.runs.iter().map(|placement| placement.run.to_string()).collect();
+            format!("launch {}", runs.join(", "))
+        }
+        HeadMessage::Begin { run, .. } => format!("begin {run}"),
+        HeadMessage::End { run, cause, .. } => format!("end {run} ({cause:?})"),
+        HeadMessage::Forget { run } => format!("forget {run}"),
+        HeadMessage::Resend { run } => format!("report {run} again"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// What an agent says to the head, in a few words; nothing for a heartbeat.
+pub(in crate::cluster) fn brief_report(message: &AgentMessage) -> Option<String> {
+    Some(match message {
+        AgentMessage::Heartbeat => return None,
+        AgentMessage::Report(report) => {
+            let run = report.run;
+            match &report.status {
+                RunStatus::Accepted => format!("{run} has arrived"),
+                RunStatus::Ready { .. } => format!("{run} is ready"),
+                RunStatus::Running => format!("{run} runs"),
+                RunStatus::Completing => format!("{run} has ended; results are collected"),
+                RunStatus::Ended(end) => format!("{run} is over: {}", how(end.fate)),
+            }
+        }
+        other => format!("{other:?}"),
+    })
 }
