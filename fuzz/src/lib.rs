@@ -34,7 +34,7 @@ pub const TARGETS: &[Target] = &[
     targets::words::TARGET,
     targets::shepherd::TARGET,
     targets::remote::TARGET,
-    targets::ship::TARGET,
+    targets::mirror::TARGET,
     targets::journal::TARGET,
     targets::certificate::TARGET,
     targets::people::TARGET,

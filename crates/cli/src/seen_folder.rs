@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hostler_snapshot::{Memory, Seen};
+use hostler_snapshot::Seen;
+use hostler_snapshot::mirror::Memory;
 
 use crate::xdg;
 

@@ -240,7 +240,7 @@ mod tests {
     use hostler_model::Digest;
 
     use crate::{
-        Ask, Caller, Command, Placed, Proof, Refusal, RefusalKind, Report, Ship, Start, StepStart, WindowSize,
+        Ask, Caller, Command, Placed, Proof, Refusal, RefusalKind, Report, Start, StepStart, TreeSpec, WindowSize,
     };
 
     fn command(argv: &[&str], environment: &[(&str, &str)], directory: &str) -> Command {
@@ -291,7 +291,7 @@ mod tests {
             only: Vec::new(),
             not: vec!["n2".parse().expect("a name")],
             prefer_local: true,
-            ships_tree: true,
+            mirrors_tree: true,
             explain: false,
         };
         let report = Report { code: 143, signal: Some(15), ..Report::default() };
@@ -307,7 +307,7 @@ mod tests {
             Event::ProveDirectory(".hostler-here-a1".into()),
             Event::Proof(Proof::None),
             Event::DescribeTree,
-            Event::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
+            Event::Tree(Box::new(TreeSpec::new("/src".into(), Digest([7; 32]), None))),
             Event::ResetTree,
             Event::Signal(15),
             Event::Resize(WindowSize { rows: 24, columns: 300 }),
@@ -344,17 +344,17 @@ mod tests {
         climbing.proof = Proof::File("../../etc/shadow".into());
         let mut hidden = command(&["a"], &[], "/");
         hidden.proof = Proof::File(".hostler-here-../x".into());
-        let shipping = |root: &str, directory: &str| {
+        let with_tree = |root: &str, directory: &str| {
             let mut command = command(&["a"], &[], directory);
-            command.ship = Some(Ship::new(root.into(), Digest([0; 32]), None));
+            command.tree = Some(TreeSpec::new(root.into(), Digest([0; 32]), None));
             command
         };
-        assert!(read_all(&bytes_of(&start(shipping("/a/b", "/a/b/c")))).is_ok());
-        assert!(read_all(&bytes_of(&start(shipping("/a/b", "/a/b")))).is_ok());
+        assert!(read_all(&bytes_of(&start(with_tree("/a/b", "/a/b/c")))).is_ok());
+        assert!(read_all(&bytes_of(&start(with_tree("/a/b", "/a/b")))).is_ok());
         let misplaced =
             [("/", "/a"), ("a", "/a"), ("/a/../b", "/a/../b"), ("/a", "/ab"), ("/a", "/a/../b"), ("/a/", "/a/")];
         for (root, directory) in misplaced {
-            assert!(read_all(&bytes_of(&start(shipping(root, directory)))).is_err(), "{root} {directory}");
+            assert!(read_all(&bytes_of(&start(with_tree(root, directory)))).is_err(), "{root} {directory}");
         }
         let unsound = [
             command(&[], &[], "/"),

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 use hostler_snapshot::chunk::digest_of;
-use hostler_snapshot::{Named, Placing, wire};
+use hostler_snapshot::mirror::{Named, Placing};
+use hostler_snapshot::wire;
 
 use crate::frame::read_blocking;
-use crate::ship::{Homecoming, Message, Ship, Tree, entries_in_parts};
+use crate::mirror::{Homecoming, Message, Tree, TreeSpec, entries_in_parts};
 use crate::{
     Ask, Caller, Command, DirectoryId, Event, Frame, Open, Placed, Proof, Refusal, RefusalKind, Reply, Report, Start,
     StepStart, Stream, WindowSize, shared_files,
@@ -48,7 +49,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
     let step = StepStart { command: command.clone(), below_job: Some(b"build".to_vec().into()) };
     command.directory_id = Some(DirectoryId { boot: "b".into(), device: 1, inode: 2 });
     command.proof = Proof::File(format!("{}1", Proof::FILE_PREFIX));
-    command.ship = Some(Ship::new("/src".into(), Digest([7; 32]), None));
+    command.tree = Some(TreeSpec::new("/src".into(), Digest([7; 32]), None));
     let node = || "n1".parse().expect("a name");
     let ask = Ask {
         command: command.clone(),
@@ -56,7 +57,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
         only: vec![node()],
         not: Vec::new(),
         prefer_local: false,
-        ships_tree: true,
+        mirrors_tree: true,
         explain: false,
     };
     let caller = Caller { name: "ada".into(), uid: 2000 };
@@ -75,7 +76,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
         Event::ProveDirectory("name".into()),
         Event::Proof(Proof::Seen { inode: 3, changed_ns: -1 }),
         Event::DescribeTree,
-        Event::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
+        Event::Tree(Box::new(TreeSpec::new("/src".into(), Digest([7; 32]), None))),
         Event::ResetTree,
         Event::Signal(15),
         Event::Resize(WindowSize { rows: 24, columns: 80 }),
@@ -108,7 +109,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
 /// When that does not hold.
 pub fn tree(bytes: &[u8]) -> bool {
     let (mut described, mut told) = (None, Vec::new());
-    for message in crate::ship::messages_in(bytes) {
+    for message in crate::mirror::messages_in(bytes) {
         match message {
             Message::Described { tree, mode, tags } => described = Some((tree, mode, tags.into_vec())),
             Message::Entries { entries, .. } => told.extend(entries),
@@ -151,5 +152,5 @@ pub fn honest_conversations() -> Vec<Vec<u8>> {
     let gone = Message::Gone { removed: vec![b"old".to_vec().into()], emptied: vec![b"d".to_vec().into()] };
     let ran = Message::Ran { began_ns: 1, ended_ns: 9 };
     let written = [vec![ran, gone], told[1].clone(), vec![chunk, Message::Done]];
-    [told.concat(), written.concat()].iter().map(|said| crate::ship::bytes_of(said)).collect()
+    [told.concat(), written.concat()].iter().map(|said| crate::mirror::bytes_of(said)).collect()
 }

@@ -32,8 +32,8 @@ pub mod fuzzing;
 pub mod handover;
 mod keep_alive;
 mod message;
+pub mod mirror;
 pub mod shared_files;
-pub mod ship;
 pub mod step;
 mod streams;
 
@@ -47,7 +47,7 @@ pub use message::{
     Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Event, How, Limit, Open, Placed, Proof, Refusal,
     RefusalKind, Reply, Report, Start, Started, StepStart, Tried,
 };
-pub use ship::Ship;
+pub use mirror::TreeSpec;
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
 
 /// The socket for remote commands of the agent whose other socket is `socket`.

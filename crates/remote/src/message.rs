@@ -10,8 +10,8 @@ use hostler_model::{Constraint, NodeName, WindowSize};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+use crate::mirror::TreeSpec;
 use crate::shared_files::Paths;
-use crate::ship::Ship;
 
 /// Opens a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub enum Event {
     /// Agent to its caller: describe the tree to be copied; the command runs on another node.
     DescribeTree,
     /// Caller to its agent: the answer to `DescribeTree`.
-    Tree(Box<Ship>),
+    Tree(Box<TreeSpec>),
     /// Agent to its caller: forget what was sent of the tree, another node will ask for it. Caller to its agent: done.
     ResetTree,
     /// To the command: this signal.
@@ -95,7 +95,7 @@ pub struct Ask {
     pub prefer_local: bool,
     /// Whether the source tree is copied to another node. The caller describes the tree when the agent has chosen another node.
     #[serde(default)]
-    pub ships_tree: bool,
+    pub mirrors_tree: bool,
     /// Say how nodes are judged and run nothing.
     #[serde(default)]
     pub explain: bool,
@@ -162,7 +162,7 @@ pub struct Command {
     pub memory_bytes: Option<u64>,
     /// The tree that it takes along, to be at the same place there.
     #[serde(default)]
-    pub ship: Option<Ship>,
+    pub tree: Option<TreeSpec>,
 }
 
 /// A resource limit as `getrlimit` knows it; `u64::MAX` is none.
@@ -388,7 +388,7 @@ impl Command {
             has_input: true,
             is_merged: false,
             memory_bytes: None,
-            ship: None,
+            tree: None,
         }
     }
 
@@ -412,8 +412,8 @@ impl Command {
 
     /// The same with this tree, if it can start in that.
     #[must_use]
-    pub fn with_tree(&self, tree: Ship) -> Option<Self> {
-        tree.is_sound(&self.directory).then(|| Self { ship: Some(tree), ..self.clone() })
+    pub fn with_tree(&self, tree: TreeSpec) -> Option<Self> {
+        tree.is_sound(&self.directory).then(|| Self { tree: Some(tree), ..self.clone() })
     }
 
     /// Whether the system can take it.
@@ -426,7 +426,7 @@ impl Command {
             && names.clone().all(|name| !name.is_empty() && !name.contains(&b'='))
             && !self.argv.iter().chain(names).chain(values).chain([&self.directory]).any(has_nul)
             && self.proof.is_sound()
-            && self.ship.as_ref().is_none_or(|ship| ship.is_sound(&self.directory))
+            && self.tree.as_ref().is_none_or(|tree| tree.is_sound(&self.directory))
     }
 }
 

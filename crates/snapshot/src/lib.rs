@@ -9,8 +9,7 @@
 //! 4. [`changes`] compares the directory with that baseline when the job has ended; its [`Sources`] feed the upload.
 //! 5. [`Delivery`] puts the results into the user's destination: whole files only, resumable.
 //!
-//! A tree that a command takes along for a moment goes another way: [`survey`] describes all of it, links that lead outside
-//! included, [`upper`] reads what was written over it on another machine, and [`Placing`] puts that in place at home.
+//! [`mirror`] has what only remote commands on nodes without the caller's disk use.
 //!
 //! Two rules hold everywhere. Bytes are named by their BLAKE3 hash and checked against it whenever they arrive, from a
 //! peer or from the disk. And a manifest or a directory of somebody else's is hostile until checked: paths are opened
@@ -30,19 +29,14 @@ mod deliver;
 mod hashing;
 mod ignores;
 mod layout;
-mod look;
-mod memory;
-mod named;
+pub mod mirror;
 pub mod pack;
 mod paths;
-mod place;
 mod remove;
 mod replace;
 mod seen;
 mod sources;
 mod store;
-mod survey;
-mod upper;
 mod walk;
 pub mod wire;
 
@@ -53,14 +47,9 @@ pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
 pub use ignores::{LeftOut, LeftOutKind, RESULTS_MARKER, mark_results};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
-pub use memory::Memory;
-pub use named::Named;
 pub use paths::{fault, show};
-pub use place::{Filling, PlaceError, Placing, Stamp};
 pub use remove::remove_tree;
 pub use seen::Seen;
 pub use sources::{SourceError, Sources};
 pub use store::{ChunkStore, Freed, StoreError};
-pub use survey::{Survey, survey};
-pub use upper::{Upper, upper, whiteout};
 pub use walk::{Problem, ProblemReason};

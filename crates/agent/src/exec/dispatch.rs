@@ -93,7 +93,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
         return drop(channel.send(Frame::refused(Box::new(refusal))).await);
     }
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
-    if ask.ships_tree {
+    if ask.mirrors_tree {
         // The way is another one for a tree.
         kind.push_str(" with its tree");
     }
@@ -181,7 +181,7 @@ async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed
     {
         // Its tree is here.
         let mut command = ask.command.clone();
-        command.ship = None;
+        command.tree = None;
         let start = Start { command, caller, written: Paths::default() };
         match run::run_own(exec, channel, start, its, placed.clone()).await {
             Ok(Some(ran_us)) => return lock(&exec.costs).ran(kind, ran_us, score),
@@ -235,7 +235,7 @@ async fn elsewhere(
     let began = Instant::now();
     let gossiping = exec.node.gossiping.as_ref().expect("it has named a candidate");
     let (node, caller) = (&candidate.name, &client.caller);
-    if ask.ships_tree && ask.command.ship.is_none() {
+    if ask.mirrors_tree && ask.command.tree.is_none() {
         ask.command = with_tree(channel, &ask.command).await?;
     }
     let sent = gossiping.sent(candidate.id);
@@ -319,7 +319,7 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
 /// does this one.
 async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_there: bool) -> Paths {
     // A tree that a command takes along is as it was told.
-    let (Some(here), None) = (&ask.command.directory_id, &ask.command.ship) else { return Paths::default() };
+    let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Paths::default() };
     if exec.written.known(here.device) == Some(Disk::Own) && !is_remembered_there {
         return Paths::default();
     }

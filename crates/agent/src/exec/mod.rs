@@ -32,7 +32,7 @@ use hostler_remote::{Counts, Refusal, RefusalKind};
 use self::connections::Connections;
 use self::dispatch::Directories;
 pub(crate) use self::local::live_leaves;
-use self::mirror::Ships;
+use self::mirror::Mirrors;
 use self::written::Written;
 use crate::directory::replace_file;
 use crate::engine::{Handle, Node};
@@ -47,7 +47,7 @@ pub(crate) struct Exec {
     idle: IdleShepherds,
     directories: Directories,
     written: Written,
-    ships: Ships,
+    mirrors: Mirrors,
     /// What commands have cost.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
@@ -91,7 +91,7 @@ impl Own {
 pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Path>) -> io::Result<()> {
     let listener = node.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
     let door: Option<PathBuf> = door.map(hostler_remote::socket_beside);
-    let ships = Ships::open(&own.directory);
+    let mirrors = Mirrors::open(&own.directory);
     let exec = Arc::new(Exec {
         node,
         engine,
@@ -100,7 +100,7 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         idle: IdleShepherds::default(),
         directories: Directories::default(),
         written: Written::default(),
-        ships,
+        mirrors,
         costs: Mutex::default(),
         counts: Mutex::default(),
         began: Instant::now(),

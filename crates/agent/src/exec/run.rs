@@ -24,7 +24,7 @@ use nix::unistd::{geteuid, pipe2};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::mirror::Shipped;
+use super::mirror::MirroredTree;
 use super::written::Disk;
 use super::{Exec, directory, unsuitable};
 use crate::account::{Account, act_as};
@@ -72,15 +72,15 @@ pub(super) async fn run_own(
 
 /// Looks after a command until it has ended.
 async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
-    let Begun { started, streams, shepherd, leaf, account, shipped } = begun;
+    let Begun { started, streams, shepherd, leaf, account, mirrored } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
     channel.send(Frame::Reply(Reply::Started(Box::new(started)))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
     let tended = tend(exec, shepherd, account, wanted, tell);
     let go_home = async |channel: &mut Channel, report: &mut Report| {
-        if let Some(shipped) = shipped {
-            shipped.go_home(channel, report).await;
+        if let Some(mirrored) = mirrored {
+            mirrored.go_home(channel, report).await;
         }
     };
     let (tended, ()) = tokio::join!(tended, carry_home(channel, streams, want, became, go_home));
@@ -99,7 +99,7 @@ struct Begun {
     leaf: Option<LeafSpec>,
     /// Whom it runs as; `None` is the agent's own user.
     account: Option<Arc<Account>>,
-    shipped: Option<Shipped>,
+    mirrored: Option<MirroredTree>,
 }
 
 async fn begin(
@@ -112,11 +112,11 @@ async fn begin(
     let node = &exec.node;
     let Start { command, caller, written } = start;
     let account = account_of(exec, &caller, from).await?;
-    let (shipped, directory_id, is_shared) = match &command.ship {
-        Some(ship) => {
+    let (mirrored, directory_id, is_shared) = match &command.tree {
+        Some(spec) => {
             let nodes = (from, &node.name);
-            let shipped = exec.ships.prepare(channel, &command, ship, nodes, account.as_ref()).await?;
-            (Some(shipped), None, false)
+            let mirrored = exec.mirrors.prepare(channel, &command, spec, nodes, account.as_ref()).await?;
+            (Some(mirrored), None, false)
         }
         None => {
             let (id, is_shared) = find_directory(exec, &command, account.clone(), written).await?;
@@ -132,13 +132,13 @@ async fn begin(
     };
     let owner = account.as_ref().map(|account| account.ids.uid);
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
-    let namespace = shipped.as_ref().map(Shipped::namespace);
+    let namespace = mirrored.as_ref().map(MirroredTree::namespace);
     let mut orders = orders(exec, &command, account.as_deref());
     let shepherd = launch(exec, &mut orders, &its, namespace, owner).await.map_err(failed)?;
     drop(its);
     if shepherd.has_started() {
         let started = Started { directory_id, is_shared, ..Started::default() };
-        return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, shipped });
+        return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, mirrored });
     }
     Err(not_started(&node.name, shepherd).await)
 }
@@ -228,7 +228,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     options.call = Some(CallOptions {
         terminal: command.terminal.is_some(),
         limits: command.limits.iter().map(limit).collect(),
-        namespace: command.ship.is_some(),
+        namespace: command.tree.is_some(),
     });
     let mut env = command.environment();
     env.retain(|(name, _)| name != "PWD" && name != "HOSTLER_NODE");

@@ -240,7 +240,7 @@ impl Host {
         let has_input = start.command.has_input;
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).env_clear();
-        command.envs(on_this_node(start.command.environment().into_iter(), &self.environment));
+        command.envs(on_this_node(start.command.environment(), &self.environment));
         command.env("PWD", &directory).current_dir(&directory).process_group(0);
         command.stdin(if has_input { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

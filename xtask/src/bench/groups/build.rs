@@ -47,7 +47,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         Way::new(&cluster, source, folder.path(), "make here", "gcc", cpus()?)?,
         Way::new(&cluster, source, folder.path(), "make here, as many at once", "gcc", JOBS)?,
         Way::new(&cluster, source, folder.path(), "dsh", &format!("{dsh} gcc"), JOBS)?,
-        Way::new(&cluster, source, folder.path(), "dsh --ship", &format!("{dsh} --ship gcc"), JOBS)?,
+        Way::new(&cluster, source, folder.path(), "dsh --mirror", &format!("{dsh} --mirror gcc"), JOBS)?,
     ];
     match std::env::var("DISTCC_HOSTS") {
         Ok(_) => ways.push(Way::new(&cluster, source, folder.path(), "distcc", "distcc gcc", JOBS)?),
@@ -63,7 +63,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         let differ = objects.iter().filter(|(path, bytes)| same.get(*path) != Some(*bytes)).count();
         rows.push(Row::once(format!("{}: objects of {} that differ", way.name, objects.len()), differ as f64, ""));
     }
-    for (name, flags) in [("dsh", ""), ("dsh --ship", " --ship")] {
+    for (name, flags) in [("dsh", ""), ("dsh --mirror", " --mirror")] {
         let compiler = format!("{dsh}{flags} --not n1 gcc");
         let away = Way::new(&cluster, source, folder.path(), name, &compiler, JOBS)?;
         rows.extend(worked_out(&away, &cluster, &samples[0])?);

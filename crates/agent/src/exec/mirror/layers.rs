@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
-use hostler_remote::ship::{Delta, Tree};
-use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out, whiteout};
+use hostler_remote::mirror::{Delta, Tree};
+use hostler_snapshot::mirror::whiteout;
+use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out};
 
 use super::remove_later;
 
@@ -239,7 +240,7 @@ impl AsRef<Path> for CallDirectory {
 #[cfg(test)]
 mod tests {
     use hostler_proto::manifest::{Chunk, Content};
-    use hostler_snapshot::Named;
+    use hostler_snapshot::mirror::Named;
     use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
     use super::*;

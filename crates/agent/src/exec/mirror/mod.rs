@@ -1,8 +1,8 @@
 //! Commands that bring their tree along, since this node does not share the caller's disk.
 //!
-//! A tree is kept for the next call ([`mirror`]), told as far as it has changed ([`Ships::prepare`]), and shown to the command at the place that it
+//! A tree is kept for the next call ([`mirror`]), told as far as it has changed ([`Mirrors::prepare`]), and shown to the command at the place that it
 //! has on the caller's machine ([`namespace`]). What the command writes there is in a directory of its own; it goes home when the command
-//! has ended ([`Shipped::go_home`]).
+//! has ended ([`MirroredTree::go_home`]).
 
 mod layers;
 mod namespace;
@@ -19,11 +19,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hostler_model::{Digest, NodeName, format_bytes};
 use hostler_proto::manifest::{Entry, EntryKind};
-use hostler_remote::ship::{
+use hostler_remote::mirror::{
     MOST_BYTES, MOST_ENTRIES, MOST_WORDS_BYTES, Message, Talk, Tree, belongs_to_machine, entries_in_parts,
 };
-use hostler_remote::{Channel, Command, Refusal, Report, Ship};
-use hostler_snapshot::{ChunkStore, Upper, remove_tree, upper, wire};
+use hostler_remote::{Channel, Command, Refusal, Report, TreeSpec};
+use hostler_snapshot::mirror::{Upper, upper};
+use hostler_snapshot::{ChunkStore, remove_tree, wire};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -61,7 +62,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type Key = (NodeName, u32, PathBuf);
 
 /// Trees of callers that this node has.
-pub(super) struct Ships {
+pub(super) struct Mirrors {
     directory: PathBuf,
     mirrors: Mutex<HashMap<Key, (Instant, Arc<Mirror>)>>,
     stores: Mutex<HashMap<u32, Arc<ChunkStore>>>,
@@ -69,7 +70,7 @@ pub(super) struct Ships {
 }
 
 /// A command's tree, in place.
-pub(super) struct Shipped {
+pub(super) struct MirroredTree {
     mirror: Arc<Mirror>,
     generation: Arc<Generation>,
     call: CallDirectory,
@@ -80,10 +81,10 @@ pub(super) struct Shipped {
 /// Why there is no tree for a command.
 type Failed = Box<Refusal>;
 
-impl Ships {
+impl Mirrors {
     /// Those in the agent's directory. What an agent before this one kept for calls is removed; chunks stay.
     pub(super) fn open(agent: &Path) -> Self {
-        let directory = agent.join("ship");
+        let directory = agent.join("mirrors");
         let (trees, old) =
             (directory.join("trees"), directory.join(format!("old-{:016x}", crate::link::random_bits())));
         match fs::rename(&trees, &old) {
@@ -104,28 +105,28 @@ impl Ships {
         &self,
         channel: &mut Channel,
         command: &Command,
-        ship: &Ship,
+        spec: &TreeSpec,
         (from, node): (&NodeName, &NodeName),
         account: Option<&Arc<Account>>,
-    ) -> Result<Shipped, Failed> {
+    ) -> Result<MirroredTree, Failed> {
         let cannot = |why: &str| Box::new(unsuitable(126, format!("node {node} cannot take the tree along: {why}")));
         if !nix::unistd::geteuid().is_root() {
             let mut refusal = cannot("its agent is not run by root, and only root may mount it");
-            refusal.hints.push("without --ship it runs in the directory of that name there".to_owned());
+            refusal.hints.push("without --mirror it runs in the directory of that name there".to_owned());
             return Err(refusal);
         }
-        let root = ship.root();
+        let root = spec.root();
         if belongs_to_machine(&root) {
             return Err(cannot(&format!("{} belongs to the node", root.display())));
         }
-        self.check_program(command, ship, node, account.map(|account| account.ids.clone())).await?;
+        self.check_program(command, spec, node, account.map(|account| account.ids.clone())).await?;
         let owner = account.map(|account| (account.ids.uid, account.ids.gid));
         let failed = |error: io::Error| cannot(&error.to_string());
         let mirror =
             self.mirror((from.clone(), owner.map_or(0, |(uid, _)| uid), root.clone()), owner).map_err(failed)?;
-        let generation = match mirror.known(ship.tree) {
+        let generation = match mirror.known(spec.tree) {
             Some(generation) => generation,
-            None => learn(Talk::before(channel), &mirror, ship.tree).await.map_err(failed)?,
+            None => learn(Talk::before(channel), &mirror, spec.tree).await.map_err(failed)?,
         };
         let placed = {
             let (mirror, generation) = (Arc::clone(&mirror), Arc::clone(&generation));
@@ -143,21 +144,21 @@ impl Ships {
             })
         };
         let (namespace, call) = placed.await.map_err(io::Error::other).and_then(|placed| placed).map_err(failed)?;
-        Ok(Shipped { mirror, generation, call, namespace, began_ns: now_ns() })
+        Ok(MirroredTree { mirror, generation, call, namespace, began_ns: now_ns() })
     }
 
     async fn check_program(
         &self,
         command: &Command,
-        ship: &Ship,
+        spec: &TreeSpec,
         node: &NodeName,
         ids: Option<Ids>,
     ) -> Result<(), Failed> {
-        let Some(wanted) = ship.program else { return Ok(()) };
+        let Some(wanted) = spec.program else { return Ok(()) };
         let programs = self.programs.clone();
-        let (command, ship) = (command.clone(), ship.clone());
+        let (command, spec) = (command.clone(), spec.clone());
         let name = command.argv()[0].display().to_string();
-        let found = spawn_blocking(move || programs.find(&command, &ship.root(), ids.as_ref())).await.ok().flatten();
+        let found = spawn_blocking(move || programs.find(&command, &spec.root(), ids.as_ref())).await.ok().flatten();
         match found {
             Some((_, digest)) if digest == wanted => Ok(()),
             Some((path, _)) => {
@@ -365,7 +366,7 @@ fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the caller says what does not belong here")
 }
 
-impl Shipped {
+impl MirroredTree {
     /// The namespace that the command starts in.
     pub(super) fn namespace(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()

@@ -108,7 +108,7 @@ fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
     let Layout { call, layers, .. } = layout;
     let options = format!("lowerdir={},upperdir={call}/u,workdir={call}/w,{OVERLAY}", layers.join(":"));
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("hostler-ship"), at, Some("overlay"), flags, Some(options.as_str()))
+    mount(Some("hostler-mirror"), at, Some("overlay"), flags, Some(options.as_str()))
         .map_err(|error| said("cannot mount the tree", &error.into()))
 }
 
@@ -197,7 +197,7 @@ fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> 
 /// Mounts a directory in memory that looks as another one.
 fn memory(at: &Path, like: &fs::Metadata) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("hostler-ship"), at, Some("tmpfs"), flags, Some("size=1m"))
+    mount(Some("hostler-mirror"), at, Some("tmpfs"), flags, Some("size=1m"))
         .map_err(|error| said("cannot mount a directory", &error.into()))?;
     std::os::unix::fs::chown(at, Some(like.uid()), Some(like.gid()))?;
     fs::set_permissions(at, Permissions::from_mode(like.mode() & 0o7777))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hostler_model::Digest;
 use hostler_remote::Command;
-use hostler_remote::ship::{Mark, is_program, places_of_program};
+use hostler_remote::mirror::{Mark, is_program, places_of_program};
 
 use crate::account::{Ids, act_as};
 

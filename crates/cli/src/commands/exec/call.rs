@@ -15,7 +15,7 @@ use hostler_remote::{
 use nix::libc;
 use nix::sys::stat::fstat;
 
-use super::ship::{Shipping, UnderWay};
+use super::mirror::{LocalTree, UnderWay};
 use super::{become_it, report};
 use crate::config;
 use crate::context::Context;
@@ -86,7 +86,7 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 }
 
 /// Sends the request and handles the answer.
-pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Option<Shipping>) -> Outcome {
+pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: Option<LocalTree>) -> Outcome {
     let mut agent = match connect() {
         Ok(agent) => agent,
         // With such requirements the command must not run here instead.
@@ -104,10 +104,10 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
     let mut token = None;
     loop {
         let mut frame = read_blocking(&mut agent).map_err(|error| lost(&error))?;
-        if let Some(shipping) = &mut shipping
+        if let Some(local_tree) = &mut local_tree
             && let Some(said) = frame.take()
         {
-            frame = shipping.hear(said, &mut agent).map_err(|error| untold(&error))?;
+            frame = local_tree.hear(said, &mut agent).map_err(|error| untold(&error))?;
             if frame.is_none() {
                 continue;
             }
@@ -128,16 +128,16 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
                 write_blocking(&mut agent, &Frame::Event(Event::Proof(proof))).map_err(|error| lost(&error))?;
             }
             Some(Frame::Event(Event::DescribeTree)) => {
-                let shipping = shipping.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
-                let tree = Frame::Event(Event::Tree(Box::new(shipping.look(&command)?)));
+                let local_tree = local_tree.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
+                let tree = Frame::Event(Event::Tree(Box::new(local_tree.look(&command)?)));
                 write_blocking(&mut agent, &tree).map_err(|error| lost(&error))?;
             }
             Some(Frame::Reply(Reply::Started(started))) => {
                 drop(token);
                 shown.has_input &= !started.has_streams;
                 // The command has the streams of this program, so it runs here and needs no copy of the tree.
-                let shipping = shipping.filter(|_| !started.has_streams);
-                let under_way = shipping.map(Shipping::set_out).transpose()?;
+                let local_tree = local_tree.filter(|_| !started.has_streams);
+                let under_way = local_tree.map(LocalTree::set_out).transpose()?;
                 return accompany(context, &command, agent, shown, started.placed.as_ref(), (say_where, under_way));
             }
             Some(Frame::Reply(Reply::Refused(refusal))) => return Err(refused(&refusal)),

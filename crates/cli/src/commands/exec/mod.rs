@@ -3,8 +3,8 @@
 mod become_it;
 mod call;
 mod many;
+mod mirror;
 mod report;
-mod ship;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -52,10 +52,10 @@ pub(crate) struct Exec {
         default_missing_value = "",
         conflicts_with_all = ["directory", "all", "nodes", "rsh", "explain"]
     )]
-    ship: Option<OsString>,
+    mirror: Option<OsString>,
 
-    /// With --ship: allow the node's program to differ from the local one
-    #[arg(long, requires = "ship")]
+    /// With --mirror: allow the node's program to differ from the local one
+    #[arg(long, requires = "mirror")]
     any_program: bool,
 
     /// Give the command no standard input
@@ -150,10 +150,12 @@ impl Exec {
         if self.explain {
             return report::explain(context, ask);
         }
-        let shipping =
-            self.ship.as_deref().map(|root| ship::Shipping::of(&ask.command, ship::root_named(root), self.any_program));
-        let shipping = shipping.transpose()?;
-        call::run(context, ask, self.say_where, shipping)
+        let local_tree = self
+            .mirror
+            .as_deref()
+            .map(|root| mirror::LocalTree::of(&ask.command, mirror::root_named(root), self.any_program));
+        let local_tree = local_tree.transpose()?;
+        call::run(context, ask, self.say_where, local_tree)
     }
 
     /// Takes the node and the command from a command line of `ssh`.
@@ -187,7 +189,7 @@ impl Exec {
             only: self.where_to.node.clone(),
             not: self.where_to.not.clone(),
             prefer_local: self.where_to.prefer_local,
-            ships_tree: self.ship.is_some(),
+            mirrors_tree: self.mirror.is_some(),
             explain: self.explain,
         })
     }

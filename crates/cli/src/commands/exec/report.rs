@@ -7,7 +7,7 @@ use hostler_remote::{Ask, Choice, Cost, Counts, Frame, How, Placed, Reply, Repor
 use serde_json::json;
 
 use super::call;
-use super::ship::Freight;
+use super::mirror::MirrorCost;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -56,12 +56,12 @@ fn in_words(choice: &Choice) -> String {
 }
 
 /// Prints where a command ran.
-pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>, ship: Option<&Freight>) {
+pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>, mirror: Option<&MirrorCost>) {
     let output = &context.output;
     if output.is_json() {
         let mut told = json!({ "placed": placed, "ended": ended });
-        if let Some(ship) = ship {
-            told["ship"] = ship.as_json();
+        if let Some(mirror) = mirror {
+            told["mirror"] = mirror.as_json();
         }
         return output.say(&told.to_string());
     }
@@ -73,8 +73,8 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
         text.push_str(&format!(", for {}", shown(ended.wall_us)));
     }
     output.say(&text);
-    if let Some(ship) = ship {
-        output.say(&ship.in_words());
+    if let Some(mirror) = mirror {
+        output.say(&mirror.in_words());
     }
     if let Some(cost) = &placed.cost {
         output.say(&expected(cost));

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 
+use super::look::{Fresh, Look, Looked};
+use super::memory::{Memory, Writer};
+use super::named::Named;
 use crate::beneath::{Kind, Root, Stat};
 use crate::chunk::Chunker;
 use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
-use crate::look::{Fresh, Look, Looked};
-use crate::memory::{Memory, Writer};
-use crate::named::Named;
 use crate::seen::{Seen, is_settled};
 use crate::sources::Sources;
 

@@ -5,7 +5,7 @@ use hostler_remote::fuzzing;
 use crate::Target;
 
 pub(crate) const TARGET: Target = Target {
-    name: "ship",
+    name: "mirror",
     about: "trees that commands take along, and what comes back",
     run,
     seeds: fuzzing::honest_conversations,

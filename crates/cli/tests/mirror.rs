@@ -1,5 +1,9 @@
+<<<<<<< HEAD:crates/cli/tests/ship.rs
 //! `hostler exec --ship`: commands on nodes without a shared disk. Hosts in network namespaces; needs root and a C
 //! compiler.
+=======
+//! `hostler exec --mirror`: commands on nodes that share no disk with their caller. Hosts of their own; needs root and a C compiler.
+>>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -62,10 +66,10 @@ impl Machines {
 
     /// Runs a command of the tree on a node; returns the cost of shipping the tree.
     fn on(&self, node: &str, command: &str) -> Value {
-        let outcome = self.shell(&format!("hostler --json exec --where --ship --node {node} -- {command}"));
+        let outcome = self.shell(&format!("hostler --json exec --where --mirror --node {node} -- {command}"));
         assert_eq!(outcome.code, 0, "{command}: {}", outcome.stderr);
         let told = outcome.stderr.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
-        told.unwrap_or_else(|| panic!("nothing was told: {}", outcome.stderr))["ship"].clone()
+        told.unwrap_or_else(|| panic!("nothing was told: {}", outcome.stderr))["mirror"].clone()
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -84,7 +88,7 @@ impl Machines {
         for node in &self.nodes {
             assert!(!Path::new(&node.path("/home/games")).exists(), "{} has a directory more", node.name());
             let mounts = node.ok(&["cat", "/proc/self/mounts"]);
-            assert!(!mounts.contains("hostler-ship"), "{mounts}");
+            assert!(!mounts.contains("hostler-mirror"), "{mounts}");
         }
     }
 }
@@ -138,14 +142,19 @@ fn tree_is_shipped_and_written_files_come_back() {
 
     // Files of a failing command come back too; exit code, input and output are passed on.
     let outcome = machines
-        .shell("echo in | hostler exec --ship --node n2 -- sh -c 'cat >partial; echo out; echo err >&2; exit 7'");
+        .shell("echo in | hostler exec --mirror --node n2 -- sh -c 'cat >partial; echo out; echo err >&2; exit 7'");
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (7, "out\n", "err\n"));
     assert_eq!(machines.ok("cat partial"), "in");
 
+<<<<<<< HEAD:crates/cli/tests/ship.rs
     // Subdirectories, and trees named with --ship=DIR.
     machines.ok("mkdir -p deep/er; cd deep/er; hostler exec --ship --node n2 -- sh -c 'pwd >../where'");
+=======
+    // Directories below, and trees that are named.
+    machines.ok("mkdir -p deep/er; cd deep/er; hostler exec --mirror --node n2 -- sh -c 'pwd >../where'");
+>>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
     assert_eq!(machines.ok("cat deep/where"), format!("{TREE}/deep/er"));
-    machines.ok("cd deep/er; hostler exec --ship=.. --node n1 -- sh -c 'ls .. >../../seen-there; ls .. >list'");
+    machines.ok("cd deep/er; hostler exec --mirror=.. --node n1 -- sh -c 'ls .. >../../seen-there; ls .. >list'");
     assert_eq!(
         machines.ok("cat deep/er/list; ls seen-there 2>&1 | grep -o 'cannot access'"),
         "er\nwhere\ncannot access"
@@ -159,7 +168,7 @@ fn concurrent_commands_do_not_disturb_each_other() {
     let machines = Machines::new(1);
     machines.write("a", "first");
     let text = as_user(
-        "hostler exec --ship --node n1 -- sh -c 'cat a; echo started; read x; cat a; echo mine >own; cat own a'",
+        "hostler exec --mirror --node n1 -- sh -c 'cat a; echo started; read x; cat a; echo mine >own; cat own a'",
     );
     let mut slow = machines.caller.command(&text.each_ref().map(String::as_str));
     let mut slow = slow.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
@@ -180,12 +189,21 @@ fn concurrent_commands_do_not_disturb_each_other() {
     assert_eq!(rest, "firstmine\nfirst");
     assert_eq!(machines.ok("cat a own"), "round 24mine");
 
+<<<<<<< HEAD:crates/cli/tests/ship.rs
     // Many commands at once, which write different files and read each other's.
     let many = "for i in $(seq 24); do hostler exec --ship --node n1 -- sh -c \"echo $i >out$i; test -e a\" & done; wait; cat out* | sort -n | tr '\\n' ' '";
     let all: String = (1..=24).map(|n| format!("{n} ")).collect();
     assert_eq!(machines.ok(many), all.trim_end());
     assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "no temporary file is left");
     let kept = machines.nodes[0].ok(&["sh", "-c", "cd /var/lib/hostler/agent/ship/trees/*/ && ls | wc -l"]);
+=======
+    // Many at once, each with files of its own and of the others.
+    let many = "for i in $(seq 24); do hostler exec --mirror --node n1 -- sh -c \"echo $i >out$i; test -e a\" & done; wait; cat out* | sort -n | tr '\\n' ' '";
+    let all: String = (1..=24).map(|n| format!("{n} ")).collect();
+    assert_eq!(machines.ok(many), all.trim_end());
+    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "nothing waits for its place");
+    let kept = machines.nodes[0].ok(&["sh", "-c", "cd /var/lib/hostler/agent/mirrors/trees/*/ && ls | wc -l"]);
+>>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
     assert!(kept.parse::<u32>().expect("a number") < 40, "{kept} layers are kept");
     machines.check_nothing_is_left();
 }
@@ -196,7 +214,7 @@ fn changes_between_commands_are_shipped() {
     let machines = Machines::new(1);
     machines.ok("mkdir -p d/e other; for i in $(seq 40); do echo $i >d/f$i; done; ln d/f1 /home/games/second-name");
     let list = "find . -mindepth 1 -name .git -prune -o -printf '%p %M %l ' -type f -exec md5sum {} ';' -o -printf '\\n' | LC_ALL=C sort";
-    let seen_there = || machines.ok(&format!("hostler exec --ship --node n1 -- sh -c \"{list}\""));
+    let seen_there = || machines.ok(&format!("hostler exec --mirror --node n1 -- sh -c \"{list}\""));
     let seen_here = || machines.ok(list);
     assert_eq!(seen_there(), seen_here());
     let steps = [
@@ -220,7 +238,7 @@ fn changes_between_commands_are_shipped() {
         "chmod 000 other; true",
         "chmod 755 other; echo in >other/in",
         "for i in $(seq 30); do echo many >d/many$i; done",
-        "hostler exec --ship --node n1 -- sh -c 'echo made there >d/there; rm d/many*'",
+        "hostler exec --mirror --node n1 -- sh -c 'echo made there >d/there; rm d/many*'",
         "echo after that >d/there",
     ];
     for step in steps {
@@ -249,11 +267,12 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
         host.ok(&["sh", "-c", "mkdir -p /home/tools && printf '#!/bin/sh\\necho mine\\n' >/home/tools/cc1 && chmod 755 /home/tools /home/tools/cc1"]);
     }
     machines.nodes[0].ok(&["chmod", "755", "/home/tools"]);
-    let refused = machines.shell("PATH=$PATH:/home/tools hostler exec --ship --node n1 -- cc1");
+    let refused = machines.shell("PATH=$PATH:/home/tools hostler exec --mirror --node n1 -- cc1");
     assert_eq!(refused.code, 126, "{refused:?}");
     assert!(refused.stderr.contains("/home/tools/cc1 on node n1 is another one than the caller's"), "{refused:?}");
-    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --any-program --node n1 -- cc1");
+    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --any-program --node n1 -- cc1");
     assert_eq!(taken, "another");
+<<<<<<< HEAD:crates/cli/tests/ship.rs
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --not home -- cc1");
     assert_eq!(taken, "mine", "another node has the same program");
     let refused = machines.shell("hostler exec --ship --node n2 -- no-such-program");
@@ -267,6 +286,21 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
     // The link is cut while a command runs: no partial files are placed.
     let text = as_user("hostler exec --ship --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
+=======
+    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --not home -- cc1");
+    assert_eq!(taken, "mine", "another node has it");
+    let refused = machines.shell("hostler exec --mirror --node n2 -- no-such-program");
+    assert_eq!(refused.code, 127, "{refused:?}");
+    // Places that belong to the node, and trees that the command is not in.
+    let refused = machines.shell("cd /usr && hostler exec --mirror --node n1 -- ls");
+    assert!(refused.code == 2 && refused.stderr.contains("/usr belongs to the machine"), "{refused:?}");
+    let refused = machines.shell("cd / && hostler exec --mirror --node n1 -- ls");
+    assert!(refused.code == 2 && refused.stderr.contains("/ belongs to the machine"), "{refused:?}");
+    let refused = machines.shell("hostler exec --mirror=/usr --node n1 -- ls");
+    assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
+    // A link that is cut while a command runs: nothing half done is here.
+    let text = as_user("hostler exec --mirror --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
+>>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
     let mut cut = machines.caller.command(&text.each_ref().map(String::as_str));
     let mut cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut line = String::new();
@@ -278,9 +312,9 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     machines.nodes[1].heal();
     // If files cannot be placed, the command fails with an error.
     let outcome =
-        machines.shell("mkdir ro; hostler exec --ship --node n1 -- sh -c 'chmod 500 ro; echo a >b' && chmod 700 ro");
+        machines.shell("mkdir ro; hostler exec --mirror --node n1 -- sh -c 'chmod 500 ro; echo a >b' && chmod 700 ro");
     assert_eq!(outcome.code, 0, "{outcome:?}");
-    let outcome = machines.shell("chmod 500 ro; hostler exec --ship --node n1 -- sh -c 'chmod 700 ro; echo a >ro/b'");
+    let outcome = machines.shell("chmod 500 ro; hostler exec --mirror --node n1 -- sh -c 'chmod 700 ro; echo a >ro/b'");
     assert_eq!(outcome.code, 125, "{outcome:?}");
     assert!(outcome.stderr.contains("ro/b") && outcome.stderr.contains("Permission denied"), "{outcome:?}");
 }
@@ -337,7 +371,7 @@ fn program_of_hundreds_of_files_is_built_as_locally() {
     let at_home = made(&machines);
     assert_eq!(at_home.len(), 2 * (FILES + 1) + 1);
     machines.ok("make clean >/dev/null");
-    let build = "make -j8 CC='hostler --json exec --where --ship --not home -- gcc' >build.log 2>where.log";
+    let build = "make -j8 CC='hostler --json exec --where --mirror --not home -- gcc' >build.log 2>where.log";
     machines.ok(build);
     assert_eq!(made(&machines), at_home);
     assert_eq!(machines.ok("make -q CC=anything prog && ./prog"), machines.ok("./prog"), "make has nothing left to do");

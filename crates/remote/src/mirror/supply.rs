@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Entry;
-use hostler_snapshot::{Named, SourceError, Sources, wire};
+use hostler_snapshot::mirror::Named;
+use hostler_snapshot::{SourceError, Sources, wire};
 
 use super::talk::{Assembler, Outgoing, entries_in_parts, strange};
 use super::{Message, Tree};

@@ -149,10 +149,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, SystemTime};
 
+    use super::super::memory::Memory;
+    use super::super::survey::survey;
     use super::*;
     use crate::chunk::digest_of;
-    use crate::memory::Memory;
-    use crate::survey::survey;
 
     /// Needs root, as what it tests does.
     #[test]

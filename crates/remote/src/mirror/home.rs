@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 use hostler_snapshot::chunk::MAX_BYTES;
-use hostler_snapshot::{Filling, Named, PlaceError, Placing, Stamp, fault, show, wire};
+use hostler_snapshot::mirror::{Filling, Named, PlaceError, Placing, Stamp};
+use hostler_snapshot::{fault, show, wire};
 use nix::errno::Errno;
 
 use super::Message;
@@ -87,11 +88,11 @@ impl Homecoming {
         }
     }
 
-    /// Puts everything in place, removing nothing else than what was shipped.
+    /// Puts everything in place, removing nothing else than what was mirrored.
     ///
     /// # Errors
     /// A sentence about what is wrong. Unless that comes up while it is put in place, nothing has changed here.
-    pub fn finish(self, shipped: &[Arc<Named>]) -> Result<Came, String> {
+    pub fn finish(self, mirrored: &[Arc<Named>]) -> Result<Came, String> {
         if let Some(why) = self.failure {
             return Err(why);
         }
@@ -99,7 +100,7 @@ impl Homecoming {
             // A command that could not be followed to its end has written nothing that counts.
             return Err("not all of it has come".to_owned());
         }
-        self.placing.commit(shipped).map_err(|error| said(&error))?;
+        self.placing.commit(mirrored).map_err(|error| said(&error))?;
         Ok(self.came)
     }
 

@@ -14,8 +14,8 @@ use nix::sys::stat::{fstat, fstatat};
 use nix::sys::statfs::fstatfs;
 use nix::unistd::{AccessFlags, Uid, faccessat};
 
+use super::memory::Memory;
 use crate::beneath::{Kind, Root, Stat};
-use crate::memory::Memory;
 use crate::paths;
 
 /// File systems on which a directory's stamps change with the names in it: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs and overlays. Others,

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Entry;
-use hostler_snapshot::Placing;
+use hostler_snapshot::mirror::Placing;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -80,7 +80,7 @@ pub fn belongs_to_machine(root: &Path) -> bool {
 
 /// The tree that a command takes along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ship {
+pub struct TreeSpec {
     root: ByteBuf,
     /// Its name: what it holds.
     pub tree: Digest,
@@ -89,7 +89,7 @@ pub struct Ship {
     pub program: Option<Digest>,
 }
 
-impl Ship {
+impl TreeSpec {
     /// The tree at `root`, an absolute path without links.
     #[must_use]
     pub fn new(root: PathBuf, tree: Digest, program: Option<Digest>) -> Self {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_out_but_what_version_control_keeps() {
-        assert!(is_left_out(b".git") && is_left_out(b"sub/.git") && is_left_out(b"x/.hostler-ship-1-2"));
+        assert!(is_left_out(b".git") && is_left_out(b"sub/.git") && is_left_out(b"x/.hostler-mirror-1-2"));
         assert!(
             !is_left_out(b".gitignore")
                 && !is_left_out(b"config.h")

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Entry, EntryKind};
-use hostler_snapshot::Named;
 use hostler_snapshot::check::{ManifestError, check_entries};
 use hostler_snapshot::chunk::digest_of;
+use hostler_snapshot::mirror::Named;
 
 use super::MOST_ENTRIES;
 

@@ -16,8 +16,8 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, UtimensatFlags, fchmod, futimens, mkdirat, utimensat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
+use super::named::Named;
 use crate::beneath::{Kind, Root, Stat, time_of};
-use crate::named::Named;
 use crate::paths;
 use crate::seen::Seen;
 
@@ -71,7 +71,7 @@ pub struct Placing {
 
 impl Placing {
     /// What the names of files begin with that wait.
-    pub const PREFIX: &str = ".hostler-ship-";
+    pub const PREFIX: &str = ".hostler-mirror-";
 
     /// Begins to put things in place below `path`. `token` is what tells this from all others.
     ///
@@ -94,12 +94,12 @@ impl Placing {
         self.directories.push((path.to_vec(), mode & MODE_BITS));
     }
 
-    /// Nothing of what was shipped is to be there.
+    /// Nothing of what was sent is to be there.
     pub fn remove(&mut self, path: Vec<u8>) {
         self.removed.push(path);
     }
 
-    /// In this directory nothing of what was shipped is to be there.
+    /// In this directory nothing of what was sent is to be there.
     pub fn empty(&mut self, path: Vec<u8>) {
         self.emptied.push(path);
     }
@@ -151,11 +151,11 @@ impl Placing {
         finish().map_err(|error| PlaceError { path, source: error.into() })
     }
 
-    /// Puts it all in place. Of `shipped`, sorted, nothing else is removed than what was said to be.
+    /// Puts it all in place. Of `sent`, sorted, nothing else is removed than what was said to be.
     ///
     /// # Errors
     /// At the first thing that cannot be; what came before it is in place.
-    pub fn commit(mut self, shipped: &[Arc<Named>]) -> Result<(), PlaceError> {
+    pub fn commit(mut self, sent: &[Arc<Named>]) -> Result<(), PlaceError> {
         let returned: std::collections::HashSet<Vec<u8>> = self
             .staged
             .iter()
@@ -164,16 +164,16 @@ impl Placing {
             .collect();
         let kept = |path: &[u8]| returned.contains(path);
         for path in &self.emptied {
-            self.clear(path, shipped, &kept, false).map_err(|source| PlaceError { path: path.clone(), source })?;
+            self.clear(path, sent, &kept, false).map_err(|source| PlaceError { path: path.clone(), source })?;
         }
         for path in &self.removed {
-            self.clear(path, shipped, &kept, true).map_err(|source| PlaceError { path: path.clone(), source })?;
+            self.clear(path, sent, &kept, true).map_err(|source| PlaceError { path: path.clone(), source })?;
         }
         for (path, _) in &self.directories {
             self.make_directory(path).map_err(|source| PlaceError { path: path.clone(), source })?;
         }
         for staged in std::mem::take(&mut self.staged) {
-            if let Err(source) = self.take_place(&staged, shipped) {
+            if let Err(source) = self.take_place(&staged, sent) {
                 let error = PlaceError { path: staged.path.clone(), source };
                 self.staged.push(staged);
                 return Err(error);
@@ -237,7 +237,7 @@ impl Placing {
         }
     }
 
-    fn take_place(&self, staged: &Staged, shipped: &[Arc<Named>]) -> io::Result<()> {
+    fn take_place(&self, staged: &Staged, sent: &[Arc<Named>]) -> io::Result<()> {
         let from = self.root.open_directory(&staged.beside)?;
         let to = self.root.open_directory(paths::parent(&staged.path))?;
         let name = paths::name(&staged.path);
@@ -245,7 +245,7 @@ impl Placing {
         match take() {
             // A directory was there.
             Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {
-                self.clear(&staged.path, shipped, &|_| false, true)?;
+                self.clear(&staged.path, sent, &|_| false, true)?;
                 Ok(take()?)
             }
             // Another disk is mounted there.
@@ -278,18 +278,12 @@ impl Placing {
         Ok(unlinkat(from, waiting, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Removes what was shipped at and below `path`, but what is kept; directories only as far as they are empty then.
-    fn clear(
-        &self,
-        path: &[u8],
-        shipped: &[Arc<Named>],
-        kept: &dyn Fn(&[u8]) -> bool,
-        with_it: bool,
-    ) -> io::Result<()> {
+    /// Removes what was sent at and below `path`, but what is kept; directories only as far as they are empty then.
+    fn clear(&self, path: &[u8], sent: &[Arc<Named>], kept: &dyn Fn(&[u8]) -> bool, with_it: bool) -> io::Result<()> {
         let below = [path, b"/"].concat();
-        let first = shipped.partition_point(|entry| entry.path.as_slice() < below.as_slice());
-        let inside = shipped[first..].iter().take_while(|entry| entry.path.starts_with(&below));
-        let own = shipped.iter().find(|entry| with_it && entry.path == path);
+        let first = sent.partition_point(|entry| entry.path.as_slice() < below.as_slice());
+        let inside = sent[first..].iter().take_while(|entry| entry.path.starts_with(&below));
+        let own = sent.iter().find(|entry| with_it && entry.path == path);
         let doomed: Vec<_> = own.into_iter().chain(inside).filter(|entry| !kept(&entry.path)).collect();
         for entry in doomed.into_iter().rev() {
             let flag = match entry.kind {
@@ -298,7 +292,7 @@ impl Placing {
             };
             let Ok(parent) = self.root.open_directory(paths::parent(&entry.path)) else { continue };
             match unlinkat(parent, paths::name(&entry.path), flag) {
-                // It has gone, or has become something else, or holds what was never shipped.
+                // It has gone, or has become something else, or holds what was never sent.
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -339,13 +333,13 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+    use super::super::memory::Memory;
+    use super::super::survey::survey;
     use super::*;
-    use crate::memory::Memory;
-    use crate::survey::survey;
 
     struct Here {
         folder: tempfile::TempDir,
-        shipped: Vec<Arc<Named>>,
+        sent: Vec<Arc<Named>>,
     }
 
     impl Here {
@@ -357,8 +351,8 @@ mod tests {
             for name in ["a.o", "sub/b.o", "sub/deep/c.o"] {
                 fs::write(path.join(name), "old").expect("writable");
             }
-            let shipped = survey(&path, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
-            Self { folder, shipped }
+            let sent = survey(&path, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
+            Self { folder, sent }
         }
 
         fn path(&self, name: &str) -> std::path::PathBuf {
@@ -403,7 +397,7 @@ mod tests {
         put(&mut placing, "a.o", "new").expect("writable");
         put(&mut placing, "new/x/d.o", "d").expect("writable");
         placing.link(b"l", b"../elsewhere", Stamp::Now(0)).expect("writable");
-        placing.commit(&here.shipped).expect("it fits");
+        placing.commit(&here.sent).expect("it fits");
         assert_eq!((here.text("a.o"), here.text("new/x/d.o")), ("new".to_owned(), "d".to_owned()));
         let found = fs::metadata(here.path("a.o")).expect("there");
         assert_eq!((found.mode() & 0o7777, found.mtime()), (0o755, 5), "no bit to run as its owner");
@@ -413,13 +407,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_shipped_is_removed() {
+    fn only_what_was_sent_is_removed() {
         let here = Here::new();
         fs::create_dir(here.path("sub/.git")).expect("writable");
         let mut placing = here.placing();
         placing.remove(b"sub".to_vec());
         placing.remove(b"a.o".to_vec());
-        placing.commit(&here.shipped).expect("it can be");
+        placing.commit(&here.sent).expect("it can be");
         assert!(!here.path("a.o").exists() && !here.path("sub/deep").exists() && here.path("sub/.git").is_dir());
     }
 
@@ -430,7 +424,7 @@ mod tests {
         put(&mut placing, "sub", "a file").expect("writable");
         placing.directory(b"a.o", 0o755);
         put(&mut placing, "a.o/in", "in").expect("writable");
-        placing.commit(&here.shipped).expect("it can be");
+        placing.commit(&here.sent).expect("it can be");
         assert_eq!((here.text("sub"), here.text("a.o/in")), ("a file".to_owned(), "in".to_owned()));
     }
 
@@ -440,7 +434,7 @@ mod tests {
         let mut placing = here.placing();
         placing.empty(b"sub".to_vec());
         put(&mut placing, "sub/n.o", "n").expect("writable");
-        placing.commit(&here.shipped).expect("it can be");
+        placing.commit(&here.sent).expect("it can be");
         let left: Vec<_> = fs::read_dir(here.path("sub")).expect("there").flatten().map(|it| it.file_name()).collect();
         assert_eq!(left, ["n.o"]);
     }
@@ -451,7 +445,7 @@ mod tests {
         symlink("..", here.path("up")).expect("writable");
         let mut placing = here.placing();
         put(&mut placing, "up/evil", "x").expect("it waits in the tree");
-        placing.commit(&here.shipped).expect_err("it is a link");
+        placing.commit(&here.sent).expect_err("it is a link");
         assert!(!here.folder.path().join("evil").exists());
     }
 
@@ -462,7 +456,7 @@ mod tests {
         let filling = placing.file(b"x").expect("writable");
         let now = Seen::now();
         placing.filled(filling, 0o644, Stamp::Now(now - 1_000_000_000)).expect("ours");
-        placing.commit(&here.shipped).expect("it fits");
+        placing.commit(&here.sent).expect("it fits");
         let stamped = fs::metadata(here.path("x")).expect("there");
         let stamped = stamped.mtime() * 1_000_000_000 + stamped.mtime_nsec();
         assert_eq!(stamped, now - 1_000_000_000, "one clock has no difference");
