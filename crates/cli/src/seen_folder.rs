@@ -26,7 +26,7 @@ impl SeenFolder {
         Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }
     }
 
-    /// The entry of the tree at `path`, which `exec --ship` copies without ignoring any files.
+    /// The entry of the tree at `path`, which `exec --mirror` copies without ignoring any files.
     pub(crate) fn of_tree(path: &Path) -> Self {
         let path = path.canonicalize().ok();
         Self { file: directory().zip(path).map(|(directory, path)| directory.join(format!("{}-tree", name(&path)))) }

@@ -1,9 +1,5 @@
-<<<<<<< HEAD:crates/cli/tests/ship.rs
-//! `hostler exec --ship`: commands on nodes without a shared disk. Hosts in network namespaces; needs root and a C
+//! `hostler exec --mirror`: commands on nodes without a shared disk. Hosts in network namespaces; needs root and a C
 //! compiler.
-=======
-//! `hostler exec --mirror`: commands on nodes that share no disk with their caller. Hosts of their own; needs root and a C compiler.
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -146,13 +142,8 @@ fn tree_is_shipped_and_written_files_come_back() {
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (7, "out\n", "err\n"));
     assert_eq!(machines.ok("cat partial"), "in");
 
-<<<<<<< HEAD:crates/cli/tests/ship.rs
-    // Subdirectories, and trees named with --ship=DIR.
-    machines.ok("mkdir -p deep/er; cd deep/er; hostler exec --ship --node n2 -- sh -c 'pwd >../where'");
-=======
-    // Directories below, and trees that are named.
+    // Subdirectories, and trees named with --mirror=DIR.
     machines.ok("mkdir -p deep/er; cd deep/er; hostler exec --mirror --node n2 -- sh -c 'pwd >../where'");
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
     assert_eq!(machines.ok("cat deep/where"), format!("{TREE}/deep/er"));
     machines.ok("cd deep/er; hostler exec --mirror=.. --node n1 -- sh -c 'ls .. >../../seen-there; ls .. >list'");
     assert_eq!(
@@ -189,21 +180,12 @@ fn concurrent_commands_do_not_disturb_each_other() {
     assert_eq!(rest, "firstmine\nfirst");
     assert_eq!(machines.ok("cat a own"), "round 24mine");
 
-<<<<<<< HEAD:crates/cli/tests/ship.rs
     // Many commands at once, which write different files and read each other's.
-    let many = "for i in $(seq 24); do hostler exec --ship --node n1 -- sh -c \"echo $i >out$i; test -e a\" & done; wait; cat out* | sort -n | tr '\\n' ' '";
-    let all: String = (1..=24).map(|n| format!("{n} ")).collect();
-    assert_eq!(machines.ok(many), all.trim_end());
-    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "no temporary file is left");
-    let kept = machines.nodes[0].ok(&["sh", "-c", "cd /var/lib/hostler/agent/ship/trees/*/ && ls | wc -l"]);
-=======
-    // Many at once, each with files of its own and of the others.
     let many = "for i in $(seq 24); do hostler exec --mirror --node n1 -- sh -c \"echo $i >out$i; test -e a\" & done; wait; cat out* | sort -n | tr '\\n' ' '";
     let all: String = (1..=24).map(|n| format!("{n} ")).collect();
     assert_eq!(machines.ok(many), all.trim_end());
-    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "nothing waits for its place");
+    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "no temporary file is left");
     let kept = machines.nodes[0].ok(&["sh", "-c", "cd /var/lib/hostler/agent/mirrors/trees/*/ && ls | wc -l"]);
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
     assert!(kept.parse::<u32>().expect("a number") < 40, "{kept} layers are kept");
     machines.check_nothing_is_left();
 }
@@ -272,35 +254,19 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     assert!(refused.stderr.contains("/home/tools/cc1 on node n1 is another one than the caller's"), "{refused:?}");
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --any-program --node n1 -- cc1");
     assert_eq!(taken, "another");
-<<<<<<< HEAD:crates/cli/tests/ship.rs
-    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --not home -- cc1");
-    assert_eq!(taken, "mine", "another node has the same program");
-    let refused = machines.shell("hostler exec --ship --node n2 -- no-such-program");
-    assert_eq!(refused.code, 127, "{refused:?}");
-    // System directories, and trees that do not contain the command's directory.
-    let refused = machines.shell("cd /usr && hostler exec --ship --node n1 -- ls");
-    assert!(refused.code == 2 && refused.stderr.contains("/usr is a system directory"), "{refused:?}");
-    let refused = machines.shell("cd / && hostler exec --ship --node n1 -- ls");
-    assert!(refused.code == 2 && refused.stderr.contains("/ is a system directory"), "{refused:?}");
-    let refused = machines.shell("hostler exec --ship=/usr --node n1 -- ls");
-    assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
-    // The link is cut while a command runs: no partial files are placed.
-    let text = as_user("hostler exec --ship --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
-=======
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --not home -- cc1");
-    assert_eq!(taken, "mine", "another node has it");
+    assert_eq!(taken, "mine", "another node has the same program");
     let refused = machines.shell("hostler exec --mirror --node n2 -- no-such-program");
     assert_eq!(refused.code, 127, "{refused:?}");
-    // Places that belong to the node, and trees that the command is not in.
+    // System directories, and trees that do not contain the command's directory.
     let refused = machines.shell("cd /usr && hostler exec --mirror --node n1 -- ls");
-    assert!(refused.code == 2 && refused.stderr.contains("/usr belongs to the machine"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("/usr is a system directory"), "{refused:?}");
     let refused = machines.shell("cd / && hostler exec --mirror --node n1 -- ls");
-    assert!(refused.code == 2 && refused.stderr.contains("/ belongs to the machine"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("/ is a system directory"), "{refused:?}");
     let refused = machines.shell("hostler exec --mirror=/usr --node n1 -- ls");
     assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
-    // A link that is cut while a command runs: nothing half done is here.
+    // The link is cut while a command runs: no partial files are placed.
     let text = as_user("hostler exec --mirror --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/tests/mirror.rs
     let mut cut = machines.caller.command(&text.each_ref().map(String::as_str));
     let mut cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut line = String::new();

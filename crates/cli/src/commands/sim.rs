@@ -184,9 +184,8 @@ fn name_seed_in_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(seed) = cluster::current_seed() {
-            let text = format!(
-                "seed {seed}: the production code panicked; to repeat it: hostler sim --seed {seed} --trace\n"
-            );
+            let text =
+                format!("seed {seed}: the production code panicked; to repeat it: hostler sim --seed {seed} --trace\n");
             // A failed write must not panic again.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }

@@ -1,4 +1,4 @@
-//! The caller's side of `--ship`: describes the tree, answers the node's questions about it, and places the files
+//! The caller's side of `--mirror`: describes the tree, answers the node's questions about it, and places the files
 //! that come back.
 
 use std::ffi::OsStr;
@@ -27,13 +27,8 @@ use crate::xdg;
 /// Names that mark the root of a source tree.
 const ROOTS: [&str; 7] = [".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", ".pijul"];
 
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
 /// A tree before its command starts.
-pub(super) struct Shipping {
-=======
-/// A tree before its command has started.
 pub(super) struct LocalTree {
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
     root: PathBuf,
     any_program: bool,
     /// Set once the tree is described.
@@ -60,56 +55,32 @@ pub(super) struct MirrorCost {
     placing: Duration,
 }
 
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
-impl Shipping {
-    /// The tree of a command. Its files are not read yet, since a command that runs here does not need them.
-=======
 impl LocalTree {
-    /// The tree of a command, at which nobody has looked yet: where the command stays, nobody has to.
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
+    /// The tree of a command. Its files are not read yet, since a command that runs here does not need them.
     pub(super) fn of(command: &Command, root: Option<&Path>, any_program: bool) -> Result<Self, Failure> {
         let directory = command.directory();
         let root = root.map_or_else(|| Ok(root_of(&directory)), fs::canonicalize);
         let root = root.during(|| "cannot access the tree".to_owned())?;
         if !directory.starts_with(&root) {
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
             return Err(Failure::usage(format!("{} is not in the tree {}", directory.display(), root.display()))
-                .hint("--ship=DIR must name a parent of the command's directory"));
+                .hint("--mirror=DIR must name a parent of the command's directory"));
         }
         if belongs_to_machine(&root) {
             return Err(Failure::usage(format!("{} is a system directory and cannot be copied", root.display()))
-                .hint("run this in another directory, or name one with --ship=DIR"));
-=======
-            return Err(Failure::usage(format!("{} is not in {}", directory.display(), root.display()))
-                .hint("--mirror=DIR names a directory above the one that the command starts in"));
-        }
-        if belongs_to_machine(&root) {
-            return Err(Failure::usage(format!("{} belongs to the machine and cannot be taken along", root.display()))
-                .hint("call it in a directory of its own, or name one with --mirror=DIR"));
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
+                .hint("run this in another directory, or name one with --mirror=DIR"));
         }
         Ok(Self { root, any_program, supplier: None, asked: 0 })
     }
 
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
     /// Describes the tree.
-    pub(super) fn look(&mut self, command: &Command) -> Result<Ship, Failure> {
-=======
-    /// Looks at it.
     pub(super) fn look(&mut self, command: &Command) -> Result<TreeSpec, Failure> {
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
         let root = &self.root;
         let again = root.clone();
         let (described, asked) = describe(root, true).during(|| format!("cannot read the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
-        let ship = Ship::new(root.clone(), described.digest(), program);
+        let mirror = TreeSpec::new(root.clone(), described.digest(), program);
         // If a file has changed meanwhile, the cache may be wrong about others: describe the tree again without the
         // cache.
-=======
-        let mirror = TreeSpec::new(root.clone(), described.digest(), program);
-        // A file that does not hold what it held may be one that is not as it is remembered.
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
         let mut looks_closely = false;
         self.asked = asked;
         let again =
@@ -144,13 +115,8 @@ impl UnderWay {
         self.home.take(piece);
     }
 
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
     /// Puts the files that came back in place.
-    pub(super) fn finish(self) -> Result<Freight, Failure> {
-=======
-    /// Puts what has been written in place.
     pub(super) fn finish(self) -> Result<MirrorCost, Failure> {
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
         let began = std::time::Instant::now();
         let entries = self.described.entries();
         let came = self.home.finish(entries).map_err(|why| {
@@ -264,11 +230,7 @@ fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-<<<<<<< HEAD:crates/cli/src/commands/exec/ship.rs
-/// The directory of `--ship=DIR`; `None` for a plain `--ship`.
-=======
-/// The directory of `--mirror=DIR`; none for `--mirror`.
->>>>>>> daab6a0 (exec: rename --ship to --mirror, and give mirrored trees their own modules):crates/cli/src/commands/exec/mirror.rs
+/// The directory of `--mirror=DIR`; `None` for a plain `--mirror`.
 pub(super) fn root_named(value: &OsStr) -> Option<&Path> {
     (!value.is_empty()).then(|| Path::new(value))
 }

@@ -24,7 +24,7 @@ use crate::flags::Memory;
 /// Run a command now on the best node, without a queue
 ///
 /// The agent of this machine knows the load of the other nodes and chooses one; the head is not asked. The command
-/// runs in this directory, which must be on a disk that the nodes share, or be copied with --ship. It has this
+/// runs in this directory, which must be on a disk that the nodes share, or be copied with --mirror. It has this
 /// environment, umask, resource limits, standard input, output and error, terminal and signals. On this
 /// machine, it uses these streams directly.
 ///
