@@ -1,6 +1,7 @@
 //! `cargo xtask docs`: renders `docs/` as a book, with mdBook.
 //!
-//! The pages link to source files as well. Those are not part of the book, so the copy that is rendered has the text of such links only.
+//! Some pages link to source files, which are not part of the book. The rendered copy contains only the text of such
+//! links.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -18,7 +19,6 @@ pub(crate) struct Options {
     to: Option<PathBuf>,
 }
 
-/// Renders the book.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let Some(mdbook) = find_program("mdbook") else {
         bail!("mdbook is not installed; `cargo install --locked mdbook` installs it");
@@ -52,7 +52,7 @@ fn copy_pages(docs: &Path, within: &Path, copy: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A page of the directory `within`, with links out of `docs` replaced by their text.
+/// A page of the directory `within`. Links out of `docs` are replaced by their text.
 fn without_outer_links(page: &str, within: &Path) -> String {
     let mut made = String::with_capacity(page.len());
     let mut rest = page;
@@ -74,7 +74,7 @@ fn without_outer_links(page: &str, within: &Path) -> String {
     made + rest
 }
 
-/// Whether a link of a page in `within` leads out of `docs`.
+/// Whether a link on a page in `within` points outside `docs`.
 fn leaves(within: &Path, link: &str) -> bool {
     let mut depth = within.components().count();
     for part in Path::new(link).components() {

@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: libFuzzer on the readers of other people's bytes, one target after the other.
+//! `cargo xtask fuzz`: runs libFuzzer on the parsers of untrusted bytes, one target after another.
 //!
-//! The compiler's own coverage passes are switched on by flags that every stable toolchain has, so neither a nightly one nor
-//! `cargo fuzz` is needed; a C++ compiler is, for libFuzzer itself. What has been learnt stays in `fuzz/corpus` below the target
-//! directory for the next time, and whatever a finding was found with in `fuzz/findings`.
+//! Stable compiler flags enable the compiler's own coverage passes, so neither a nightly toolchain nor `cargo fuzz` is
+//! needed. libFuzzer itself needs a C++ compiler. The corpus stays in `fuzz/corpus` below the target directory for the
+//! next run, and inputs that cause failures in `fuzz/findings`.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,21 +24,21 @@ pub(crate) struct Options {
     list: bool,
 }
 
-/// What lets the fuzzer see where an input leads: a counter for each edge, and both sides of each comparison.
+/// Coverage for the fuzzer: a counter for each edge, and both sides of each comparison.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// With a target named, flags for the program do not reach build scripts, which could not be linked with counters.
+/// With a target, compiler flags do not apply to build scripts, which cannot be linked with counters.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// The memory that one input may cost, in MiB. The largest blob that is allowed is 64 MiB, a few times over.
+/// Memory limit per input, in MiB: several times the size of the largest blob, 64 MiB.
 const MEMORY_MIB: u32 = 1024;
 
-/// The time that one input may take, in seconds.
+/// Time limit per input, in seconds.
 const TIME_SECS: u32 = 10;
 
-/// The longest input that is tried, in bytes.
+/// Maximum length of an input, in bytes.
 const LENGTH_BYTES: u32 = 4096;
 
 /// Builds the fuzzer and runs it.
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Builds one of the two programs; the fuzzer with coverage counters.
+/// Builds one of the two programs. The fuzzer gets coverage counters.
 fn build_with(build: &Path, program: &str, more: &[&str]) -> Result<()> {
     let mut command = cargo();
     command.args(["build", "--release", "--manifest-path"]).arg(root().join("fuzz/Cargo.toml"));
@@ -79,7 +79,7 @@ fn build_with(build: &Path, program: &str, more: &[&str]) -> Result<()> {
     run_command(&mut command)
 }
 
-/// Runs one target until its time is over or something was found.
+/// Runs one target until its time is over or it finds a failure.
 fn fuzz(program: &Path, target: &str, place: &Path, seconds: u64) -> Result<()> {
     println!("\n{target}: {} min", seconds / 60);
     let corpus = place.join("corpus").join(target);

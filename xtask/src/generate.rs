@@ -1,7 +1,9 @@
-//! `cargo xtask gen`: files that come from the code and are committed, so that a change to them is reviewed.
+//! `cargo xtask gen`: writes or checks the committed files that are generated from code. They are committed so that
+//! changes to them are reviewed.
 //!
-//! Completions and man pages are not committed: `cargo xtask package` makes them. The program itself writes them all
-//! (`hostler gen DIRECTORY`, a hidden command); this chore only decides where they go and whether what is committed is still true.
+//! Completions and man pages are not committed: `cargo xtask package` generates them. The program writes all generated
+//! files itself (`hostler gen DIRECTORY`, a hidden command). This module copies the committed ones to their places, or
+//! compares them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,16 +22,18 @@ pub(crate) struct Options {
     pub(crate) check: bool,
 }
 
-/// What the program writes that is committed, and its place in the checkout: a file, or a directory with nothing else in it.
+/// Generated files in the repository: name in the output, and place in the checkout. A place is a file, or a directory
+/// without other files.
 const PLACES: &[(&str, &str)] = &[("openapi.json", "docs/reference/openapi.json"), ("cli.md", "docs/reference/cli.md")];
 
-/// What it writes for packages, and how many files there are at least: a page for each command, three scripts for each tool.
+/// Generated directories for packages, with their minimum number of files: a page for each command, three scripts for
+/// each tool.
 const PACKAGED: &[(&str, usize)] = &[("man", 50), ("completions", 15)];
 
 /// Files by their path in the checkout.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// Generates, then writes or compares.
+/// Generates the files, then writes or compares them.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let generated = generated()?;
     let committed = committed()?;
@@ -46,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What the program says now.
+/// Contents of the generated files.
 fn generated() -> Result<Files> {
     run_command(cargo().args(["build", "--quiet", "--package", "hostler"]))?;
     let scratch = tempfile::tempdir()?;
@@ -70,12 +74,12 @@ fn generated() -> Result<Files> {
     Ok(files)
 }
 
-/// Has a program write everything that it says of itself into a directory.
+/// Makes a program write all generated files into a directory.
 pub(crate) fn write_all(program: &Path, directory: &Path) -> Result<()> {
     run_command(Command::new(program).arg("gen").arg(directory))
 }
 
-/// What the checkout holds in the same places.
+/// Contents of the committed files.
 fn committed() -> Result<Files> {
     let mut files = Files::new();
     for (_, place) in PLACES.iter().filter(|(_, place)| root().join(place).exists()) {
@@ -84,7 +88,7 @@ fn committed() -> Result<Files> {
     Ok(files)
 }
 
-/// Enters `source`, a file or a directory, under the name `place`.
+/// Adds `source`, a file or a directory, under the name `place`.
 fn collect(source: &Path, place: &Path, files: &mut Files) -> Result<()> {
     if source.is_dir() {
         for entry in fs::read_dir(source).with_context(|| format!("cannot list {}", source.display()))? {
@@ -98,14 +102,14 @@ fn collect(source: &Path, place: &Path, files: &mut Files) -> Result<()> {
     Ok(())
 }
 
-/// Writes `content`, and the directories on the way.
+/// Writes a file, and creates its parent directories.
 fn write(path: &Path, content: &[u8]) -> Result<()> {
     let directory = path.parent().expect("generated files lie in directories");
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Fails with every difference, if there is one.
+/// Fails if there are differences, and lists all.
 fn check(generated: &Files, committed: &Files) -> Result<()> {
     let differences = differences(generated, committed);
     if !differences.is_empty() {
@@ -118,7 +122,7 @@ fn check(generated: &Files, committed: &Files) -> Result<()> {
     Ok(())
 }
 
-/// One line for each path that is not the same on both sides.
+/// One line per path that differs.
 fn differences(generated: &Files, committed: &Files) -> Vec<String> {
     let paths = generated.keys().chain(committed.keys()).collect::<std::collections::BTreeSet<_>>();
     paths
@@ -135,7 +139,7 @@ fn differences(generated: &Files, committed: &Files) -> Vec<String> {
         .collect()
 }
 
-/// The number of the first line that is not the same, from 1.
+/// Number of the first line that differs, from 1.
 fn first_difference(new: &[u8], old: &[u8]) -> usize {
     let same = new.iter().zip(old).take_while(|(a, b)| a == b);
     same.filter(|(byte, _)| **byte == b'\n').count() + 1

@@ -1,8 +1,7 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask package`, `cargo xtask docs`, `cargo xtask bench`,
-//! `cargo xtask sim`, `cargo xtask swarm`, `cargo xtask soak`, `cargo xtask fuzz`, `cargo xtask docker`, `cargo xtask vm`.
+//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `sim`, `swarm`, `soak`, `fuzz`, `docker` and `vm`.
 //!
-//! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
-//! part of the product, and the product knows nothing of it.
+//! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
+//! product does not depend on it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores are run by people and talk to them")]
 

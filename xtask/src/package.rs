@@ -1,4 +1,5 @@
-//! `cargo xtask package`: everything that a machine needs, laid out below one directory as it lies below `/`, and an archive of it.
+//! `cargo xtask package`: creates a directory with all files of an installation, in their places below `/`, and an
+//! archive of it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +22,7 @@ pub(crate) struct Options {
 
 const PROGRAMS: [&str; 2] = ["hostler", "hostler-dsh"];
 
-/// Builds the programs with optimisation and lays the package out.
+/// Builds the programs with optimisation and creates the package's files.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let target = target_directory()?;
     run_command(cargo().args(["build", "--release", "--locked", "--package", "hostler", "--bins"]))?;
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Copies programs, units and documents, and writes what the program says of itself.
+/// Copies programs, units and documents, and writes the generated files.
 fn lay_out(programs: &Path, package: &Path) -> Result<()> {
     for program in PROGRAMS {
         install(&fs::read(programs.join(program))?, &package.join("usr/bin").join(program), 0o755)?;
@@ -64,7 +65,7 @@ fn lay_out(programs: &Path, package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where a shell looks for a script with completions.
+/// The path at which a shell looks for a completion script.
 fn place_of_completions(script: &Path) -> Result<PathBuf> {
     let name = named(script).to_str().context("names of commands are UTF-8")?;
     Ok(match name.rsplit_once('.') {

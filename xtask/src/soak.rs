@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: twenty users and every kind of trouble at once, by the soak in `crates/testkit/examples`.
+//! `cargo xtask soak`: runs the soak test in `crates/testkit/examples`, with twenty users and all kinds of faults.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask swarm`: how a head copes with many agents, by the swarm in `crates/testkit/examples`.
+//! `cargo xtask swarm`: measures a head with many agents, with the swarm in `crates/testkit/examples`.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ pub(crate) struct Options {
     runs: u32,
 }
 
-/// Builds the swarm with optimisation and runs it once with this program; what it says.
+/// Builds the swarm with optimisation and runs it once with this program. Returns its output.
 pub(crate) fn watch(program: &Path, agents: usize) -> Result<String> {
     run_command(cargo().args(["build", "--release", "--package", "hostler-testkit", "--example", "swarm"]))?;
     let mut swarm = Command::new(target_directory()?.join("release/examples/swarm"));

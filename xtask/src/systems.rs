@@ -1,7 +1,8 @@
-//! `cargo xtask docker` and `cargo xtask vm`: the product on a real Docker engine and in a virtual machine with a real systemd.
+//! `cargo xtask docker` and `cargo xtask vm`: test the product with a real Docker engine, and in a virtual machine with
+//! a real systemd.
 //!
-//! Both need root, big downloads and minutes, so they are no part of `cargo xtask test`. What they have shown is in
-//! docs/internals/real-systems.md. The work is done by scripts, which can be used without cargo as well.
+//! Both need root, large downloads and minutes, so they are not part of `cargo xtask test`. Results are in
+//! docs/internals/real-systems.md. Scripts do the work; they can be run without cargo.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,12 +19,12 @@ pub(crate) struct Options {
     program: Option<PathBuf>,
 }
 
-/// The image and the compose file of packaging/docker.
+/// Tests the image and the compose file of packaging/docker.
 pub(crate) fn docker(options: &Options) -> Result<()> {
     run(options, "docker", &["dockerd", "docker", "docker-compose", "debootstrap", "ssh-keygen"])
 }
 
-/// The units of packaging/systemd.
+/// Tests the units of packaging/systemd.
 pub(crate) fn vm(options: &Options) -> Result<()> {
     run(options, "systemd", &["qemu-system-x86_64", "debootstrap", "mkfs.ext4", "ssh", "ssh-keygen"])
 }

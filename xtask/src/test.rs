@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything that must hold before a change lands, cheapest first.
+//! `cargo xtask test`: runs all checks that a change must pass, the fastest first.
 //!
-//! Continuous integration runs exactly this. A step that cannot run fails: nothing is skipped because a program is
-//! missing, except that `cargo nextest` is replaced by the slower `cargo test`.
+//! Continuous integration runs the same checks. A check that cannot run fails: none is skipped because a program is
+//! missing. Only `cargo nextest` is replaced by the slower `cargo test` if it is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,11 +21,10 @@ pub(crate) struct Options {
     quick: bool,
 }
 
-/// One thing to check.
 struct Step {
     name: &'static str,
     check: fn() -> Result<()>,
-    /// Part of `--quick`.
+    /// Whether `--quick` includes it.
     quick: bool,
 }
 
@@ -40,7 +39,7 @@ const STEPS: &[Step] = &[
     Step { name: "example projects", check: example_projects, quick: false },
 ];
 
-/// Runs the steps in order; the first failure ends it.
+/// Runs the steps in order, up to the first failure.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let steps: Vec<&Step> = STEPS.iter().filter(|step| step.quick || !options.quick).collect();
     let begun = Instant::now();
@@ -67,7 +66,7 @@ fn lints() -> Result<()> {
     run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// That they compile: they are a workspace of their own, and see the inside of crates that everybody changes.
+/// Compiles the fuzz targets. They are a separate workspace that uses private parts of other crates.
 fn fuzz_targets() -> Result<()> {
     let manifest = root().join("fuzz/Cargo.toml");
     run_command(cargo().args(["fmt", "--check", "--manifest-path"]).arg(&manifest))?;
@@ -82,7 +81,8 @@ fn fuzz_targets() -> Result<()> {
     )
 }
 
-/// Tests that need neither root nor installed programs: unit tests, house rules, scripts and properties of the core and the scheduler.
+/// Tests that need neither root nor installed programs: unit tests, house rules, scripts, and properties of the core
+/// and the scheduler.
 ///
 /// This builds the other tests as well, in the same run of cargo, since another selection of packages would compile dependencies again.
 fn quick_tests() -> Result<()> {
@@ -104,7 +104,7 @@ fn quick_tests() -> Result<()> {
     }
 }
 
-/// The other tests that live in a `tests` directory; those with real daemons find the program in `HOSTLER_BIN`.
+/// The other tests in `tests` directories. Tests with real daemons find the program in `HOSTLER_BIN`.
 fn other_tests() -> Result<()> {
     match find_program("cargo-nextest") {
         Some(_) => nextest(&format!("not ({QUICK})")),
@@ -123,7 +123,7 @@ fn generated_files() -> Result<()> {
     generate::run(&generate::Options { check: true })
 }
 
-/// The examples compile, and the one that needs no environment runs. The others are run by the end-to-end tests.
+/// Compiles the examples, and runs the one that needs no environment. End-to-end tests run the others.
 fn example_projects() -> Result<()> {
     let examples = root().join("examples");
     let scratch = tempfile::tempdir()?;
@@ -135,7 +135,7 @@ fn example_projects() -> Result<()> {
     Ok(())
 }
 
-/// The directories under `examples` that hold a `main.py`.
+/// The directories below `examples` with a `main.py`.
 fn projects(examples: &Path) -> Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(examples).with_context(|| format!("cannot list {}", examples.display()))? {
@@ -148,21 +148,21 @@ fn projects(examples: &Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(found)
 }
 
-/// Python in `directory`, with its bytecode kept out of the checkout.
+/// Runs Python in `directory`, with its bytecode outside the checkout.
 fn python(directory: &Path) -> Command {
     let mut command = Command::new("python3");
     command.current_dir(directory).env("PYTHONPYCACHEPREFIX", directory.join("bytecode"));
     command
 }
 
-/// Tests of [`quick_tests`], as an expression of nextest.
+/// The tests of [`quick_tests`], as a filter expression of nextest.
 const QUICK: &str = "kind(lib) or kind(bin) or package(xtask) or package(hostler-core) or package(hostler-sched)";
 
-/// Test slots for each CPU: most end-to-end tests wait for daemons most of the time. Those that compute occupy several slots, see
-/// `.config/nextest.toml`.
+/// Test slots per CPU: most end-to-end tests wait for daemons most of the time. Tests that compute take several slots;
+/// see `.config/nextest.toml`.
 const SLOTS_PER_CPU: usize = 2;
 
-/// Runs tests with nextest, which gives each its own process and deadline.
+/// Runs tests with nextest, each in its own process and with a timeout.
 fn nextest(filter: &str) -> Result<()> {
     let slots = SLOTS_PER_CPU * available_parallelism()?.get();
     let mut command = cargo();

@@ -1,4 +1,4 @@
-//! Where things are in this checkout, and how its chores call cargo.
+//! Paths in this checkout, and helpers for running cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The root of the checkout that this chore is about, which need not be the one that compiled it: target directories are
-/// shared.
+/// Root of the checkout to work on. It may differ from the checkout that compiled this program, because target
+/// directories are shared.
 pub(crate) fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -16,14 +16,13 @@ pub(crate) fn root() -> &'static Path {
     })
 }
 
-/// The cargo that started this chore, to be run in the root of the checkout.
+/// The cargo that runs this program, in the root of the checkout.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Where cargo puts what it builds.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let output = cargo()
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
@@ -35,7 +34,7 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
     Ok(directory.into())
 }
 
-/// Runs `command` to its end, with its output passed on.
+/// Runs `command` to its end without redirecting its output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
@@ -45,7 +44,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// `command` as one would type it.
+/// `command` as a shell command line.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     std::iter::once(program)
@@ -55,7 +54,7 @@ pub(crate) fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// The first file called `program` in the directories of `PATH` or, since servers hide there, in the `sbin` directories.
+/// The first file named `program` in the directories of `PATH`, or else in the `sbin` directories, where servers are.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

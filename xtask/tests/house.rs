@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// The crates without IO, clock, ambient randomness and async.
+/// Crates without I/O, clock, randomness and async code.
 const PURE: [&str; 5] = ["hostler-model", "hostler-proto", "hostler-sched", "hostler-core", "hostler-gossip"];
 
-/// What would give a pure crate a runtime, a socket, a database or a die: all of their kind begin with one of these.
+/// Name prefixes of crates that provide a runtime, sockets, databases, system calls or randomness.
 const IMPURE: [&str; 26] = [
     "tokio",
     "async-std",
@@ -87,10 +87,10 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("xtask", &["model", "sched"]),
 ];
 
-/// What the tests of any crate may use besides: how a user would reach it.
+/// Crates that all tests may use, to act like a user.
 const TEST_TOOLS: [&str; 2] = ["client", "testkit"];
 
-/// Longer than this, a file is more than one room.
+/// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 700;
 
 #[test]
@@ -248,7 +248,7 @@ fn is_permitted(expression: &str, allowed: &[String]) -> bool {
     plain.split(" AND ").all(|part| part.split(" OR ").any(|name| allowed.iter().any(|known| known == name.trim())))
 }
 
-/// The targets of Markdown links that are files, without their anchors; code blocks are left out.
+/// Link targets in Markdown that are files, without anchors. Skips code blocks.
 fn relative_links(page: &str) -> Vec<String> {
     let prose = page.split("\n```").step_by(2);
     let targets = prose.flat_map(|text| text.split("](").skip(1)).filter_map(|rest| match rest.strip_prefix('<') {
@@ -262,14 +262,14 @@ fn relative_links(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a dependency brings in what pure crates do without.
+/// Whether a pure crate must not depend on the crate `name`.
 fn is_impure(name: &str) -> bool {
     IMPURE
         .iter()
         .any(|impure| name == *impure || name.strip_prefix(impure).is_some_and(|rest| rest.starts_with(['-', '_'])))
 }
 
-/// The names of everything that package `name` links, itself included; tools of its tests and build are not.
+/// The names of all packages that package `name` links, including itself, without those for its tests and build.
 fn dependency_tree(name: &str) -> BTreeSet<String> {
     let names: BTreeMap<_, _> =
         array(metadata(), "packages").iter().map(|package| (text(package, "id"), text(package, "name"))).collect();
@@ -287,18 +287,17 @@ fn dependency_tree(name: &str) -> BTreeSet<String> {
     seen.into_iter().map(|id| names[id].to_owned()).collect()
 }
 
-/// Whether a resolved dependency ends up in the program: `kind` is null for normal ones.
+/// Whether a resolved dependency is linked into the program: the kind of a normal dependency is null.
 fn is_linked(dependency: &Value) -> bool {
     array(dependency, "dep_kinds").iter().any(|kind| kind["kind"].is_null())
 }
 
-/// The packages of this workspace.
 fn workspace_members() -> Vec<&'static Value> {
     let members = strings_of(&metadata()["workspace_members"]);
     array(metadata(), "packages").iter().filter(|package| members.contains(text(package, "id"))).collect()
 }
 
-/// `cargo metadata` for Linux, read once.
+/// The output of `cargo metadata` for Linux, cached.
 fn metadata() -> &'static Value {
     static METADATA: OnceLock<Value> = OnceLock::new();
     METADATA.get_or_init(|| {
@@ -312,7 +311,7 @@ fn metadata() -> &'static Value {
     })
 }
 
-/// Every file that is, or could next be, committed. Links are left out: what they lead to is listed itself.
+/// All tracked files, and untracked files that are not ignored, except links.
 fn files_of_the_project() -> Vec<PathBuf> {
     let output = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -325,7 +324,8 @@ fn files_of_the_project() -> Vec<PathBuf> {
     files.filter(|path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())).collect()
 }
 
-/// The root of the checkout whose tests run, which need not be the one that compiled them: target directories are shared.
+/// Root of the checkout whose tests run. It may differ from the checkout that compiled them, because target directories
+/// are shared.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {

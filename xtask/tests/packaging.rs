@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a package puts the program; it need not be installed on the machine that runs the test.
+/// Path of the program in a package. The program need not be installed on this machine.
 const PROGRAM: &str = "/usr/bin/hostler";
 
 #[test]
@@ -39,7 +39,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
     }
 }
 
-/// The real thing takes a Docker engine and minutes: `cargo xtask docker`.
+/// `cargo xtask docker` runs the real test, which needs a Docker engine and takes minutes.
 #[test]
 fn whatever_the_packaging_and_its_guides_call_exists() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the reference is there");
@@ -86,7 +86,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("it can be listed").path()).collect()
 }
 
-/// The words after each `hostler` of a line that is called as a program: up to the end of the shell's or the text's command.
+/// The words after each `hostler` that a line runs as a program, up to the end of that command.
 fn calls(line: &str) -> Vec<Vec<String>> {
     const ENDS: [char; 9] = [';', ')', '`', '|', '>', '<', '&', '#', '\''];
     let mut found = Vec::new();
@@ -120,7 +120,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether the reference knows the command and its long flags.
+/// Checks that the reference contains the command and its long flags.
 fn check(reference: &str, words: &[String]) -> Result<(), String> {
     let mut section = section(reference, "hostler").expect("the program itself");
     let mut name = "hostler".to_owned();

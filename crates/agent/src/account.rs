@@ -28,25 +28,18 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 /// Time that a job waits for the creation of its user's account.
 const MADE_BOUND: Duration = Duration::from_secs(60);
 
-/// An account on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Name of the account.
     pub name: String,
-    /// Ids of the account.
     pub ids: Ids,
     /// Home directory, which may not exist.
     pub home: PathBuf,
-    /// Login shell.
     pub shell: PathBuf,
 }
 
-/// Ids of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ids {
-    /// User id.
     pub uid: u32,
-    /// Primary group id.
     pub gid: u32,
     /// Supplementary group ids.
     pub groups: Vec<u32>,
@@ -63,7 +56,6 @@ pub(crate) enum AccountError {
     /// The user has no account here, and this agent could not create one.
     #[error("there is no user `{name}` on it, and its agent could not create the account: {why}")]
     NotMade {
-        /// Name of the user.
         name: String,
         /// The cause, as in the agent's log.
         why: String,
@@ -74,7 +66,6 @@ pub(crate) enum AccountError {
          account the same uid on all machines, and `hostler configure user list` shows which uids are fixed"
     )]
     OtherUid {
-        /// Name of the user.
         name: String,
         /// Uid on this machine.
         here: u32,
@@ -99,18 +90,12 @@ pub(crate) enum AccountError {
     Root,
     /// The account database does not respond.
     #[error("it cannot look up user `{name}`: {source}")]
-    Lookup {
-        /// Name of the user.
-        name: String,
-        /// Error of the system.
-        source: io::Error,
-    },
+    Lookup { name: String, source: io::Error },
 }
 
 /// The accounts that this agent may run jobs as.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    /// Whether the agent runs as root.
     is_root: bool,
     root_jobs: bool,
     known: Remembered<String, Arc<Account>>,
@@ -362,7 +347,6 @@ impl Account {
         Ok(Self { name: user.name, ids, home: user.dir, shell: user.shell })
     }
 
-    /// Credentials for a shepherd.
     pub(crate) fn credentials(&self) -> Credentials {
         let Ids { uid, gid, groups } = self.ids.clone();
         Credentials { name: self.name.clone(), uid, gid, groups }

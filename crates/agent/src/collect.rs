@@ -63,7 +63,6 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
     Ok(Captured { sources: Arc::new(sources), digest, message, too_much, owner })
 }
 
-/// An empty set of changes.
 fn no_changes() -> Changes {
     Changes {
         tree: Manifest { version: VERSION, ..Manifest::default() },

@@ -48,7 +48,6 @@ pub(crate) struct Runs {
     spares: Mutex<Spares>,
 }
 
-/// Directories kept for reuse.
 #[derive(Debug, Default)]
 struct Spares {
     waiting: Vec<Spare>,
@@ -56,7 +55,6 @@ struct Spares {
     count: u64,
 }
 
-/// A directory kept for reuse.
 #[derive(Debug)]
 struct Spare {
     path: PathBuf,

@@ -99,7 +99,6 @@ impl Door {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Serves users.
     pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let crowd = Arc::new(Crowd::of(CONNECTIONS_OF_ONE));

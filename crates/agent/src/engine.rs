@@ -104,14 +104,13 @@ impl Node {
     }
 }
 
-/// Handle for the engine; cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Handle {
     inputs: mpsc::UnboundedSender<Input>,
     state: Arc<Mutex<State>>,
 }
 
-/// Input for the engine.
 enum Input {
     Event(Event),
     Connected(Option<IpAddr>, oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
@@ -186,7 +185,6 @@ impl Handle {
     }
 }
 
-/// Receiver of the engine's inputs.
 pub(crate) struct Inputs(mpsc::UnboundedReceiver<Input>);
 
 pub(crate) struct Engine {
@@ -220,7 +218,6 @@ impl Engine {
         Self { node, handle, link: None, controls: adopted }
     }
 
-    /// Runs until the agent stops.
     pub(crate) async fn run(mut self, mut inputs: Inputs) {
         while let Some(input) = inputs.0.recv().await {
             match input {

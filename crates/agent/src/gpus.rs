@@ -13,7 +13,6 @@ use std::path::Path;
 use hostler_model::{Gpu, GpuId, Vendor};
 use hostler_shepherd::cgroup::Device;
 
-/// A GPU of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineGpu {
     /// The GPU as reported to the head.
@@ -29,7 +28,6 @@ pub struct MachineGpu {
 /// A character device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFile {
-    /// Path of the device file.
     pub path: String,
     /// Major and minor number.
     pub device: Device,

@@ -42,7 +42,6 @@ const CREDENTIALS: &str = "credentials.pem";
 const OLD_CERTIFICATE: &str = "certificate.pem";
 const OLD_KEY: &str = "key.pem";
 
-/// Certificate of the cluster's authority.
 const AUTHORITY: &str = "authority.pem";
 
 /// Address of the head when the node joined.
@@ -256,7 +255,6 @@ impl Identity {
 struct Files(PathBuf);
 
 impl Files {
-    /// Identity files of the node in `directory`.
     fn of(directory: &Path) -> Self {
         Self(directory.join("identity"))
     }

@@ -109,7 +109,6 @@ struct Refused(String);
 /// Parameters from the head's welcome.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
-    /// Heartbeat interval.
     heartbeat: Duration,
     /// Time span for a random reconnect delay. It spreads reconnections, because all agents lose a head at the same
     /// time.

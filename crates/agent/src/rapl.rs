@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Directory of the counters.
 pub(crate) const POWERCAP: &str = "/sys/class/powercap";
 
 /// The counters of a machine and the time of the last reading.

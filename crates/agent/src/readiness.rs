@@ -26,7 +26,6 @@ impl<T: AsFd> Readiness<T> {
         registered.map(Self).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// The registered owner.
     pub(crate) fn owner(&self) -> &T {
         &self.0.get_ref().0
     }

@@ -18,7 +18,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// Time until the renewal, from the head; `None` for never.
 pub(crate) type Due = Option<Duration>;
 
-/// Renews the certificate when due.
 pub(crate) async fn keep(node: &Arc<Node>, identity: &Identity, mut due: watch::Receiver<Due>) {
     let mut pause = PAUSES.0;
     let mut wait = *due.borrow_and_update();

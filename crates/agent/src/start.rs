@@ -31,7 +31,6 @@ use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
 use crate::{exec, link, recover, renewal};
 
-/// Configuration of an agent.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// State directory of the node; only one agent may use it.
@@ -46,9 +45,7 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Features of the node, which jobs can require.
     pub features: BTreeSet<Feature>,
-    /// Counted resources of the node.
     pub counted: Counted,
-    /// CPU topology of the machine.
     pub topology: Topology,
     /// GPUs of the machine, including those that the node does not offer.
     pub gpus: Vec<MachineGpu>,

@@ -1,7 +1,7 @@
-//! The steps of a run: how this node is known to the run's others, and the files by which the job's processes launch on them.
+//! Prepares steps of a run: this node's key and port, and the files with which the job's processes start steps on the run's nodes.
 //!
-//! The key is made for the run, on the node, and never leaves it; what others know of it is in the door that the head passes on. The files
-//! belong to the job's user, in a directory that nobody else can enter.
+//! The node generates a key for each run, and the key never leaves the node. The head passes the port and the certificate to the other
+//! nodes. The files belong to the job's user, in a directory that no other user can enter.
 
 use std::fs::DirBuilder;
 use std::net::Ipv4Addr;
@@ -22,24 +22,26 @@ use crate::directory::RunDirectory;
 use crate::engine::{Node, free_port};
 use crate::temporary;
 
-/// The file with what the job's processes must know.
+/// File with the addresses and the key with which the job's processes start steps on the run's nodes.
 const ALLOCATION: &str = "allocation";
 
-/// The node as the run's others know it.
+/// This node's port, certificate and key for steps of the run.
 pub(crate) struct Own {
     pub(crate) door: StepDoor,
     credentials: Credentials,
 }
 
 impl Own {
-    /// A new key, and a port that is free.
+    /// Generates a key, and chooses a free port.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let credentials = Credentials::generate().context("cannot make a key for its steps")?;
         let certificate = credentials.fingerprint()?;
         Ok(Self { door: StepDoor { port: free_port().context("no port is free")?, certificate }, credentials })
     }
 
-    /// Writes the files of a run whose nodes take steps at these doors, and says in its orders where they are.
+    /// Writes the files with which the run's processes start steps, and adds their paths to the environment in
+    /// `orders`.
+    /// | `doors` has the port and certificate of every node of the run.
     pub(crate) fn lay_out(
         self,
         node: &Node,
@@ -89,7 +91,7 @@ impl Own {
                 give(&path)?;
             }
             symlink(&node.program, steps.join(REMOTE_SHELL))?;
-            // Last: from now on the user can put other things in its place.
+            // Last, because the user can replace the files from now on.
             give(&steps)
         };
         write().with_context(|| format!("cannot write what it needs for its steps in {}", steps.display()))?;
@@ -99,7 +101,7 @@ impl Own {
             orders.env.push((TEMPORARY.into(), path.into_os_string()));
         }
         for (name, value) in variables {
-            // Who has chosen a way of launching keeps it.
+            // Variables that the job sets have precedence.
             if !orders.env.iter().any(|(known, _)| known == name) {
                 orders.env.push((name.into(), value.into()));
             }
@@ -108,10 +110,10 @@ impl Own {
     }
 }
 
-/// Makes a directory for the run's temporary files, unless the job says where they are to be.
-///
-/// Its name is the same on all nodes where that can be, for launchers that give every node the environment of the first, and new for each
-/// run: the first node's certificate is. Where nodes are one machine, each has its rank in it.
+/// Creates the directory for the run's temporary files. `None` if the job's environment sets one.
+/// | The name is the same on all nodes if possible, because some launchers copy the first node's environment. It
+/// contains the first node's certificate, which is new for each run. If several nodes share a machine, the rank is
+/// appended.
 fn temporary_of(
     launch: &RunLaunch,
     directory: &RunDirectory,

@@ -128,7 +128,6 @@ impl Watched {
     }
 }
 
-/// An idle shepherd.
 struct Idle {
     shepherd: Watched,
     /// The cgroup leaf beside which it runs. Its next run uses the same leaf, which costs nothing.
@@ -163,7 +162,6 @@ impl IdleShepherds {
     }
 }
 
-/// Outcome of a launch request.
 pub(crate) enum LaunchOutcome {
     /// A shepherd runs it.
     Started(Watched),

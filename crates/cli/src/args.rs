@@ -27,7 +27,6 @@ pub(crate) struct Arguments {
     command: Command,
 }
 
-/// The heading of the options that every command has.
 const GLOBAL_OPTIONS: &str = "Global options";
 
 /// The options that every command has.

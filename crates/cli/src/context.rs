@@ -11,7 +11,6 @@ use crate::output::Output;
 /// The output and head of one invocation.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Prints all messages and data.
     pub(crate) output: Output,
     /// The value of `--head` or HOSTLER_HEAD.
     pub(crate) head: Option<String>,

@@ -3,7 +3,6 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// Success.
 pub(crate) const OK: u8 = 0;
 
 /// A failure without a code of its own. From `wait`, `submit --wait` and `fetch`: a job did not complete.
@@ -12,7 +11,6 @@ pub(crate) const FAILED: u8 = 1;
 /// The command line is not valid.
 pub(crate) const USAGE: u8 = 2;
 
-/// The head cannot be reached.
 pub(crate) const UNREACHABLE: u8 = 3;
 
 /// The head refused the request, e.g. the job does not exist or no node can run it.

@@ -7,7 +7,6 @@ use hostler_model::ParseError;
 
 use crate::exit;
 
-/// A failed command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     what: String,
@@ -49,7 +48,6 @@ impl Failure {
         self
     }
 
-    /// Sets the exit code.
     pub(crate) fn exiting(mut self, exit: u8) -> Self {
         self.exit = exit;
         self

@@ -31,7 +31,6 @@ pub(crate) struct Destination {
     pub(crate) on_conflict: OnConflict,
 }
 
-/// A downloaded result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Arrived {
     pub(crate) job: JobId,
@@ -212,7 +211,6 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
     }
 }
 
-/// The task that a result belongs to.
 fn task(result: &ResultView) -> TaskId {
     TaskId { job: result.job, index: result.index.unwrap_or(0) }
 }

@@ -34,7 +34,6 @@ pub fn main() -> std::process::ExitCode {
     multicall::main(std::env::args_os().collect())
 }
 
-/// Runs `dsh`.
 #[must_use]
 pub fn dsh() -> std::process::ExitCode {
     cm::main::<commands::exec::Dsh>(std::env::args_os().collect())

@@ -24,7 +24,6 @@ const LAST: &str = "last";
 pub(crate) struct Login {
     /// Host and port of the head.
     pub(crate) address: String,
-    /// Fingerprint of the cluster's authority.
     pub(crate) authority: Digest,
     /// Name of the user in the cluster.
     #[serde(default)]

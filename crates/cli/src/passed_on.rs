@@ -33,7 +33,6 @@ impl FromStr for Names {
     }
 }
 
-/// The variables to pass on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PassedOn {
     All,

@@ -49,7 +49,6 @@ impl Machines {
         machines
     }
 
-    /// Starts or restarts the head.
     fn run_head(&mut self) {
         if let Some(daemon) = self.head_daemon.take() {
             daemon.kill_9();
@@ -175,7 +174,6 @@ impl Machines {
     }
 }
 
-/// A submitted job.
 struct Work {
     id: String,
     may_run_again: bool,

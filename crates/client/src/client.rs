@@ -52,7 +52,6 @@ pub(crate) struct Call {
     content_type: Option<&'static str>,
     body: Bytes,
     timeout: Duration,
-    /// Whether the call is idempotent.
     repeatable: bool,
 }
 
@@ -116,7 +115,6 @@ impl Client {
         }
     }
 
-    /// Sets how long to retry.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
@@ -130,7 +128,6 @@ impl Client {
         self
     }
 
-    /// The address of the head.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint

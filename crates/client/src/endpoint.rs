@@ -43,7 +43,6 @@ pub enum Endpoint {
         address: String,
         /// Trust; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
-        /// Login token.
         token: Option<Token>,
     },
 }
@@ -142,9 +141,7 @@ impl fmt::Debug for Endpoint {
 /// An open connection to a head.
 #[derive(Debug)]
 pub enum Stream {
-    /// To the Unix socket.
     Unix(UnixStream),
-    /// To the TCP port.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

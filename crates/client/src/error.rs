@@ -8,42 +8,25 @@ use hostler_proto::api::{API_VERSION, ErrorBody};
 /// Code of an agent's answer if it cannot reach the head.
 pub const HEAD_AWAY: &str = "head_away";
 
-/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection.
     #[error("cannot reach the head at {endpoint}: {failure}")]
-    Connect {
-        /// Address of the head.
-        endpoint: String,
-        /// Kind of failure.
-        failure: ConnectFailure,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The head refused the request.
+    Connect { endpoint: String, failure: ConnectFailure, source: io::Error },
     #[error("{}", body.message)]
     Refused {
-        /// HTTP status.
         status: u16,
         /// Explanation of the head.
         body: ErrorBody,
     },
     /// The server does not behave like a head.
     #[error("the server at {endpoint} is not a Hostler head: {what}")]
-    NotAHead {
-        /// Address of the server.
-        endpoint: String,
-        /// What is wrong.
-        what: String,
-    },
+    NotAHead { endpoint: String, what: String },
     /// The head requested a signature that would be valid in another cluster.
     #[error(
         "the head at {endpoint} requests a signature for another cluster: its challenge names the authority {named} instead of \
          {trusted}; nothing was signed"
     )]
     OtherCluster {
-        /// Address of the head.
         endpoint: String,
         /// Authority that is trusted at this address.
         trusted: Digest,
@@ -53,36 +36,27 @@ pub enum ClientError {
     /// The head has another API version.
     #[error("the head at {endpoint} has API version {theirs}, this program has version {API_VERSION}")]
     OtherVersion {
-        /// Address of the head.
         endpoint: String,
         /// Version of the head.
         theirs: String,
     },
     /// The connection closed before the answer was complete.
     #[error("the connection to the head at {endpoint} was lost: {what}")]
-    Interrupted {
-        /// Address of the head.
-        endpoint: String,
-        /// What happened.
-        what: String,
-    },
+    Interrupted { endpoint: String, what: String },
     /// A local failure, e.g. of a file.
     #[error(transparent)]
     Local(#[from] LocalError),
 }
 
-/// A failure on this machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct LocalError {
     /// The operation that failed.
     pub what: String,
-    /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectFailure {
     /// The socket does not exist.
@@ -91,10 +65,8 @@ pub enum ConnectFailure {
     /// The socket exists, but its head has ended.
     #[error("the head that created this socket has ended")]
     StaleSocket,
-    /// Permission denied.
     #[error("permission denied")]
     NotAllowed,
-    /// A certificate was not trusted.
     #[error("certificate not trusted")]
     NotTrusted,
     /// Other failures: connection refused, timeout, unknown host.
@@ -160,7 +132,6 @@ impl ClientError {
 }
 
 impl LocalError {
-    /// A failure of the operation `what`.
     pub(crate) fn new(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { what: what.into(), source: source.into() }
     }

@@ -10,7 +10,6 @@ use crate::{Client, ClientError, Endpoint};
 /// Maximum length of a line. Events are about a hundred times shorter.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// A stream of the cluster's events.
 #[derive(Debug)]
 pub struct Events {
     body: Incoming,

@@ -73,7 +73,6 @@ impl Client {
 /// An event while following an output.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LogEvent {
-    /// The next bytes.
     Bytes(Bytes),
     /// A new attempt has started; earlier bytes are from an attempt that was given up.
     Attempt(Attempt),

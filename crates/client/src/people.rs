@@ -14,7 +14,6 @@ impl Client {
         self.call(Call::get("/users")).await
     }
 
-    /// A user.
     pub async fn user(&self, name: &UserName) -> Result<UserView, ClientError> {
         self.call(Call::get(format!("/users/{name}"))).await
     }
@@ -44,22 +43,18 @@ impl Client {
         self.call_bytes(Call::post(format!("/users/{name}/unblock")).once()).await.map(drop)
     }
 
-    /// Changes the role of a user.
     pub async fn set_role(&self, name: &UserName, role: Role) -> Result<UserView, ClientError> {
         self.call(Call::post(format!("/users/{name}/role")).json(&SetRole { role })).await
     }
 
-    /// Adds and removes SSH keys of a user.
     pub async fn change_keys(&self, name: &UserName, change: &ChangeKeys) -> Result<UserView, ClientError> {
         self.call(Call::post(format!("/users/{name}/keys")).json(change).once()).await
     }
 
-    /// Sets the quota of a user.
     pub async fn set_user_quota(&self, name: &UserName, quota: &Quota) -> Result<UserView, ClientError> {
         self.call(Call::post(format!("/users/{name}/quota")).json(quota)).await
     }
 
-    /// Creates a login code for a user.
     pub async fn invite_user(&self, name: &UserName) -> Result<Invitation, ClientError> {
         self.call(Call::post(format!("/users/{name}/invite"))).await
     }

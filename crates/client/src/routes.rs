@@ -41,7 +41,6 @@ impl LiveJobs {
     }
 }
 
-/// Selects jobs for a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// States; empty means all.
@@ -86,7 +85,6 @@ fn escape(text: &str) -> String {
 
 /// Most methods are retried while the head is unreachable. Exceptions are noted. All fail with a [`ClientError`].
 impl Client {
-    /// A summary of the cluster.
     pub async fn info(&self) -> Result<Info, ClientError> {
         self.call(Call::get("/info")).await
     }
@@ -104,7 +102,6 @@ impl Client {
         }
     }
 
-    /// All nodes.
     pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
         self.call(Call::get("/nodes")).await
     }
@@ -119,7 +116,6 @@ impl Client {
         self.call(Call::post("/nodes/invite").json(invite)).await
     }
 
-    /// The details of a node.
     pub async fn node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
         self.call(Call::get(format!("/nodes/{node}"))).await
     }
@@ -167,7 +163,6 @@ impl Client {
         self.call(Call::post(format!("/nodes/{node}/traits")).json(change)).await
     }
 
-    /// All partitions.
     pub async fn partitions(&self) -> Result<Vec<PartitionView>, ClientError> {
         self.call(Call::get("/partitions")).await
     }
@@ -208,7 +203,6 @@ impl Client {
         self.call_bytes(Call::delete(format!("/partitions/{name}")).once()).await.map(drop)
     }
 
-    /// All settings.
     pub async fn settings(&self) -> Result<Vec<SettingView>, ClientError> {
         self.call(Call::get("/settings")).await
     }
@@ -265,7 +259,6 @@ impl Client {
         self.call(Call::get(path).waiting(wait)).await
     }
 
-    /// Why a job waits.
     pub async fn why(&self, job: JobId) -> Result<Why, ClientError> {
         self.call(Call::get(format!("/jobs/{job}/why"))).await
     }
@@ -315,7 +308,6 @@ impl Client {
         Ok(list.digests)
     }
 
-    /// Uploads a pack of chunks.
     pub async fn send_pack(&self, pack: Bytes) -> Result<(), ClientError> {
         self.call_bytes(Call::post("/blobs").bytes(pack)).await.map(drop)
     }

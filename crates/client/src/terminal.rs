@@ -23,7 +23,6 @@ pub struct Terminal {
 /// A message of a terminal connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TerminalMessage {
-    /// Output of the terminal.
     Output(Bytes),
     /// A new window size; only agents receive it.
     Resize(WindowSize),

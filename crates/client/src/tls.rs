@@ -17,7 +17,6 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A text is not PEM.
@@ -25,7 +24,6 @@ pub enum TlsError {
     Pem {
         /// What the text should be.
         what: &'static str,
-        /// The error of the parser.
         source: rustls::pki_types::pem::Error,
     },
     /// The certificates are not usable.

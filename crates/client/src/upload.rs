@@ -19,7 +19,6 @@ const FIRST_REQUEST_BYTES: u64 = 256 << 10;
 /// If a request took less time than this, the next one may be larger.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// Digests per request.
 const DIGESTS_AT_ONCE: usize = 10_000;
 
 /// Number of attempts if the head's garbage collection deletes chunks before the commit, which is rare.

@@ -4,6 +4,8 @@
 //! effects describe all IO. The *shell*, i.e. the code of the daemon around the state machine, carries the effects out. The simulator
 //! runs the same code.
 
+#![warn(missing_docs)]
+
 pub mod agent;
 pub mod doorway;
 pub mod head;

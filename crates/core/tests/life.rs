@@ -20,7 +20,6 @@ const FIRST: Digest = Digest([1; 32]);
 const SECOND: Digest = Digest([2; 32]);
 const THIRD: Digest = Digest([3; 32]);
 
-/// A head without a shell.
 #[derive(Default)]
 struct Head {
     state: State,

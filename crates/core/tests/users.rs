@@ -14,7 +14,6 @@ use hostler_model::{
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Account, HeadMessage};
 
-/// A head and the messages that it sent to agents.
 #[derive(Default)]
 struct Head {
     state: State,

@@ -14,7 +14,6 @@ use crate::{Gpu, Machine, Note, Topic};
 pub struct Caps {
     /// Number of CPUs. They are chosen as for a job.
     pub cpus: Option<u32>,
-    /// Memory in bytes.
     pub memory_bytes: Option<u64>,
     /// The GPUs to offer; an empty list offers none.
     pub gpus: Option<Vec<GpuPick>>,

@@ -20,7 +20,6 @@ const MAX_CPUS: u32 = 1 << 16;
 /// the middle ones count as fast: they have about nine tenths of the capacity.
 const FAST_PART: (i64, i64) = (2, 3);
 
-/// The CPUs of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Cpus {
     /// Online CPUs, by id.

@@ -21,7 +21,6 @@ use crate::NvmlAnswer;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fixture {
-    /// Description of the machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// Contents of files, by the path of their directory and their name.
@@ -49,7 +48,6 @@ impl Fixture {
         Ok(toml::from_str(text)?)
     }
 
-    /// The fixture as TOML.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("tables of strings are valid TOML")
@@ -67,7 +65,6 @@ impl Fixture {
         self.devices.insert(path.to_owned(), format!("{major}:{minor}"));
     }
 
-    /// The content of a file.
     pub(crate) fn read(&self, path: &str) -> Option<String> {
         let (directory, name) = path.rsplit_once('/')?;
         self.files.get(directory)?.get(name).cloned()

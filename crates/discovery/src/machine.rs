@@ -14,7 +14,6 @@ use crate::{Fixture, Gpu, Memory, Source};
 /// Timeout for drivers. Without NVIDIA's persistence daemon, a healthy card needs about a second to wake up.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// The resources of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Online CPUs, by id, including those that this process may not use.
@@ -23,7 +22,6 @@ pub struct Machine {
     pub usable: CpuSet,
     /// CPU time limit of control groups, in thousandths of a CPU; `None` without a limit. `usable` respects it.
     pub quota_millicpus: Option<u64>,
-    /// Memory.
     pub memory: Memory,
     /// GPUs that jobs may use, by index.
     pub gpus: Vec<Gpu>,
@@ -44,11 +42,8 @@ pub struct Note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Topic {
-    /// CPUs.
     Cpus,
-    /// Memory.
     Memory,
-    /// GPUs.
     Gpus,
 }
 

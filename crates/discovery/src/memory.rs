@@ -25,7 +25,6 @@ pub struct Memory {
     /// The part reserved for the kernel, system services and the agent: 2 % of the limit, but at least 256 MiB and at
     /// most a quarter.
     pub reserved_bytes: u64,
-    /// Memory for jobs.
     pub usable_bytes: u64,
 }
 

@@ -14,7 +14,6 @@ use crate::{Fixture, NvmlAnswer};
 /// Maximum size of a file. The largest one is `mountinfo` with a hundred bytes per mount.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Maximum number of directory entries.
 const MAX_ENTRIES: usize = 1 << 16;
 
 /// Locations of NVIDIA's library: in the linker's search path, and on NixOS and WSL. The name without a version is not
@@ -49,7 +48,6 @@ pub(crate) enum Nvml {
 }
 
 impl Source {
-    /// The current machine.
     #[must_use]
     pub fn this_machine() -> Self {
         Self { nvml: Nvml::Libraries(NVML_LIBRARIES.map(str::to_owned).to_vec()), ..Self::directory("/") }
@@ -143,7 +141,6 @@ impl Source {
         Some((major, minor))
     }
 
-    /// How to query NVIDIA's library.
     pub(crate) fn nvml(&self) -> &Nvml {
         &self.nvml
     }

@@ -7,7 +7,7 @@ use hostler_discovery::{Caps, Fixture, GpuPick, Machine, Source};
 use hostler_model::CpuSet;
 use proptest::prelude::*;
 
-/// Names that discovery reads, whose contents are replaced by others'.
+/// Recorded machines. A test replaces the contents of their files.
 const MACHINES: [&str; 9] = ["laptop", "server", "board", "hybrid", "container", "gaps", "nvidia", "amd", "bare"];
 
 fn fixture(name: &str) -> Fixture {
@@ -25,7 +25,7 @@ fn paths(fixture: &Fixture) -> Vec<String> {
     directories.flat_map(|(directory, content)| files(directory, content)).collect()
 }
 
-/// What may be in a file: numbers at the edges, lists, another file's lines, or anything.
+/// Contents of a file: numbers near limits, lists, lines of other files, or arbitrary text.
 fn content() -> impl Strategy<Value = String> {
     prop_oneof![
         prop_oneof![

@@ -16,7 +16,7 @@ fn machine(name: &str) -> Machine {
     Machine::of(&Source::fixture(fixture(name)))
 }
 
-/// A machine in few lines, so that the expected ones can be read.
+/// A short description of a machine.
 fn brief(machine: &Machine) -> String {
     let mut text = String::new();
     let mut line = |line: &dyn std::fmt::Display| writeln!(text, "{line}").expect("strings can be written to");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hostler_discovery::{Fixture, Machine, Source};
 use tempfile::TempDir;
 
-/// The stand-in, compiled to behave as `kind` says.
+/// Compiles a simulated NVML library with this behaviour.
 fn library(kind: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let library = directory.path().join("libnvidia-ml.so.1");
@@ -21,7 +21,7 @@ fn library(kind: &str) -> (TempDir, PathBuf) {
     (directory, library)
 }
 
-/// A machine with NVIDIA's driver: four cards, the third of which has parts.
+/// A machine with NVIDIA's driver and four cards; the third card has MIG parts.
 fn driver() -> Fixture {
     let mut fixture = Fixture::default();
     fixture.insert("/sys/devices/system/cpu/online", "0-3");
@@ -120,7 +120,7 @@ fn a_driver_that_hangs_is_not_waited_for() {
     assert_eq!(asking(), 1, "one thread is left behind, not three");
 }
 
-/// How many threads of this process ask a driver.
+/// Number of this process's threads that query a driver.
 fn asking() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
     let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default());

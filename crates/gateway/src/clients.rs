@@ -8,14 +8,10 @@ use crate::keys::PublicKey;
 use crate::names;
 use crate::subnet::InterfaceAddress;
 
-/// A client of the VPN.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Its name.
     pub name: String,
-    /// Its public key.
     pub public_key: PublicKey,
-    /// Its address in the VPN.
     pub address: Ipv4Addr,
     /// Time of its addition in seconds since 1970, for display only.
     pub added_secs: u64,
@@ -32,13 +28,11 @@ pub enum ClientsError {
     /// The name is not valid as a file name.
     #[error("`{0}` is not a valid client name: use letters, digits and inner -_.")]
     Name(String),
-    /// A client of this name exists.
     #[error("a client called {0} exists already: revoke it first, or use another name")]
     Taken(String),
     /// No client of this name exists.
     #[error("no client is called {name}{}", known(.there))]
     Unknown {
-        /// The requested name.
         name: String,
         /// The existing names.
         there: Vec<String>,
@@ -89,18 +83,15 @@ impl Clients {
         }
     }
 
-    /// The client with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Client> {
         self.0.iter().find(|client| client.name == name)
     }
 
-    /// All clients.
     pub fn iter(&self) -> impl Iterator<Item = &Client> {
         self.0.iter()
     }
 
-    /// Whether there are no clients.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -21,26 +21,19 @@ pub(crate) const MANAGEMENT_SUFFIX: &str = "-mgmt";
 pub struct Description {
     /// The interface to the outside network.
     pub outer: String,
-    /// The network of the nodes.
     pub nodes: Nodes,
-    /// The network of the management controllers.
     pub management: Option<Management>,
-    /// The machines in these networks.
     pub machines: Vec<Machine>,
     /// The VPN for access from outside.
     pub vpn: Option<Vpn>,
-    /// Network boot of nodes.
     pub pxe: Option<Pxe>,
 }
 
-/// The network of the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {
-    /// The interface to this network.
     pub interface: String,
     /// This machine's address in this network.
     pub address: InterfaceAddress,
-    /// The domain of the nodes' names.
     pub domain: String,
     /// Whether nodes can reach the outside network.
     pub outside: bool,
@@ -50,7 +43,6 @@ pub struct Nodes {
     pub lease: String,
 }
 
-/// The network of the management controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Management {
     /// The interface to this network. It may be the same as that of the nodes.
@@ -59,7 +51,6 @@ pub struct Management {
     pub address: InterfaceAddress,
 }
 
-/// A machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Its name, without the domain.
@@ -70,11 +61,9 @@ pub struct Machine {
     pub address: Ipv4Addr,
     /// MAC address of its management controller, if the gateway's DHCP server serves the controller.
     pub management_mac: Option<Mac>,
-    /// Address of its management controller.
     pub management_address: Option<Ipv4Addr>,
 }
 
-/// The VPN for access from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vpn {
     /// This machine's address in the VPN. Clients get other addresses of its subnet.
@@ -88,14 +77,11 @@ pub struct Vpn {
     pub reach: Vec<Reach>,
 }
 
-/// A destination of VPN clients.
+/// A destination that VPN clients can reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// This machine.
     Head,
-    /// The nodes' network.
     Nodes,
-    /// The management network.
     Management,
     /// The outside network, with the same access as the nodes.
     Outside,
@@ -103,14 +89,12 @@ pub enum Reach {
     Subnet(Subnet),
 }
 
-/// Network boot of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pxe {
     /// Boot file for BIOS.
     pub boot_file: String,
     /// Boot file for UEFI, if it differs.
     pub efi_boot_file: Option<String>,
-    /// Source of the boot files.
     pub from: BootServer,
 }
 

@@ -22,14 +22,11 @@ pub struct Found {
     pub directories: Vec<PathBuf>,
 }
 
-/// Original state of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundInterface {
-    /// Whether the link was up.
     pub up: bool,
     /// Whether the interface forwarded received packets.
     pub forwarding: bool,
-    /// The addresses of the interface.
     pub addresses: Vec<InterfaceAddress>,
 }
 

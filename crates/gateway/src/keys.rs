@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateKey([u8; 32]);
 
-/// The public key of a private key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; 32]);
@@ -43,7 +42,6 @@ impl PrivateKey {
         Self(bytes)
     }
 
-    /// The public key of this key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())

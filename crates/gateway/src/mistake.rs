@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-/// One mistake in a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// Line in the file, counted from 1; `None` if something is missing from the whole file.
     pub line: Option<usize>,
     /// The field, e.g. `nodes.address`; empty if the text is not TOML.
     pub field: String,
-    /// The problem.
     pub what: String,
     /// What to do about it.
     pub advice: String,

@@ -15,13 +15,10 @@ use crate::mistake::Mistake;
 use crate::names;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-/// Default UDP port of WireGuard.
 const DEFAULT_VPN_PORT: u16 = 51820;
 
-/// Default lease time.
 const DEFAULT_LEASE: &str = "12h";
 
-/// Default domain of the nodes.
 const DEFAULT_DOMAIN: &str = "cluster";
 
 /// A value and its line.

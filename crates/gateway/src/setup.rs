@@ -8,13 +8,11 @@ use crate::description::{Description, Reach};
 use crate::render;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-/// Name of the VPN interface.
 pub const VPN_INTERFACE: &str = "hostler-vpn";
 
 /// Name of the gateway's table of packet rules, in the family `inet`.
 pub const TABLE: &str = "hostler_gateway";
 
-/// All settings for the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// The interfaces of the gateway, including the VPN interface.
@@ -23,18 +21,14 @@ pub struct Setup {
     pub table: String,
     /// The configuration of the gateway's dnsmasq.
     pub dnsmasq: String,
-    /// The VPN.
     pub vpn: Option<VpnSetup>,
 }
 
-/// Settings of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceSetup {
-    /// Its name.
     pub name: String,
     /// Addresses to add. If there are any, the link is set up.
     pub addresses: Vec<InterfaceAddress>,
-    /// Whether to forward received packets.
     pub forwarding: bool,
 }
 

@@ -18,7 +18,6 @@ use crate::vpn_state::ObservedVpn;
 /// The current state, as far as the gateway needs it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// All interfaces of the machine.
     pub interfaces: BTreeMap<String, ObservedInterface>,
     /// Whether the machine as a whole forwards packets.
     pub is_router: bool,
@@ -26,35 +25,26 @@ pub struct Observed {
     pub table: Option<String>,
     /// The configuration of the gateway's dnsmasq, if it runs.
     pub dnsmasq: Option<String>,
-    /// The VPN, if its interface exists.
     pub vpn: Option<ObservedVpn>,
 }
 
-/// The current state of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedInterface {
-    /// Whether the link is up.
     pub up: bool,
-    /// Whether received packets are forwarded.
     pub forwarding: bool,
-    /// Its addresses.
     pub addresses: Vec<InterfaceAddress>,
 }
 
 /// The wanted state. The default means no gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The interfaces of the gateway.
     pub interfaces: Vec<InterfaceSetup>,
     /// The gateway's table.
     pub table: Option<WantedTable>,
-    /// The configuration of the gateway's dnsmasq.
     pub dnsmasq: Option<String>,
-    /// The VPN.
     pub vpn: Option<WantedVpn>,
 }
 
-/// The wanted table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedTable {
     /// Input for `nft`.
@@ -63,10 +53,8 @@ pub struct WantedTable {
     pub listing: Option<String>,
 }
 
-/// The wanted VPN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedVpn {
-    /// UDP port of the server.
     pub port: u16,
     /// Public key of the server; `None` if there is no key yet.
     pub public_key: Option<PublicKey>,
@@ -74,26 +62,19 @@ pub struct WantedVpn {
     pub peers: BTreeMap<PublicKey, Ipv4Addr>,
 }
 
-/// A step that changes the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// Stop the gateway's dnsmasq.
     StopDnsmasq,
-    /// Start the gateway's dnsmasq.
     StartDnsmasq {
-        /// Its configuration.
         #[serde(skip)]
         configuration: String,
     },
-    /// Create the VPN's interface.
     CreateVpn,
     /// Set the VPN's key, port and clients. Connections of unchanged clients continue.
     ConfigureVpn {
-        /// UDP port of the server.
         port: u16,
     },
-    /// Delete the VPN's interface.
     RemoveVpn,
     /// Replace the gateway's table in one transaction.
     LoadTable {
@@ -101,32 +82,25 @@ pub enum Step {
         #[serde(skip)]
         text: String,
     },
-    /// Delete the gateway's table.
     DropTable,
     /// Set a link up or down.
     Link {
-        /// The interface.
         interface: String,
         /// Up, or else down.
         up: bool,
     },
     /// Add an address to an interface.
     AddAddress {
-        /// The interface.
         interface: String,
-        /// The address.
         address: InterfaceAddress,
     },
     /// Remove an address that the gateway added.
     RemoveAddress {
-        /// The interface.
         interface: String,
-        /// The address.
         address: InterfaceAddress,
     },
     /// Enable or disable forwarding of packets that an interface receives.
     Forwarding {
-        /// The interface.
         interface: String,
         /// Enable, or else disable.
         on: bool,

@@ -18,7 +18,6 @@ pub struct Subnet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InterfaceAddress {
-    /// The address.
     pub address: Ipv4Addr,
     prefix: u8,
 }
@@ -47,13 +46,11 @@ impl Subnet {
         Self { network: address, prefix: 32 }
     }
 
-    /// Its network address.
     #[must_use]
     pub fn network(self) -> Ipv4Addr {
         self.network
     }
 
-    /// Its prefix length.
     #[must_use]
     pub fn prefix(self) -> u8 {
         self.prefix
@@ -65,13 +62,11 @@ impl Subnet {
         Ipv4Addr::from(mask_bits(self.prefix))
     }
 
-    /// Its broadcast address.
     #[must_use]
     pub fn broadcast(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.network) | !mask_bits(self.prefix))
     }
 
-    /// Whether the subnet contains the address.
     #[must_use]
     pub fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) & mask_bits(self.prefix) == u32::from(self.network)
@@ -103,7 +98,6 @@ impl InterfaceAddress {
         Self { address, prefix: prefix.min(32) }
     }
 
-    /// The subnet of the address.
     #[must_use]
     pub fn subnet(self) -> Subnet {
         Subnet::around(self.address, self.prefix)

@@ -4,31 +4,23 @@ use std::net::Ipv4Addr;
 
 use crate::keys::PublicKey;
 
-/// State of the running VPN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedVpn {
     /// The server's public key; `None` if it has no key yet.
     pub public_key: Option<PublicKey>,
-    /// UDP port of the server.
     pub port: u16,
-    /// Configured peers.
     pub peers: Vec<Peer>,
 }
 
-/// A configured peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// The peer's public key.
     pub public_key: PublicKey,
     /// The peer's address in the VPN, if it has exactly one.
     pub address: Option<Ipv4Addr>,
-    /// The peer's last known endpoint.
     pub endpoint: Option<String>,
     /// Time of the last handshake, in seconds since 1970.
     pub handshake_secs: Option<u64>,
-    /// Bytes received from the peer.
     pub received_bytes: u64,
-    /// Bytes sent to the peer.
     pub sent_bytes: u64,
 }
 

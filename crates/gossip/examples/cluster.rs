@@ -54,7 +54,7 @@ fn measure(size: usize, lost: u64) {
     println!("  simulated {} s in {:.1} s\n", world.now / 1000, begin.elapsed().as_secs_f64());
 }
 
-/// All nodes start within a second: measures when which share of the loads is known.
+/// Starts all nodes within a second. Prints at what times which share of the loads is known.
 fn starting(world: &mut World, sample: &[usize]) {
     let size = world.nodes.len();
     let known = |world: &World| {
@@ -100,7 +100,7 @@ fn steady(world: &mut World, sample: &[usize]) {
     println!("  {bytes} bytes/s a node, {peak} at most in any second; {} KiB of table", memory / 1024);
 }
 
-/// The number of nodes that have noticed a change.
+/// Counts the nodes that have noticed a change.
 type Count<'a> = &'a dyn Fn(&World) -> usize;
 
 /// The loads of two nodes change, one much and one a little; a third node dies and returns.

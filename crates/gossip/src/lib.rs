@@ -30,6 +30,8 @@
 //! Not included by design: encryption (loads are not secret within the cluster's network), a farewell message (silence is enough), and
 //! shared suspicions (each node judges only by what it received itself).
 
+#![warn(missing_docs)]
+
 mod auth;
 mod awake;
 mod budget;

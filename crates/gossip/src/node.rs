@@ -253,7 +253,6 @@ impl Gossip {
     }
 }
 
-/// The answers to a datagram.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) beats: Option<Packer>,

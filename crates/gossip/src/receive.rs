@@ -191,7 +191,6 @@ fn read_load(bytes: &[u8]) -> Result<Load, Malformed> {
     if bytes.len() <= MAX_LOAD_BYTES { Load::decode(bytes) } else { Err(Malformed) }
 }
 
-/// Why a datagram is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     Malformed,

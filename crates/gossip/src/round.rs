@@ -29,7 +29,6 @@ struct Turn {
 /// A member and its newest known version.
 type Question = (MemberId, Version);
 
-/// The questions of a round.
 #[derive(Debug, Default)]
 struct Questions {
     /// Members that have been silent for a while.

@@ -35,7 +35,6 @@ pub(crate) struct Table {
     pub(crate) expected_until: Timestamp,
 }
 
-/// The state of one member.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// The newest known version. It never decreases, so it also serves as the tombstone of a silent node.

@@ -22,7 +22,6 @@ pub(crate) const MAX_DATAGRAM: usize = 1280 - PACKET_OVERHEAD;
 /// The size of IPv6 and UDP headers.
 pub(crate) const PACKET_OVERHEAD: usize = 40 + 8;
 
-/// The size of the authentication tag.
 pub(crate) const TAG_BYTES: usize = 32;
 
 /// The longest header: a byte, a 32-bit number and two 64-bit numbers.
@@ -31,7 +30,6 @@ const MAX_HEADER: usize = 1 + 5 + 10 + 10;
 /// The space for sections.
 pub(crate) const MAX_BODY: usize = MAX_DATAGRAM - MAX_HEADER - TAG_BYTES;
 
-/// The size of a section's header.
 const SECTION_HEADER: usize = 3;
 
 /// An encoding error.
@@ -39,7 +37,6 @@ const SECTION_HEADER: usize = 3;
 #[error("malformed datagram")]
 pub(crate) struct Malformed;
 
-/// The header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) sender: MemberId,

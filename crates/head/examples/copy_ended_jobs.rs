@@ -10,10 +10,10 @@ use hostler_core::head::{Job, SubmissionKey};
 use hostler_model::JobId;
 use hostler_store::{Batch, Change, EndedJob, KeptResults, SqliteStore, Store};
 
-/// Where the numbers of copies begin: far from those that the head gives.
+/// First job id of the copies, far above the ids that the head assigns.
 const FIRST: u64 = 1_000_000_000;
 
-/// Copies in one transaction.
+/// Number of copies per transaction.
 const AT_ONCE: u64 = 10_000;
 
 fn main() -> anyhow::Result<()> {

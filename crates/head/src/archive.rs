@@ -46,7 +46,7 @@ impl Archive {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, for the loop.
+    /// The lock behind [`Self::moves`], for the engine's loop.
     pub(crate) fn moves_lock(&self) -> &Mutex<Moves> {
         &self.moves
     }
@@ -92,7 +92,6 @@ pub(crate) struct Wanted {
     pub(crate) states: Vec<JobState>,
 }
 
-/// A page of jobs.
 pub(crate) struct Page {
     pub(crate) jobs: Vec<Arc<Job>>,
     /// Number of all matching jobs.

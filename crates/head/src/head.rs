@@ -28,7 +28,6 @@ pub(crate) struct Head {
     pub(crate) config: Config,
     /// The loop that makes all state changes.
     pub(crate) engine: Engine,
-    /// Environments of jobs that run or wait.
     pub(crate) environments: Environments,
     /// Reader for stored history.
     pub(crate) history: Reader,
@@ -36,13 +35,11 @@ pub(crate) struct Head {
     pub(crate) trust: Trust,
     /// Limits on the connections, requests and memory of each client.
     pub(crate) guests: Guests,
-    /// Logins in progress.
     pub(crate) logins: Logins,
     /// Held while users are added, so that no two users get the same uid.
     pub(crate) admitting: tokio::sync::Mutex<()>,
     /// Controllers of the nodes whose power the head switches.
     pub(crate) switches: Arc<Switches>,
-    /// The audit log.
     pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.
     pub(crate) streams: Streams,

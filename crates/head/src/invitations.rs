@@ -16,7 +16,6 @@ use hostler_snapshot::chunk::digest_of;
 
 use crate::trust::random_name;
 
-/// Lifetime of an invitation.
 const INVITATION_TTL: Duration = Duration::from_secs(3600);
 
 /// Maximum number of open invitations. A new one then replaces the oldest.
@@ -58,7 +57,6 @@ struct Guesser {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) secret: &'a str,
-    /// The requested node name.
     pub(crate) node: Option<&'a NodeName>,
     /// The machine's host name, as a default.
     pub(crate) machine: Option<&'a NodeName>,

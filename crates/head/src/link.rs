@@ -31,7 +31,6 @@ use crate::environments::EnvironmentError;
 use crate::head::Head;
 use crate::trust::Bearer;
 
-/// Timeout for an agent's hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for sending one frame to an agent that does not read.

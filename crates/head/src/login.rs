@@ -26,13 +26,10 @@ use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
 use crate::blobs::name_of;
 use crate::trust::random_name;
 
-/// Lifetime of a challenge.
 const CHALLENGE_TTL: Duration = Duration::from_secs(60);
 
-/// Maximum number of open challenges.
 const MAX_CHALLENGES: usize = 10_000;
 
-/// Lifetime of a login code.
 const CODE_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Maximum number of open login codes. A new one then replaces the oldest.
@@ -67,7 +64,6 @@ struct Failures {
     count: u32,
 }
 
-/// Why a login fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LoginError {
     #[error("this challenge is unknown, was answered already or is older than a minute")]

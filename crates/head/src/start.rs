@@ -56,7 +56,6 @@ const COLLECT_EVERY: Duration = Duration::from_secs(3600);
 /// Minimum time between two collections, even when results reach their limit.
 const COLLECT_PAUSE: Duration = Duration::from_secs(5);
 
-/// Settings with which a head is started.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Directory of the head's state; created if it does not exist.

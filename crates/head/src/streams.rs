@@ -18,7 +18,6 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::trust::random_name;
 
-/// Waiting readers.
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) outputs: Meeting<Upload>,

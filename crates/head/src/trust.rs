@@ -49,7 +49,6 @@ pub(crate) struct Trust {
     server: Arc<rustls::ServerConfig>,
     /// Secret from which the gossip secrets of nodes are derived.
     gossip_secret: String,
-    /// Open join codes.
     pub(crate) invitations: Invitations,
 }
 
@@ -270,7 +269,6 @@ fn names_of(listen: SocketAddr, advertised: &[Address]) -> Vec<SanType> {
     names
 }
 
-/// This machine's host name.
 pub(crate) fn hostname() -> Option<String> {
     nix::unistd::gethostname().ok()?.into_string().ok().filter(|name| !name.is_empty())
 }

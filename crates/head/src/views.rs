@@ -94,11 +94,8 @@ pub(crate) struct History {
 /// Which tasks of a job a view shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Live and ended tasks.
     All,
-    /// Ended tasks only.
     Ended,
-    /// One task only.
     Only(u32),
 }
 
@@ -167,7 +164,6 @@ pub(crate) fn detail(
     }
 }
 
-/// A waiting task.
 fn pending_task(job: &Job, index: u32) -> TaskView {
     TaskView {
         index,

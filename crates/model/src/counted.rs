@@ -13,7 +13,6 @@ const RESERVED: [&str; 10] = ["cpu", "cpus", "gpu", "gpus", "memory", "mem", "no
 
 const MAX_NAME: usize = 63;
 
-/// The largest count.
 const MAX_COUNT: u64 = 1_000_000_000;
 
 /// The most different names per node.

@@ -81,7 +81,6 @@ impl Hardware {
         })
     }
 
-    /// Chooses the requested number of free GPUs.
     fn choose_gpus<'a>(&self, free: &'a Resources, request: &Request) -> Vec<FreeGpu<'a>> {
         let count = request.gpus as usize;
         let mut domains: BTreeMap<Option<u32>, Vec<FreeGpu<'a>>> = BTreeMap::new();
@@ -132,7 +131,6 @@ impl Hardware {
     }
 }
 
-/// A free GPU.
 #[derive(Debug, Clone, Copy)]
 struct FreeGpu<'a> {
     id: &'a GpuId,

@@ -3,6 +3,8 @@
 //! Every other crate uses these types. The crate reads no clock, file or environment, and makes no decisions: `hostler-sched` and
 //! `hostler-core` do.
 
+#![warn(missing_docs)]
+
 mod array;
 mod constraint;
 mod counted;

@@ -111,7 +111,6 @@ struct Pattern(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Piece {
-    /// This text.
     Letters(String),
     /// Any text, also empty.
     Star,

@@ -10,7 +10,7 @@ use crate::{NodeName, WallTime};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Supply {
-    /// The machine is on, in whatever state.
+    /// The machine is on. Its operating system need not run.
     On,
     /// The machine is off.
     Off,

@@ -34,7 +34,6 @@ pub enum ControllerConfig {
 pub struct RedfishConfig {
     /// E.g. `10.0.9.11`, `ilo-r1:8443`, or an address with `https://`.
     pub address: Address,
-    /// User and password.
     pub credentials: CredentialsConfig,
     /// The system's id, name, UUID or path; needed only if the controller has several systems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,7 +45,6 @@ pub struct RedfishConfig {
     /// the password.
     #[serde(default, skip_serializing_if = "is_false")]
     pub insecure: bool,
-    /// Timeout of one request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
 }
@@ -55,17 +53,14 @@ pub struct RedfishConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpmiConfig {
-    /// Host name or address.
     pub address: String,
     /// UDP port [default: 623].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// User and password.
     pub credentials: CredentialsConfig,
     /// Number of the cipher suite [default: chosen by `ipmitool`]. Old controllers need 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<u8>,
-    /// Timeout of one request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
 }
@@ -96,7 +91,6 @@ pub struct WakeOnLanConfig {
 pub struct CommandConfig {
     /// Prints `on` or `off`.
     pub status: Vec<String>,
-    /// Switches the machine on.
     pub on: Vec<String>,
     /// Shuts the machine down.
     pub off: Vec<String>,

@@ -28,7 +28,6 @@ pub enum Answer {
 /// Timeout for releasing resources at a controller. Sessions also expire on their own.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// The controller of one node.
 pub struct Controller {
     node: NodeName,
     driver: Box<dyn Driver>,

@@ -16,7 +16,6 @@ use crate::{CredentialsConfig, Fault, Secret};
 /// Back-off after a rejection of credentials, because controllers lock accounts. Each further rejection doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum back-off.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Timeout of a command that prints credentials.

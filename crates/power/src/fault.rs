@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -87,7 +86,6 @@ impl Fault {
         self
     }
 
-    /// The kind of the failure.
     #[must_use]
     pub const fn kind(&self) -> FaultKind {
         self.kind
@@ -99,7 +97,6 @@ impl Fault {
         self.what.as_deref()
     }
 
-    /// The reason.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why

@@ -13,11 +13,9 @@ use crate::{Fault, FaultKind};
 pub struct Pace {
     /// Minimum time between the end of a request and the start of the next.
     pub gap: Duration,
-    /// Timeout of a request.
     pub time_limit: Duration,
     /// Back-off after a first fault. Each further fault doubles it.
     pub first_pause: Duration,
-    /// Maximum back-off.
     pub longest_pause: Duration,
 }
 
@@ -103,7 +101,6 @@ impl Outage {
         }
     }
 
-    /// Ends the back-off.
     pub(crate) fn forget(&self) {
         *self.lock() = None;
     }

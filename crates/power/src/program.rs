@@ -22,7 +22,6 @@ const KEPT_BYTES: usize = 64 << 10;
 /// Time to wait for remaining output after the program's end.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// A program to run.
 pub(crate) struct Program<'a> {
     argv: &'a [String],
     environment: Vec<(&'a str, &'a str)>,

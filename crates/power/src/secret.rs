@@ -9,13 +9,11 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Wraps a text.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The secret text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

@@ -40,11 +40,9 @@ pub struct MacAddress(pub [u8; 6]);
 /// A wake-up packet and its destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
-    /// MAC address of the machine's network card.
     pub mac: MacAddress,
     /// Destination; the broadcast addresses of all local segments if absent.
     pub broadcast: Option<IpAddr>,
-    /// UDP port.
     pub port: u16,
 }
 

@@ -14,6 +14,8 @@
 //!
 //! Wire types only encode and decode. Fields are added but never changed: see `docs/internals/compatibility.md`.
 
+#![warn(missing_docs)]
+
 pub mod api;
 pub mod join;
 pub mod link;

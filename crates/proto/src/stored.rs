@@ -1,4 +1,4 @@
-//! What the head's store takes and gives back: batches of events and changes, ended jobs, and the log as it is read.
+//! Data that the head's store takes and returns: batches of events and changes, ended jobs, and the log.
 
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
@@ -8,64 +8,65 @@ use crate::record::EndedTask;
 /// Changes that are stored together or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// The sequence number of the first event: one more than the last event stored. Means nothing when there are no events.
+    /// The sequence number of the first event: one more than that of the last stored event. Has no meaning without
+    /// events.
     pub first_sequence: u64,
     /// The events, in order.
     pub events: Vec<Vec<u8>>,
-    /// Changes to history and blobs, applied in order, so that a task may end, be reopened and end again in one batch.
+    /// Changes to history and blobs, applied in order. A task may end, be reopened and end again in one batch.
     pub changes: Vec<Change>,
 }
 
-/// One change to the history or the blobs. Each is idempotent.
+/// A change to the history or the blobs. Each change is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A task ended. Replaces the row that the task has, if any.
+    /// A task ended. Replaces the task's row, if it has one.
     Ended(EndedTask),
-    /// A task that had ended is to run again: its row goes.
+    /// An ended task will run again. Deletes the task's row.
     Reopened(TaskId),
-    /// A job has ended, or has changed since. Replaces what is kept of it, if anything.
+    /// A job ended, or an ended job changed. Replaces the stored job, if there is one.
     JobEnded(EndedJob),
-    /// A job that had ended lives again: it goes, and the rows of its tasks stay.
+    /// An ended job will run again. Deletes the stored job, but not the rows of its tasks.
     JobReopened(JobId),
-    /// Keep an environment for a job: until the job is forgotten, or has ended and [does not need it](EndedJob::keeps_environment). Equal
-    /// environments are kept once. The digest is the caller's name for the bytes and is not checked here.
+    /// Stores an environment for a job. It is kept until the job is forgotten, or has ended and [does not need
+    /// it](EndedJob::keeps_environment). Equal environments are stored once. The store does not check the digest.
     Environment {
         /// The job.
         job: JobId,
-        /// The environment's name.
+        /// The digest of the environment.
         digest: Digest,
-        /// The environment.
+        /// The encoded environment.
         bytes: Bytes,
     },
-    /// A job's retention is over: all that is kept of it and its tasks goes.
+    /// The retention of a job is over. Deletes everything about the job and its tasks.
     Forgotten(JobId),
-    /// Keep a blob. The digest is the caller's name for the bytes and is not checked here; a blob already kept stays as it is.
+    /// Stores a blob. An existing blob stays unchanged. The store does not check the digest.
     PutBlob(Digest, Bytes),
-    /// Nothing needs the blob any more.
+    /// Deletes a blob.
     DropBlob(Digest),
 }
 
 impl Batch {
-    /// A batch of events only.
+    /// A batch with events only.
     #[must_use]
     pub const fn of_events(first_sequence: u64, events: Vec<Vec<u8>>) -> Self {
         Self { first_sequence, events, changes: Vec::new() }
     }
 
-    /// A batch of other changes only, which has no place in the sequence.
+    /// A batch without events, which has no place in the sequence.
     #[must_use]
     pub const fn of_changes(changes: Vec<Change>) -> Self {
         Self { first_sequence: 0, events: Vec::new(), changes }
     }
 
-    /// The sequence number of the last event, if there is any.
+    /// The sequence number of the last event, if there are events.
     #[must_use]
     pub fn last_sequence(&self) -> Option<u64> {
         let count = u64::try_from(self.events.len()).expect("a length fits 64 bits");
         (count > 0).then(|| self.first_sequence + count - 1)
     }
 
-    /// Roughly how much memory it takes, in bytes; bounds the writer's queue.
+    /// The approximate memory in bytes, which limits the writer's queue.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let events: usize = self.events.iter().map(Vec::len).sum();
@@ -75,7 +76,7 @@ impl Batch {
 }
 
 impl Change {
-    /// Roughly how much memory it takes, in bytes.
+    /// The approximate memory in bytes.
     fn size_bytes(&self) -> usize {
         let payload = match self {
             Self::Ended(task) => task.message.as_ref().map_or(0, String::len),
@@ -87,66 +88,66 @@ impl Change {
     }
 }
 
-/// A job that has ended. All but `bytes` is what queries look for.
+/// An ended job. Queries use all fields except `bytes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedJob {
-    /// Its id.
+    /// The job's id.
     pub id: JobId,
-    /// The key with which it was submitted.
+    /// The idempotency key of the submission.
     pub key: u128,
-    /// Whose it is.
+    /// The owner.
     pub user: String,
-    /// How it ended.
+    /// The final state.
     pub state: JobState,
-    /// When, on the cluster's clock.
+    /// The time of the end, on the cluster's clock.
     pub ended: Timestamp,
-    /// The captured folder in which it ran.
+    /// The captured folder.
     pub snapshot: Option<Digest>,
-    /// What there is of its results.
+    /// Which results are stored.
     pub results: KeptResults,
-    /// Whether its environment is kept, so that it can run again.
+    /// Whether the environment is stored, so that the job can run again.
     pub keeps_environment: bool,
-    /// All of it, as the caller wrote it.
+    /// The complete job, as encoded by the caller.
     pub bytes: Bytes,
 }
 
-/// What there is of a job's results.
+/// Which results of a job are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeptResults {
-    /// The result of some task is kept.
+    /// Whether the result of any task is stored.
     pub any: bool,
-    /// Some of those that are kept have not reached a client.
+    /// Whether some stored results were not fetched by a client.
     pub unfetched: bool,
-    /// Some of those that are kept have reached a client.
+    /// Whether some stored results were fetched by a client.
     pub fetched: bool,
 }
 
-/// The log as it was read back.
+/// The log as read at a start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The latest snapshot, if one was ever saved.
+    /// The latest snapshot, if there is one.
     pub snapshot: Option<Snapshot>,
-    /// The events after it, or all events; the first has the number [`Loaded::first_sequence`].
+    /// The events after the snapshot, or all events. The first one has the number [`Loaded::first_sequence`].
     pub events: Vec<Vec<u8>>,
 }
 
-/// The effect of all events up to a number.
+/// The state after all events up to a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The last event whose effect it holds.
+    /// The number of the last event in the snapshot.
     pub sequence: u64,
-    /// What the caller gave.
+    /// The state, as encoded by the caller.
     pub bytes: Vec<u8>,
 }
 
 impl Loaded {
-    /// The number of the first of [`Loaded::events`]; events are numbered from 1.
+    /// The number of the first of [`Loaded::events`]. Numbers start at 1.
     #[must_use]
     pub fn first_sequence(&self) -> u64 {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence) + 1
     }
 
-    /// The number that the next event committed must have.
+    /// The number of the next event to store.
     #[must_use]
     pub fn next_sequence(&self) -> u64 {
         self.first_sequence() + u64::try_from(self.events.len()).expect("a length fits 64 bits")

@@ -2,7 +2,6 @@
 
 use hostler_model::Request;
 
-/// No resources at all.
 pub(crate) const NOTHING: Request = Request::new(0, 0);
 
 /// How many times `wanted` fits into `have`.

@@ -15,14 +15,12 @@ use hostler_model::{Counted, Request};
 
 use crate::{NodeIx, NodeSet};
 
-/// The fixed properties of a node, whatever is free on it. Nodes of the lowest class are tried first.
-///
-/// Fields are compared in order of declaration.
+/// The fixed properties of a node, independent of its free resources. Nodes of the lowest class are tried first.
+/// | Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class {
     /// The weight that an operator has set.
     pub(crate) weight: u32,
-    /// The total number of GPUs.
     pub(crate) gpus: u32,
     /// The number of different counted resources.
     pub(crate) kinds: u32,

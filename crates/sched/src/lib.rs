@@ -12,6 +12,8 @@
 //!
 //! Not supported by design: preemption, fair share, and several reservations on the same nodes.
 
+#![warn(missing_docs)]
+
 mod admission;
 mod amount;
 mod explain;

@@ -49,7 +49,6 @@ impl Waiting {
         self.among.as_deref()
     }
 
-    /// Whether the job may use a node.
     pub(crate) fn may_use(&self, node: NodeIx) -> bool {
         self.among().is_none_or(|among| among.contains(node))
     }
@@ -117,7 +116,6 @@ struct Pass<'a> {
     plan: Plan,
 }
 
-/// The reservation of a waiting job.
 struct Reserved {
     /// The nodes that the job may use.
     among: Option<Arc<NodeSet>>,
@@ -308,7 +306,6 @@ impl<'a> Free<'a> {
         Self { pool, index: Cow::Borrowed(&pool.free), changed: BTreeMap::new(), open: None, apart: BTreeSet::new() }
     }
 
-    /// The best node.
     fn best(&mut self, job: &Waiting) -> Option<Fit> {
         let Waiting { request, .. } = job;
         let shown = self.index.best(request, job.among())?;

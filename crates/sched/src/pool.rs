@@ -129,7 +129,6 @@ impl Pool {
         self.all.all(&job.request, job.among()).count()
     }
 
-    /// The class of a node.
     pub(crate) fn class(&self, ix: NodeIx) -> Class {
         self.expect(ix).class()
     }
@@ -138,7 +137,6 @@ impl Pool {
         self.nodes.get(ix.0 as usize)?.as_ref()
     }
 
-    /// A node that must exist.
     pub(crate) fn expect(&self, ix: NodeIx) -> &Node {
         self.node(ix).expect("the node is in the pool")
     }

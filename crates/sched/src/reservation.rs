@@ -92,7 +92,6 @@ impl Slot {
         Some(Self { at, open: shares.keys().copied().collect(), shares })
     }
 
-    /// The reserved nodes.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeIx> {
         self.shares.keys().copied()
     }

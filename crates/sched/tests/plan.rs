@@ -90,7 +90,6 @@ impl Scene {
         (able.len() == job.nodes as usize).then(|| able.into_iter().map(|(_, _, ix)| ix).collect())
     }
 
-    /// Starts one task.
     fn start(&mut self, job: &Waiting, nodes: &[usize]) {
         let ends_at = ends_at(job);
         for &node in nodes {

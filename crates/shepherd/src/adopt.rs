@@ -22,50 +22,38 @@ const SETTLE_ROUND: Duration = Duration::from_millis(2);
 pub enum Adopted {
     /// It continues.
     Running(Shepherd),
-    /// It has ended.
     Ended(Box<ExitRecord>),
     /// It has no exit record and never will: nothing supervises it, and no shepherd can start it late.
     Lost(Lost),
 }
 
-/// A lost run.
 #[derive(Debug)]
 pub struct Lost {
-    /// Why it is lost.
     pub reason: LostReason,
     /// The shepherd's record in the journal. Its leaf must be swept before the run is started again.
     pub record: Option<RunningRecord>,
 }
 
-/// Why a run is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
     /// No shepherd ever took it, and from now on none can.
     NeverStarted,
-    /// The machine was rebooted.
     Rebooted,
     /// The shepherd is gone without an exit record: it was killed.
     ShepherdGone,
     /// The shepherd's pid belongs to another process.
     PidReused,
-    /// The journal is damaged.
     Damaged,
 }
 
 /// The state of a run cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// The journal is unreadable.
     #[error("cannot read the run's journal")]
     Journal(#[from] io::Error),
     /// The shepherd is alive but does not respond.
     #[error("the shepherd with pid {pid} lives but cannot be reached")]
-    Unreachable {
-        /// Pid of the shepherd.
-        pid: u32,
-        /// Error of the system.
-        source: io::Error,
-    },
+    Unreachable { pid: u32, source: io::Error },
 }
 
 /// Determines the state of the run in `directory`, and connects to its shepherd if it continues.

@@ -40,10 +40,8 @@ pub struct Shepherd {
 /// Why communication with a shepherd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The connection is broken or closed.
     #[error("no connection to the shepherd")]
     Link(#[from] LinkError),
-    /// The shepherd refused the request.
     #[error("the shepherd refused: {0}")]
     Refused(String),
     /// The launch itself is invalid.
@@ -263,10 +261,8 @@ impl Attachment {
 /// Why a control connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The shepherd closed it or exited.
     #[error("the connection is closed")]
     Closed,
-    /// No answer before the timeout.
     #[error("no answer in time")]
     Timeout,
     /// The answer does not match the request.
@@ -275,7 +271,6 @@ pub enum LinkError {
     /// The data violates the protocol.
     #[error("a malformed answer")]
     Wire(#[from] WireError),
-    /// A system error.
     #[error("the connection failed")]
     Io(#[from] io::Error),
 }
@@ -306,7 +301,6 @@ fn connect_soon(name: &[u8]) -> io::Result<UnixStream> {
 pub(crate) struct Link {
     stream: UnixStream,
     inbox: Vec<u8>,
-    /// The last received descriptor.
     descriptor: Option<OwnedFd>,
 }
 

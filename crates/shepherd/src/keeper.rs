@@ -547,7 +547,6 @@ fn entry(fd: &impl AsFd) -> libc::pollfd {
     libc::pollfd { fd: sys::raw(fd), events: libc::POLLIN, revents: 0 }
 }
 
-/// Poll events of a connection.
 fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollfd {
     let mut entry = entry(&connection.stream);
     if let (Some(position), Some(terminal)) = (connection.viewing, terminal) {

@@ -18,9 +18,7 @@ pub struct Launch {
     pub argv: Vec<OsString>,
     /// The complete environment; nothing is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// Working directory of the program.
     pub cwd: PathBuf,
-    /// All other options.
     pub options: Options,
 }
 
@@ -131,12 +129,9 @@ pub struct ResourceLimit {
     pub hard: u64,
 }
 
-/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSize {
-    /// Height in lines.
     pub rows: u16,
-    /// Width in characters.
     pub columns: u16,
 }
 
@@ -145,12 +140,9 @@ pub struct WindowSize {
 /// The program has no capabilities and cannot gain privileges. Its output files belong to this user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
-    /// User name, for messages.
     #[serde(default)]
     pub name: String,
-    /// User id.
     pub uid: u32,
-    /// Primary group id.
     pub gid: u32,
     /// Supplementary group ids, which replace the agent's own.
     pub groups: Vec<u32>,

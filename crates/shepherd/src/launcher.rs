@@ -28,7 +28,6 @@ pub enum StartError {
     /// With several threads, a fork would copy locks that are never released.
     #[error("the launcher must start while the process has one thread, and it has {0}")]
     Threads(usize),
-    /// A system error.
     #[error("cannot start the launcher process")]
     System(#[from] io::Error),
 }
@@ -49,7 +48,6 @@ pub enum LaunchError {
     /// The run may or may not have been started: use [`crate::adopt`] to find out.
     #[error("no answer from the shepherd")]
     NoAnswer(#[source] LinkError),
-    /// A system error.
     #[error("cannot reach the launcher process")]
     System(#[from] io::Error),
 }

@@ -25,7 +25,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Maximum length of a labelled line: longer lines are split, and each part gets a label.
 const LINE_BYTES: usize = 64 << 10;
 
-/// The processes to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks {
     /// Number of processes on this node.
@@ -36,7 +35,6 @@ pub struct Ranks {
     pub world_size: u64,
     /// Whether to prefix every output line with the rank of its process.
     pub label: bool,
-    /// Program and arguments.
     pub argv: Vec<OsString>,
 }
 

@@ -28,7 +28,6 @@ pub struct ExitRecord {
     pub cause: Option<Cause>,
     /// Start of the program.
     pub started: Moment,
-    /// Time at which no process of the run was left.
     pub ended: Moment,
     /// Time from start to end of the main process, on a clock that stops while the machine is suspended.
     pub wall_time: Duration,
@@ -81,14 +80,10 @@ impl ExitRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Status {
-    /// It exited.
     Exited {
-        /// Exit code, 0 to 255.
         code: i32,
     },
-    /// A signal ended it.
     Signaled {
-        /// Signal number.
         signal: i32,
         /// Whether a core file was dumped.
         core_dumped: bool,
@@ -118,11 +113,8 @@ impl Status {
 /// Disk reads and writes. Accesses served from memory do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Io {
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
     pub write_bytes: u64,
-    /// Source of the numbers.
     pub source: IoSource,
 }
 
@@ -141,11 +133,8 @@ pub enum IoSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The run's time limit.
     TimeLimit,
-    /// The run's output limit.
     OutputLimit,
-    /// A user cancelled the job.
     Cancelled,
     /// The resources are needed for a more important job.
     Preempted,
@@ -173,20 +162,13 @@ impl Moment {
     }
 }
 
-/// How the job's processes are tracked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Containment {
     /// By a cgroup leaf, which the kernel can kill atomically.
-    Leaf {
-        /// Path of the leaf.
-        path: PathBuf,
-    },
+    Leaf { path: PathBuf },
     /// By descent from the shepherd, which is a subreaper.
-    Descent {
-        /// Why there is no leaf.
-        reason: String,
-    },
+    Descent { reason: String },
 }
 
 /// Which limits are enforced; `None` for those not requested.
@@ -203,7 +185,6 @@ pub struct Limits {
     pub devices: Option<Enforcement>,
 }
 
-/// Whether a limit is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
@@ -213,12 +194,9 @@ pub enum Enforcement {
     Advisory(String),
 }
 
-/// The shepherd of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRecord {
-    /// The shepherd process.
     pub shepherd: ProcessId,
-    /// Boot id of the machine.
     pub boot_id: String,
     /// Abstract name of its control socket. The name alone proves nothing; [`crate::adopt`] verifies the process.
     pub socket: String,
@@ -226,7 +204,6 @@ pub struct RunningRecord {
     pub identity: String,
     /// Time at which the shepherd took the run.
     pub taken: Moment,
-    /// Cgroup leaf of the run.
     #[serde(default)]
     pub leaf: Option<PathBuf>,
     /// Main process after its start; stored as a separate line in the journal.
@@ -249,7 +226,6 @@ impl RunningRecord {
 pub struct StatusReport {
     /// [`crate::Options::identity`].
     pub identity: String,
-    /// Current phase.
     pub phase: Phase,
     /// Pid of the main process while it lives.
     pub child: Option<u32>,
@@ -267,11 +243,9 @@ pub struct StatusReport {
     pub attached: u32,
 }
 
-/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// The main process runs.
     Running,
     /// TERM was sent; the grace period is running.
     Terminating,

@@ -16,7 +16,6 @@ use crate::sys;
 /// Size of the replay for a new client.
 const REPLAY_BYTES: usize = 64 << 10;
 
-/// Read size for terminal output.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// Notice for clients that were too slow.

@@ -80,7 +80,6 @@ pub(crate) enum Request {
     Signal(i32),
 }
 
-/// Body of [`Request::Terminate`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terminate {
     pub(crate) cause: Cause,
@@ -107,7 +106,6 @@ pub enum Event {
 /// Body of [`Event::Started`]. The first one has a pidfd of the shepherd attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Pid of the shepherd.
     pub shepherd: u32,
     /// Pid of the main process; `None` if it could not be started, see [`Event::Finished`].
     pub child: Option<u32>,

@@ -1,4 +1,4 @@
-//! A home of its own, and the cluster in it.
+//! A private home, and the embedded cluster in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,12 @@ use tempfile::TempDir;
 
 use crate::{is_alive, kill, processes_with, wait_until};
 
-/// How many nodes and what each has.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
-    /// Nodes.
     pub nodes: u32,
-    /// CPUs of each.
+    /// CPUs per node.
     pub cpus: u32,
-    /// Memory of each, as `up` takes it.
+    /// Memory per node, in the format of `up --memory`.
     pub memory: &'static str,
 }
 
@@ -27,28 +25,25 @@ impl Default for Size {
     }
 }
 
-/// A private home for the executable. Dropping it ends every process that was started with that home and removes the home.
+/// A private home for the executable. Dropping it ends every process of this home and removes the home.
 pub struct Cluster {
     home: TempDir,
     executable: PathBuf,
 }
 
-/// What a command came to.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Its exit code; 128 plus the signal when it was killed.
+    /// Exit code; 128 plus the signal number if a signal ended the command.
     pub code: i32,
-    /// What it wrote to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
     pub stderr: String,
 }
 
 impl Cluster {
-    /// A home without a running cluster.
+    /// A home without a cluster.
     ///
     /// # Panics
-    /// When no temporary directory can be made.
+    /// If no temporary directory can be created.
     #[must_use]
     pub fn none(executable: &str) -> Self {
         let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
@@ -58,7 +53,7 @@ impl Cluster {
     /// A running cluster.
     ///
     /// # Panics
-    /// When `hostler up` fails.
+    /// If `hostler up` fails.
     #[must_use]
     pub fn up(executable: &str, size: Size) -> Self {
         let cluster = Self::none(executable);
@@ -69,13 +64,12 @@ impl Cluster {
     /// Brings the cluster up, or up again.
     ///
     /// # Panics
-    /// When `hostler up` fails.
+    /// If `hostler up` fails.
     pub fn start(&self, size: Size) {
         let (nodes, cpus) = (size.nodes.to_string(), size.cpus.to_string());
         self.ok(&["up", "--nodes", &nodes, "--cpus", &cpus, "--memory", size.memory]);
     }
 
-    /// The home directory, for files of the test.
     #[must_use]
     pub fn home(&self) -> &Path {
         self.home.path()
@@ -87,10 +81,10 @@ impl Cluster {
         self.home().join(name)
     }
 
-    /// Writes a file below the home, with the directories above it.
+    /// Writes a file below the home, and creates its parent directories.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If writing fails.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("a path below the home")).expect("directories can be created");
@@ -98,7 +92,7 @@ impl Cluster {
         path
     }
 
-    /// A command of the executable in this home, working in the home, to be run by the caller.
+    /// A command of the executable in this home, which is also its working directory. The caller runs it.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.executable);
@@ -122,26 +116,26 @@ impl Cluster {
     /// Runs a command of the executable to its end.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Outcome {
         Outcome::of(&self.command(arguments).output().expect("the executable can be started"))
     }
 
-    /// Runs a command that must succeed; its standard output without the newline at the end.
+    /// Runs a command that must succeed. Returns stdout without the final newline.
     ///
     /// # Panics
-    /// When it fails, with what it said.
+    /// If it fails; the message has its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments);
         assert_eq!(outcome.code, 0, "hostler {arguments:?} failed: {}{}", outcome.stderr, self.logs());
         outcome.stdout.trim_end_matches('\n').to_owned()
     }
 
-    /// Runs a command that must fail; what it said on standard error.
+    /// Runs a command that must fail. Returns stderr.
     ///
     /// # Panics
-    /// When it succeeds.
+    /// If it succeeds.
     #[must_use]
     pub fn fails(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments);
@@ -149,10 +143,10 @@ impl Cluster {
         outcome.stderr
     }
 
-    /// Runs a command with `--json`; what it printed.
+    /// Runs a command with `--json`. Returns its output.
     ///
     /// # Panics
-    /// When it fails or prints no JSON.
+    /// If it fails or prints no JSON.
     #[must_use]
     pub fn json(&self, arguments: &[&str]) -> Value {
         let mut all = arguments.to_vec();
@@ -164,16 +158,16 @@ impl Cluster {
     /// The state of a job.
     ///
     /// # Panics
-    /// When there is no such job.
+    /// If there is no such job.
     #[must_use]
     pub fn state(&self, job: &str) -> String {
         self.json(&["job", job])["state"].as_str().expect("a job has a state").to_owned()
     }
 
-    /// Waits until a job is in a state.
+    /// Waits until a job has this state.
     ///
     /// # Panics
-    /// When it is not within a minute.
+    /// If that takes longer than a minute.
     pub fn wait_for_state(&self, job: &str, state: &str) {
         wait_until(&format!("job {job} {state}"), 60, || (self.state(job) == state).then_some(()));
     }
@@ -181,7 +175,7 @@ impl Cluster {
     /// The head's process id.
     ///
     /// # Panics
-    /// When the head does not answer.
+    /// If the head does not answer.
     #[must_use]
     pub fn head_pid(&self) -> u32 {
         pid(&self.json(&["info"])["head"]["pid"])
@@ -190,23 +184,23 @@ impl Cluster {
     /// The agents' process ids.
     ///
     /// # Panics
-    /// When the head does not answer.
+    /// If the head does not answer.
     #[must_use]
     pub fn agent_pids(&self) -> Vec<u32> {
         let nodes = self.json(&["nodes"]);
         nodes.as_array().expect("a list of nodes").iter().map(|node| pid(&node["agent_pid"])).collect()
     }
 
-    /// Kills a process of the cluster with SIGKILL and waits until it is gone.
+    /// Sends SIGKILL to a process of the cluster and waits for its end.
     ///
     /// # Panics
-    /// When it does not go.
+    /// If it does not end.
     pub fn kill_9(&self, pid: u32) {
         kill(pid, Signal::SIGKILL);
         wait_until("a killed process is gone", 10, || (!is_alive(pid)).then_some(()));
     }
 
-    /// The daemons' logs, for a failing test's message.
+    /// The logs of all daemons, for messages of failed tests.
     #[must_use]
     pub fn logs(&self) -> String {
         let mut text = String::new();
@@ -234,8 +228,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Kills whatever has `text` in its environment or command line. Killing a shepherd hands its job to the next sweep, so it is looked
-/// until nothing is left.
+/// Kills all processes with `text` in their environment or command line. Repeats this until none is left, because a job
+/// outlives its shepherd.
 pub(crate) fn end_all_with(text: &str) {
     for _ in 0..100 {
         let left = processes_with(text);
@@ -247,7 +241,7 @@ pub(crate) fn end_all_with(text: &str) {
     }
 }
 
-/// Variables that say how this machine reaches package indexes: proxies, mirrors and certificates.
+/// Whether a variable configures access to package indexes: proxies, mirrors and certificates.
 pub(crate) fn is_of_the_network(name: &str) -> bool {
     ["UV_", "PIP_", "SSL_CERT_"].iter().any(|prefix| name.starts_with(prefix))
         || name.to_ascii_lowercase().ends_with("_proxy")
@@ -259,7 +253,6 @@ fn pid(value: &Value) -> u32 {
 }
 
 impl Outcome {
-    /// What a command that has ended came to.
     #[must_use]
     pub fn of(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
@@ -269,7 +262,7 @@ impl Outcome {
     }
 }
 
-/// Adds the last lines of every log below `directory`.
+/// Appends the end of every log below `directory`.
 pub(crate) fn collect_logs(directory: &Path, text: &mut String) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -281,7 +274,7 @@ pub(crate) fn collect_logs(directory: &Path, text: &mut String) {
     }
 }
 
-/// The last lines of a log, under its name.
+/// The last lines of a log, with its name.
 pub(crate) fn end_of_log(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(4000)..]).into_owned();

@@ -8,18 +8,18 @@ use std::process::Command;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-/// A small file system that everybody sees; gone when dropped.
+/// A small file system, unmounted on drop.
 pub struct SmallDisk {
     directory: PathBuf,
-    /// What it lies in, unless that is memory.
+    /// File with the file system; `None` if it is in memory.
     image: Option<PathBuf>,
 }
 
 impl SmallDisk {
-    /// Mounts `bytes` of memory on `directory`, which is made if need be.
+    /// Mounts a file system of `bytes` in memory on `directory`, and creates the directory if it does not exist.
     ///
     /// # Panics
-    /// When the system refuses, to others than root for instance.
+    /// If the system refuses, e.g. without root.
     #[must_use]
     pub fn mount(directory: &Path, bytes: u64) -> Self {
         std::fs::create_dir_all(directory).expect("directories can be created");
@@ -27,10 +27,10 @@ impl SmallDisk {
         Self { directory: directory.to_owned(), image: None }
     }
 
-    /// Makes a file system of this kind, such as `btrfs`, in a file beside `directory` and mounts it there.
+    /// Creates a file system of this kind, e.g. `btrfs`, in a file next to `directory`, and mounts it on `directory`.
     ///
     /// # Panics
-    /// When the system refuses, to others than root for instance, or lacks `mkfs` for that kind.
+    /// If the system refuses, e.g. without root, or lacks `mkfs` for that kind.
     #[must_use]
     pub fn of_kind(kind: &str, directory: &Path, bytes: u64) -> Self {
         std::fs::create_dir_all(directory).expect("directories can be created");
@@ -55,10 +55,11 @@ fn run(command: &mut Command) {
     assert!(outcome.status.success(), "{command:?} fails: {}", String::from_utf8_lossy(&outcome.stderr));
 }
 
-/// Mounts `bytes` on `directory`, seen by this thread and what it starts from now on. It goes with them, however the test ends.
+/// Mounts a file system of `bytes` in memory on `directory`, visible only to this thread and its later children. It is
+/// unmounted when these have ended, even after a failed test.
 ///
 /// # Panics
-/// When the system refuses, to others than root for instance.
+/// If the system refuses, e.g. without root.
 pub fn mount_for_this_thread(directory: &Path, bytes: u64) {
     unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace needs root: run this test as root");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -72,10 +73,10 @@ fn mount_memory(directory: &Path, bytes: u64) {
         .expect("mounting needs root: run this test as root");
 }
 
-/// Writes a file until no more than `leave` bytes fit beside it.
+/// Fills the disk with a file, except for at most `leave` bytes.
 ///
 /// # Panics
-/// When the file cannot be made at all.
+/// If the file cannot be created.
 pub fn fill_disk(path: &Path, leave: u64) {
     let mut file = File::create(path).expect("a file fits");
     for piece in [1 << 16, 1] {

@@ -1,17 +1,17 @@
-//! What emulators of power controllers are told.
+//! Configurations for emulators of power controllers.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// `admin` and `password` as `sushy-emulator` wants them.
+/// `admin` and `password` in the htpasswd format of `sushy-emulator`.
 const HTPASSWD: &str = "admin:$2b$04$SkoQ9dRGzW.9TNxKjnxsGuCCEUvkY.wP8uO1zyF6ystqYqMiDg/.6";
 
-/// Writes into `directory` what a `sushy-emulator` of these machines needs; its arguments. All machines are off, and their ids are
-/// `uuid-NAME`; who asks is `admin`, with `password`.
+/// Writes the configuration of a `sushy-emulator` for these machines into `directory`. Returns its arguments. All
+/// machines are off, and their ids are `uuid-NAME`. The user is `admin`, the password `password`.
 ///
 /// # Panics
-/// When it cannot be written.
+/// If writing fails.
 #[must_use]
 pub fn sushy_emulator(directory: &Path, machines: &[String], port: u16) -> Vec<String> {
     let path = |name: &str| directory.join(name).display().to_string();
@@ -31,11 +31,12 @@ pub fn sushy_emulator(directory: &Path, machines: &[String], port: u16) -> Vec<S
     words.map(str::to_owned).into()
 }
 
-/// Writes into `directory`, where it must be run, what an `ipmi_sim` at this address needs; its arguments. `chassis` is the script by
-/// which it asks and switches; the file `power` in its directory says that it is off; who asks is `admin`, with `password`.
+/// Writes the configuration of an `ipmi_sim` at this address into `directory`, which must be its working directory.
+/// Returns its arguments. `chassis` is the script that reads and switches the power. The file `power` in the script's
+/// directory says that the machine is off. The user is `admin`, the password `password`.
 ///
 /// # Panics
-/// When it cannot be written.
+/// If writing fails.
 #[must_use]
 pub fn ipmi_sim(directory: &Path, (address, port): (&str, u16), chassis: &str) -> Vec<String> {
     let script = directory.join("chassis");

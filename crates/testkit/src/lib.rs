@@ -1,9 +1,14 @@
-//! Real clusters for tests: the real executable, real daemons, in a home of their own that is gone afterwards.
+//! Real clusters for tests: the real executable and real daemons, in temporary directories.
 //!
-//! [`Cluster`] is a home with or without a running cluster; [`RealCluster`] is one whose head and nodes were set up by hand; [`SharedCluster`]
-//! has several users; [`Network`] lays out hosts with links that can be cut and power that can fail; [`Slurm`] is another cluster to borrow
-//! from; [`SmallDisk`] fills up soon; [`wait_until`] waits for conditions. Nothing here knows how Hostler works inside: tests speak to it as
-//! users do, by the command line.
+//! - [`Cluster`]: a private home, with or without an embedded cluster.
+//! - [`RealCluster`]: a head and nodes that are set up by hand.
+//! - [`SharedCluster`]: a cluster with several users.
+//! - [`Network`]: hosts with links that can be cut and power that can fail.
+//! - [`Slurm`]: a Slurm cluster, from which nodes can be borrowed.
+//! - [`SmallDisk`]: a small file system that can be filled.
+//! - [`wait_until`]: waits for conditions.
+//!
+//! The crate does not depend on Hostler's internals: tests use the command line, like users.
 
 mod cluster;
 mod disk;

@@ -1,4 +1,4 @@
-//! Processes as the kernel lists them.
+//! Queries of the kernel's process list.
 
 use std::fs;
 
@@ -13,10 +13,10 @@ pub fn is_alive(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// Sends a signal to one process; one that has just ended is fine.
+/// Sends a signal to a process. Does nothing if the process has just ended.
 ///
 /// # Panics
-/// When the system refuses for another reason.
+/// If the system refuses for another reason.
 pub fn kill(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
     match signal::kill(pid, signal) {
@@ -25,7 +25,7 @@ pub fn kill(pid: u32, signal: Signal) {
     }
 }
 
-/// The pids of processes whose environment or command line holds `text`; zombies and the caller itself are left out.
+/// Pids of processes with `text` in their environment or command line, except zombies and the caller itself.
 #[must_use]
 pub fn processes_with(text: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

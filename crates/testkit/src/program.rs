@@ -1,4 +1,4 @@
-//! Programs of others that tests run.
+//! Other programs that tests run.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// A process of a test's own, with all that it has started.
+/// A process that a test starts, with all its descendants.
 pub struct Running(Child);
 
 impl Running {
-    /// Starts it; what it says goes to `log`.
+    /// Starts the process with its output in `log`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(command: &mut Command, log: &Path) -> Self {
         let log = File::create(log).expect("a log can be written");
         let errors = log.try_clone().expect("a descriptor can be duplicated");
@@ -34,10 +34,10 @@ impl Drop for Running {
     }
 }
 
-/// Where a program is that a test needs.
+/// The path of a program that a test needs.
 ///
 /// # Panics
-/// When it is missing, with how to get it.
+/// If it is missing; the message says how to install it.
 #[must_use]
 pub fn program(name: &str, how_to_get_it: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -46,10 +46,10 @@ pub fn program(name: &str, how_to_get_it: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("`{name}` is missing: {how_to_get_it}, as .ci/run does"))
 }
 
-/// A TCP port that nobody uses just now; its number serves for UDP as well.
+/// A free TCP port. The UDP port of the same number may be used too.
 ///
 /// # Panics
-/// When all are in use.
+/// If all are in use.
 #[must_use]
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()

@@ -1,4 +1,4 @@
-//! A real cluster below one home: a head that is set up, and nodes that are invited and join.
+//! A real cluster below one home: a head that is set up, and nodes that join with join codes.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use crate::{Cluster, Outcome, wait_until};
 
-/// A head and its nodes, by the documented commands, each in a directory of its own below one home. Everything that was started ends with the home.
+/// A head and its nodes, set up by the documented commands, each in its own directory below one home. Dropping it ends
+/// all its processes.
 pub struct RealCluster {
     head: RefCell<Option<Child>>,
-    /// The home.
     pub home: Cluster,
-    /// What `--head` takes.
+    /// Value for `--head`.
     pub address: String,
 }
 
 impl RealCluster {
-    /// A head that was set up and runs.
+    /// Sets up a head and starts it.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not start.
     pub fn start(executable: &str) -> Self {
         let home = Cluster::none(executable);
         let address = format!("unix:{}", home.path("head/head.sock").display());
@@ -34,16 +34,16 @@ impl RealCluster {
         real
     }
 
-    /// A file or directory below the home.
+    /// A path below the home.
     #[must_use]
     pub fn path(&self, name: &str) -> String {
         self.home.path(name).display().to_string()
     }
 
-    /// Starts a daemon that logs to a file of this name, after its command was changed.
+    /// Starts a daemon that logs to the file `name`. `change` can modify the command.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn daemon(&self, name: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Child {
         let log = File::options().append(true).create(true).open(self.home.path(name)).expect("a log can be written");
         let mut command = self.home.command(arguments);
@@ -51,10 +51,10 @@ impl RealCluster {
         command.stdout(Stdio::null()).stderr(log).spawn().expect("the executable can be started")
     }
 
-    /// Runs the head that was set up.
+    /// Starts the head.
     ///
     /// # Panics
-    /// When it does not get ready.
+    /// If it does not become ready.
     pub fn run_head(&self) {
         let _ = fs::remove_file(self.home.path("head/head.json"));
         let child = self.daemon("head.log", &["head", "run", "--directory", &self.path("head")], |_| {});
@@ -62,66 +62,66 @@ impl RealCluster {
         wait_until("the head to be ready", 30, || self.home.path("head/head.json").exists().then_some(()));
     }
 
-    /// Kills the head with SIGKILL.
+    /// Sends SIGKILL to the head.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it is not running.
     pub fn kill_head(&self) {
         end(self.head.take().expect("it runs"));
     }
 
-    /// Runs the agent of a node that has joined.
+    /// Starts the agent of a node that has joined.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn run_agent(&self, node: &str) -> Child {
         self.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &self.path(node), "--root-jobs"], |_| {})
     }
 
-    /// What a daemon has logged.
+    /// The log of a daemon.
     #[must_use]
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.home.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Waits until a daemon has logged this.
+    /// Waits until the log of a daemon contains `text`.
     ///
     /// # Panics
-    /// When it does not within a minute.
+    /// If that takes longer than a minute.
     pub fn wait_for_log(&self, name: &str, text: &str) {
         let logged = || self.log(name).contains(text).then_some(());
         wait_until(&format!("the log of {name} to say `{text}`, not {}", self.log(name)), 60, logged);
     }
 
-    /// A client command that must succeed; what it printed.
+    /// Runs a client command that must succeed. Returns stdout.
     ///
     /// # Panics
-    /// When it fails, with what it said.
+    /// If it fails; the message has its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         self.home.ok(&[&["--head", self.address.as_str()], arguments].concat())
     }
 
-    /// A client command that must fail; what it said.
+    /// Runs a client command that must fail. Returns stderr.
     ///
     /// # Panics
-    /// When it does not fail.
+    /// If it does not fail.
     pub fn fails(&self, arguments: &[&str]) -> String {
         self.home.fails(&[&["--head", self.address.as_str()], arguments].concat())
     }
 
-    /// A client command with `--json`; what it printed.
+    /// Runs a client command with `--json`. Returns its output.
     ///
     /// # Panics
-    /// When it fails.
+    /// If it fails.
     #[must_use]
     pub fn json(&self, arguments: &[&str]) -> Value {
         self.home.json(&[&["--head", self.address.as_str()], arguments].concat())
     }
 
-    /// Waits until a node is in this state.
+    /// Waits until a node has this state.
     ///
     /// # Panics
-    /// When it is not within a minute.
+    /// If that takes longer than a minute.
     pub fn wait_for_node(&self, node: &str, state: &str) {
         wait_until(&format!("node {node} {state}"), 60, || {
             let nodes = self.json(&["nodes"]);
@@ -129,18 +129,18 @@ impl RealCluster {
         });
     }
 
-    /// Waits until a job is in this state.
+    /// Waits until a job has this state.
     ///
     /// # Panics
-    /// When it is not within a minute.
+    /// If that takes longer than a minute.
     pub fn wait_for_job(&self, job: &str, state: &str) {
         wait_until(&format!("job {job} {state}"), 60, || (self.json(&["job", job])["state"] == state).then_some(()));
     }
 
-    /// Joins with the code on standard input, as it should be done.
+    /// Joins with the code on standard input.
     ///
     /// # Panics
-    /// When the command cannot be run.
+    /// If the command cannot be run.
     pub fn join(&self, directory: &str, code: &str, more: &[&str], change: impl FnOnce(&mut Command)) -> Outcome {
         let directory = self.path(directory);
         let mut command = self.home.command(&[&["agent", "join", "-", "--directory", &directory], more].concat());
@@ -158,10 +158,10 @@ impl RealCluster {
         Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 
-    /// A node of this name that runs.
+    /// Adds a node of this name and starts its agent.
     ///
     /// # Panics
-    /// When it is not let in or does not come up.
+    /// If the head refuses it, or its agent does not start.
     pub fn add_node(&self, node: &str) -> Child {
         let joined = self.join(node, &self.ok(&["node", "invite", node]), &[], |_| {});
         assert_eq!(joined.code, 0, "{joined:?}");
@@ -177,10 +177,10 @@ impl Drop for RealCluster {
     }
 }
 
-/// Kills a process of the caller's with SIGKILL and waits until it is gone.
+/// Sends SIGKILL to a child of the caller and waits for its end.
 ///
 /// # Panics
-/// When it was waited for already.
+/// If the caller has already waited for it.
 pub fn end(mut child: Child) {
     child.kill().expect("the test owns it");
     child.wait().expect("the test owns it");

@@ -1,4 +1,4 @@
-//! A cluster for several users: a head whom everybody may ask, and an agent of root.
+//! A cluster for several users: a head that every user may contact, and an agent that root runs.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
@@ -16,8 +16,8 @@ use tempfile::TempDir;
 use crate::cluster::{Outcome, collect_logs, end_all_with, is_of_the_network};
 use crate::{kill, wait_until};
 
-/// A head and one agent, both run by root, in a directory that every user may pass through. Dropping it ends every process that was
-/// started for it and removes the directory.
+/// A head and one agent, both run by root, in a directory that every user can pass through. Dropping it ends all its
+/// processes and removes the directory.
 pub struct SharedCluster {
     home: TempDir,
     executable: PathBuf,
@@ -27,10 +27,10 @@ pub struct SharedCluster {
 }
 
 impl SharedCluster {
-    /// A running cluster with the node `n1`, whose agent gets these options besides the necessary ones.
+    /// Starts a cluster with the node `n1`. The agent gets `agent_options` in addition to the required ones.
     ///
     /// # Panics
-    /// When it cannot be brought up; that needs root.
+    /// If it does not start, e.g. without root.
     #[must_use]
     pub fn up(executable: &str, agent_options: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "a cluster for several users needs root");
@@ -50,10 +50,10 @@ impl SharedCluster {
         cluster
     }
 
-    /// Starts the agent, and waits until its node is up.
+    /// Starts the agent and waits until its node is up.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not start.
     pub fn start_agent(&mut self) {
         let directory = self.path("agent");
         let mut arguments: Vec<String> = ["agent", "run", "--name", "n1", "--cpus", "0-1", "--memory", "1G"]
@@ -70,26 +70,26 @@ impl SharedCluster {
         });
     }
 
-    /// Kills the agent with SIGKILL.
+    /// Sends SIGKILL to the agent.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it is not running.
     pub fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("it runs");
         kill(agent.id(), Signal::SIGKILL);
         agent.wait().expect("the test owns it");
     }
 
-    /// A path in the directory.
+    /// A path below the directory.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
-    /// The directory of a user, made if need be, and theirs alone.
+    /// The directory of a user, created if it does not exist. Only the user can access it.
     ///
     /// # Panics
-    /// When there is no such user.
+    /// If there is no such user.
     #[must_use]
     pub fn home_of(&self, user: &str) -> PathBuf {
         let home = self.path(&format!("home-{user}"));
@@ -101,10 +101,10 @@ impl SharedCluster {
         home
     }
 
-    /// Writes a file of a user's, below their directory, with the directories above it.
+    /// Writes a file of a user below the user's directory, and creates its parent directories.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If writing fails.
     pub fn write(&self, user: &str, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.home_of(user).join(name);
         let parent = path.parent().expect("below a directory");
@@ -115,17 +115,17 @@ impl SharedCluster {
         path
     }
 
-    /// A command of the executable as a user of this machine, in their directory, to be run by the caller.
+    /// A command of the executable as a user of this machine, in the user's directory. The caller runs it.
     ///
     /// # Panics
-    /// When there is no such user.
+    /// If there is no such user.
     #[must_use]
     pub fn command(&self, user: &str, arguments: &[&str]) -> Command {
         let account = User::from_name(user).expect("readable").expect("a user of this machine");
         self.command_by_id((account.uid.as_raw(), account.gid.as_raw()), &self.home_of(user), arguments)
     }
 
-    /// As [`SharedCluster::command`], for a user and group who need no name.
+    /// Like [`SharedCluster::command`], for a uid and gid without a name.
     #[must_use]
     pub fn command_by_id(&self, (uid, gid): (u32, u32), home: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.executable);
@@ -146,16 +146,16 @@ impl SharedCluster {
     /// Runs a command as a user to its end.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn run(&self, user: &str, arguments: &[&str]) -> Outcome {
         Outcome::of(&self.command(user, arguments).output().expect("the executable can be started"))
     }
 
-    /// Runs a command that must succeed; its standard output without the newline at the end.
+    /// Runs a command that must succeed. Returns stdout without the final newline.
     ///
     /// # Panics
-    /// When it fails, with what it said.
+    /// If it fails; the message has its output.
     pub fn ok(&self, user: &str, arguments: &[&str]) -> String {
         let outcome = self.run(user, arguments);
         assert_eq!(outcome.code, 0, "{user}: hostler {arguments:?} failed: {}{}", outcome.stdout, outcome.stderr);
@@ -165,7 +165,7 @@ impl SharedCluster {
     /// A job as JSON.
     ///
     /// # Panics
-    /// When there is no such job.
+    /// If there is no such job.
     #[must_use]
     pub fn job(&self, id: &str) -> Value {
         serde_json::from_str(&self.ok("root", &["job", id, "--json"])).expect("JSON")
@@ -174,7 +174,7 @@ impl SharedCluster {
     /// The process id of the agent.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it is not running.
     #[must_use]
     pub fn agent_pid(&self) -> u32 {
         self.agent.as_ref().expect("it runs").id()
@@ -211,7 +211,7 @@ fn head_arguments(home: &Path) -> Vec<String> {
         .to_vec()
 }
 
-/// Starts a daemon with its log beside its directory.
+/// Starts a daemon. Its log is next to its directory.
 fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> Child {
     let log =
         File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("the test owns it");
@@ -239,10 +239,10 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A join code for a node, from the head that listens on `socket`.
+/// A join code for a node, from the head on `socket`.
 ///
 /// # Panics
-/// When the head does not give one.
+/// If the head refuses.
 pub fn invite(socket: &Path, node: &str) -> String {
     let mut socket = UnixStream::connect(socket).expect("the head listens");
     let body = format!("{{\"node\":\"{node}\"}}");

@@ -1,4 +1,4 @@
-//! A real Slurm on this machine, for one test alone: its own munge, controller and node.
+//! A real Slurm on this machine for a single test, with its own munge, controller and node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,17 +11,17 @@ use tempfile::TempDir;
 use crate::program::{Running, free_port, program};
 use crate::wait_until;
 
-/// Slurm with one node of two CPUs. Its daemons are ended with it.
+/// Slurm with one node of two CPUs. Dropping it ends the daemons.
 pub struct Slurm {
     directory: TempDir,
     daemons: Vec<Running>,
 }
 
 impl Slurm {
-    /// Starts all of it, below a directory of its own.
+    /// Starts all daemons in a new directory.
     ///
     /// # Panics
-    /// Without root or its programs, with what is missing.
+    /// Without root or Slurm's programs; the message says what is missing.
     #[must_use]
     pub fn start() -> Self {
         assert!(geteuid().is_root(), "Slurm's daemons need root: run this test as root");
@@ -73,7 +73,7 @@ impl Slurm {
         fs::write(self.path("slurm.conf"), text).expect("the test owns it");
     }
 
-    /// A file of its own.
+    /// A path below the directory.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -85,10 +85,10 @@ impl Slurm {
         self.daemons.push(Running::start(command, &log));
     }
 
-    /// What one of Slurm's commands says.
+    /// Output of one of Slurm's commands.
     ///
     /// # Panics
-    /// When it fails.
+    /// If it fails.
     #[must_use]
     pub fn ask(&self, name: &str, arguments: &[&str]) -> String {
         self.try_ask(name, arguments).unwrap_or_else(|| panic!("`{name}` has failed"))

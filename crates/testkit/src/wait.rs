@@ -1,14 +1,14 @@
-//! Waiting for conditions, never for durations.
+//! Waits for conditions instead of fixed times.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Poll interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Looks at `condition` until it has a value.
+/// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// When it has none within `seconds`; `what` says what was waited for.
+/// If it returns none within `seconds`; the message contains `what`.
 pub fn wait_until<T>(what: &str, seconds: u64, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {

@@ -1,4 +1,4 @@
-//! An embedded cluster in a home of its own, driven as a user would: by the command line.
+//! An embedded cluster in a private home, controlled by the command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,15 @@ use tempfile::TempDir;
 
 use crate::workspace::shown;
 
-/// Four virtual nodes with two CPUs each: the size at which the peers were measured.
+/// Four virtual nodes with two CPUs each, as in the measurements of the peers.
 const SIZE: [&str; 6] = ["--nodes", "4", "--cpus", "2", "--memory", "4000M"];
 
-/// A running cluster; it is brought down, and its files go, with this value.
+/// A running cluster. Dropping it stops the cluster and removes its files.
 pub(crate) struct Cluster {
     program: PathBuf,
     home: TempDir,
 }
 
-/// A daemon of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Daemon {
     pub(crate) pid: u32,
@@ -30,23 +29,23 @@ pub(crate) struct Daemon {
 pub(crate) enum Role {
     Head,
     Agent,
-    /// Launchers, shepherds and whatever else was started beside the two.
+    /// Launchers, shepherds and other processes of the daemons.
     Helper,
 }
 
 impl Cluster {
-    /// Starts one and returns when its nodes are ready.
+    /// Starts a cluster and waits until its nodes are ready.
     pub(crate) fn up(program: &Path) -> Result<Self> {
         Self::up_within(program, &[])
     }
 
-    /// The same with a view of the machine in which there are no control groups. Needs root.
+    /// Like [`Self::up`], with a view of the machine without control groups. Needs root.
     pub(crate) fn up_without_control_groups(program: &Path) -> Result<Self> {
         let hide = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
         Self::up_within(program, &["unshare", "--mount", "sh", "-c", hide, "sh"])
     }
 
-    /// Starts one by a command that runs another one.
+    /// Starts a cluster through the wrapper command `within`.
     fn up_within(program: &Path, within: &[&str]) -> Result<Self> {
         // Short, for the sake of socket paths.
         let home = tempfile::Builder::new().prefix("hb").rand_bytes(4).tempdir()?;
@@ -66,7 +65,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// An empty project folder.
+    /// Creates an empty project folder.
     pub(crate) fn empty_project(&self) -> Result<PathBuf> {
         let project = self.home.path().join("empty");
         fs::create_dir_all(&project)?;
@@ -80,7 +79,7 @@ impl Cluster {
         command
     }
 
-    /// Another program in the home of this cluster.
+    /// A command of another program in the home of this cluster.
     pub(crate) fn other(&self, program: &str) -> Command {
         self.in_its_home(Path::new(program))
     }
@@ -101,7 +100,7 @@ impl Cluster {
         command
     }
 
-    /// What `command` prints on stdout, trimmed.
+    /// The trimmed stdout of `command`.
     pub(crate) fn output(&self, command: &mut Command) -> Result<String> {
         let shown = shown(command);
         let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
@@ -110,7 +109,7 @@ impl Cluster {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
-    /// Submits one job of `true` with an empty folder and returns its id. `flags` come before the project.
+    /// Submits one job of `true` with an empty folder, and returns its id. `flags` precede the project.
     pub(crate) fn submit(&self, project: &Path, flags: &[&str]) -> Result<String> {
         self.output(self.command(&["submit"]).args(flags).arg(project).arg("true"))
     }
@@ -122,22 +121,21 @@ impl Cluster {
         Ok(head.context("the head is not among its processes")?.resident_kib())
     }
 
-    /// Ends its processes; its files stay.
+    /// Stops the cluster. Its files stay.
     pub(crate) fn down(&self) -> Result<()> {
         self.output(&mut self.command(&["down"])).map(drop)
     }
 
-    /// Starts it again after [`Self::down`].
+    /// Restarts the cluster after [`Self::down`].
     pub(crate) fn up_again(&self) -> Result<()> {
         self.output(self.command(&["up"]).args(SIZE)).map(drop)
     }
 
-    /// The head's database.
     pub(crate) fn database(&self) -> PathBuf {
         self.home.path().join("state/hostler/head/head.db")
     }
 
-    /// Waits until the jobs have finished; more of them than one command line holds are waited for in turn.
+    /// Waits until the jobs have ended. Splits the list if it exceeds the length of a command line.
     pub(crate) fn wait(&self, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(5_000) {
             self.output(self.command(&["wait"]).args(ids))?;
@@ -145,7 +143,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Cancels the jobs.
     pub(crate) fn cancel(&self, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(5_000) {
             self.output(self.command(&["cancel"]).args(ids))?;
@@ -153,14 +150,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether some node cannot hold jobs to their memory or CPUs.
+    /// Whether a node cannot enforce memory or CPU limits.
     pub(crate) fn is_advisory(&self) -> Result<bool> {
         let nodes: Value = serde_json::from_str(&self.output(&mut self.command(&["nodes", "--json"]))?)?;
         let lacks = |node: &Value| ["cpus", "memory"].iter().any(|limit| node["advisory"][limit].is_string());
         Ok(nodes.as_array().is_some_and(|nodes| nodes.iter().any(lacks)))
     }
 
-    /// The processes of this cluster that run our program, the clients of the moment apart.
+    /// The processes of this cluster that run the program, except clients.
     pub(crate) fn daemons(&self) -> Result<Vec<Daemon>> {
         let info: Value = serde_json::from_str(&self.output(&mut self.command(&["info", "--json"]))?)?;
         let head = info["head"]["pid"].as_u64().context("`info --json` names no head.pid")?;
@@ -190,12 +187,12 @@ impl Drop for Cluster {
     }
 }
 
-/// Variables as a person's shell has them: about 5 kB.
+/// Environment variables as in a user's shell: about 5 kB.
 pub(crate) fn ordinary_environment() -> impl Iterator<Item = (String, String)> {
     (0..60).map(|number| (format!("ORDINARY_VARIABLE_{number}"), format!("{number}-{}", "value".repeat(12))))
 }
 
-/// What process `pid` is, by its second word: `hostler head …`, `hostler agent …`.
+/// The role of process `pid`, from the second word of its command line: `hostler head …`, `hostler agent …`.
 fn role(pid: u32, head: u64) -> Role {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     match words.split(|byte| *byte == 0).nth(1) {
@@ -206,14 +203,14 @@ fn role(pid: u32, head: u64) -> Role {
 }
 
 impl Daemon {
-    /// Resident memory in KiB, 0 if it has ended.
+    /// Resident memory in KiB; 0 if the process has ended.
     pub(crate) fn resident_kib(self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
     }
 
-    /// CPU time so far in clock ticks, 0 if it has ended.
+    /// CPU time since the start, in clock ticks; 0 if the process has ended.
     pub(crate) fn cpu_ticks(self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         // The name in parentheses may hold anything; user and system time are the 12th and 13th field after it.

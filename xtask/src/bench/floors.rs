@@ -1,4 +1,4 @@
-//! Physical floors: what the kernel and the disk allow to any program that does the same.
+//! Floors: the least time that the kernel and the disk need for the same work.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -12,21 +12,21 @@ use anyhow::{Context, Result, ensure};
 use super::measure::spread;
 use crate::workspace::find_program;
 
-/// `bash -c true`: the least that a user could do by hand.
+/// `bash -c true`: the least overhead of a command that a user starts by hand.
 pub(crate) fn bash() -> Command {
     let mut command = Command::new("bash");
     command.args(["-c", "true"]);
     command
 }
 
-/// Starts and reaps `count` processes of `true` from `threads` threads that do nothing else.
+/// Starts `count` processes of `true` from `threads` threads, and waits for their ends.
 pub(crate) fn spawn_loop(count: usize, threads: usize) -> Result<()> {
     let program = find_program("true").context("there is no `true` on PATH")?;
     let program = CString::new(program.as_os_str().as_bytes())?;
     spread(count, threads, |_| spawn_and_wait(&program))
 }
 
-/// One bare `posix_spawn` and `waitpid`: no pipes, no environment, no allocation.
+/// One `posix_spawn` and `waitpid`, without pipes, environment and allocation.
 fn spawn_and_wait(program: &CStr) -> Result<()> {
     let argv = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
     let environment = [std::ptr::null_mut()];
@@ -49,7 +49,7 @@ fn spawn_and_wait(program: &CStr) -> Result<()> {
     Ok(())
 }
 
-/// `xargs -P2 -n1 true` over `count` numbers.
+/// Runs `xargs -P2 -n1 true` on `count` numbers.
 pub(crate) fn xargs(count: usize) -> Result<()> {
     let mut child = Command::new("xargs").args(["-P2", "-n1", "true"]).stdin(Stdio::piped()).spawn()?;
     let mut numbers = child.stdin.take().expect("stdin was asked for as a pipe");
@@ -61,7 +61,7 @@ pub(crate) fn xargs(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Appends `count` records of 256 bytes to a file in `directory`, each on disk before the next is written.
+/// Appends `count` records of 256 bytes to a file in `directory`. Each record is synced before the next one is written.
 pub(crate) fn fsync_loop(directory: &Path, count: usize) -> Result<()> {
     let path = directory.join("fsync-floor");
     let mut file = File::create(&path)?;

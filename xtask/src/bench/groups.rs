@@ -1,4 +1,4 @@
-//! What is measured. A group is one question; its rows answer it for the floor, the peers and Hostler.
+//! Benchmark groups. Each group is one question; its rows answer the question for the floor, the peers and Hostler.
 
 mod build;
 mod dead_node;
@@ -22,7 +22,7 @@ use anyhow::Result;
 use super::Bench;
 use super::report::Row;
 
-/// One question and how to answer it.
+/// A benchmark group: a question, and the measurement that answers it.
 pub(super) struct Group {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
@@ -56,7 +56,6 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// The names of all groups.
 pub(super) fn names() -> Vec<&'static str> {
     GROUPS.iter().map(|group| group.name).collect()
 }

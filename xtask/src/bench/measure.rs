@@ -1,4 +1,4 @@
-//! Fair comparison: contenders take turns, and medians are compared.
+//! Fair comparisons: contenders take turns, and medians are compared.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -7,25 +7,25 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace::shown;
 
-/// Somebody who can do what is measured, once for each call. The action returns its own figure.
+/// A named action to measure. Each call returns its own figure.
 pub(crate) struct Contender<'a> {
     name: String,
     action: Box<dyn FnMut() -> Result<f64> + 'a>,
 }
 
 impl<'a> Contender<'a> {
-    /// `action` gives the figure of one run, in the unit of the comparison.
+    /// `action` runs once and returns its figure, in the unit of the comparison.
     pub(crate) fn new(name: impl Into<String>, action: impl FnMut() -> Result<f64> + 'a) -> Self {
         Self { name: name.into(), action: Box::new(action) }
     }
 
-    /// Runs `command` and counts milliseconds from start to end.
+    /// Measures the duration of `command` in milliseconds.
     pub(crate) fn timed(name: impl Into<String>, command: impl Fn() -> Command + 'a) -> Self {
         Self::new(name, move || milliseconds(&mut command()))
     }
 }
 
-/// What came out for one contender.
+/// The figures of one contender.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) name: String,
@@ -37,7 +37,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// # Panics
-    /// When there is no figure.
+    /// If there are no figures.
     pub(crate) fn of(name: impl Into<String>, mut figures: Vec<f64>) -> Self {
         assert!(!figures.is_empty(), "a sample has at least one figure");
         figures.sort_by(f64::total_cmp);
@@ -47,9 +47,9 @@ impl Sample {
     }
 }
 
-/// Lets every contender run once to warm up, and then `runs` rounds in which each takes its turn.
+/// Runs every contender once to warm up, and then in `runs` rounds.
 ///
-/// The order rotates from round to round, so that nobody always runs in the wake of the same neighbour.
+/// The order rotates with each round, so that no contender always runs after the same other one.
 pub(crate) fn interleave(runs: usize, mut contenders: Vec<Contender<'_>>) -> Result<Vec<Sample>> {
     let count = contenders.len();
     let mut figures = vec![Vec::with_capacity(runs); count];
@@ -66,7 +66,7 @@ pub(crate) fn interleave(runs: usize, mut contenders: Vec<Contender<'_>>) -> Res
     Ok(contenders.into_iter().zip(figures).map(|(contender, figures)| Sample::of(contender.name, figures)).collect())
 }
 
-/// How long `command` takes, in milliseconds. Its output is thrown away; its failure is an error with its stderr.
+/// Duration of `command` in milliseconds. Discards its output; if it fails, the error contains its stderr.
 pub(crate) fn milliseconds(command: &mut Command) -> Result<f64> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let started = Instant::now();
@@ -82,14 +82,14 @@ pub(crate) fn milliseconds(command: &mut Command) -> Result<f64> {
     Ok(elapsed.as_secs_f64() * 1e3)
 }
 
-/// How many of `count` things a second `action` gets done.
+/// Number of things per second, if `action` does `count` things.
 pub(crate) fn rate(count: usize, action: impl FnOnce() -> Result<()>) -> Result<f64> {
     let started = Instant::now();
     action()?;
     Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Runs `action` `count` times, spread over `threads` threads; the first error wins.
+/// Runs `action` `count` times on `threads` threads. Returns the first error.
 pub(crate) fn spread(count: usize, threads: usize, action: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {

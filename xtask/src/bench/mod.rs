@@ -1,12 +1,12 @@
-//! `cargo xtask bench`: each figure beside its floor or its peer, as a ratio, measured in one run.
+//! `cargo xtask bench`: compares each figure with its floor or its peer, as a ratio, measured in the same run.
 //!
-//! Absolute times differ between machines and hours; ratios of interleaved runs differ much less. So every contender of
-//! a comparison takes its turn in each round, medians are compared, and a goal is a bound on a ratio wherever there is
-//! something to compare with. What limits a figure physically (starting a process, an fsync) is its *floor*; another
-//! program that does the same job is a *peer*. Peers are used as they are found: a program that is not on `PATH`, or
-//! whose servers are not running, is named as absent and left out.
+//! Absolute times differ between machines and over time; ratios of interleaved runs differ much less. So all contenders
+//! of a comparison run once per round, and medians are compared. A goal is a bound on a ratio, if there is something to
+//! compare with. The *floor* is the physical limit of a figure, such as the start of a process or an fsync. A *peer* is
+//! another program that does the same job. Peers are not installed or started: a program that is not on `PATH`, or
+//! whose servers are not running, is reported as absent.
 //!
-//! Everything of Hostler's happens in a temporary home, through its command line alone.
+//! Hostler runs in a temporary home, and is used through its command line only.
 
 mod cluster;
 mod floors;
@@ -58,38 +58,38 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// What the groups need to know.
+/// Context of all groups.
 struct Bench {
-    /// Rounds of a comparison whose contenders take milliseconds.
+    /// Number of rounds for contenders that take milliseconds.
     runs: usize,
-    /// Numbers of jobs and files are divided by this.
+    /// Divisor for numbers of jobs and files.
     divide: usize,
-    /// The program, unless only floors are measured.
+    /// The program to measure; `None` measures only floors.
     hostler: Option<PathBuf>,
-    /// The batch systems that answer.
+    /// The available batch systems.
     peers: Vec<Peer>,
     /// A C program to build.
     source: Option<PathBuf>,
 }
 
 impl Bench {
-    /// Rounds of a comparison whose contenders take seconds.
+    /// Number of rounds for contenders that take seconds.
     fn long_runs(&self) -> usize {
         self.runs.min(3)
     }
 
-    /// `count`, or less when the bench itself is tried out.
+    /// `count`, divided for a trial of the bench.
     fn scaled(&self, count: usize) -> usize {
         (count / self.divide).max(2)
     }
 
-    /// A fresh cluster, unless only floors are measured.
+    /// Starts a new cluster, unless only floors are measured.
     fn cluster(&self) -> Result<Option<Cluster>> {
         self.hostler.as_deref().map(Cluster::up).transpose()
     }
 }
 
-/// Measures, prints each group as soon as it is known, and writes everything as JSON at the end.
+/// Runs the groups. Prints each group when it is done, and writes a JSON report at the end.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let target = target_directory()?;
     let mut report = Report::new(options.divide as usize);
@@ -113,7 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The program to measure: the one that was named, or a release build.
+/// The program to measure: the named one, or a release build.
 fn program(options: &Options, built: &std::path::Path) -> Result<Option<PathBuf>> {
     if options.floors {
         return Ok(None);

@@ -1,20 +1,19 @@
-//! Other programs that do the same job, used as they are found.
+//! Other programs that do the same job, if they are installed.
 //!
-//! HyperQueue and Slurm are measured when their clients are on `PATH` and their servers answer; nothing here starts or
-//! configures a cluster of theirs, so its size is for whoever starts it to match (four nodes with two CPUs each).
+//! HyperQueue and Slurm are measured if their clients are on `PATH` and their servers respond. This module does not
+//! start or configure them, so the user must set up clusters of the same size (four nodes with two CPUs each).
 
 use std::process::{Command, Stdio};
 
 use super::measure::Contender;
 
-/// A batch system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
     HyperQueue,
     Slurm,
 }
 
-/// The batch systems that answer, each absent one with a word why.
+/// The available batch systems. Prints why the others are unavailable.
 pub(crate) fn present() -> Vec<Peer> {
     let mut found = Vec::new();
     for peer in [Peer::HyperQueue, Peer::Slurm] {
@@ -35,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// A command that works only where a server answers.
+    /// A command that succeeds only if the batch system's server answers.
     fn question(self) -> &'static [&'static str] {
         match self {
             Self::HyperQueue => &["hq", "server", "info"],
@@ -48,7 +47,7 @@ impl Peer {
         status.is_ok_and(|status| status.success())
     }
 
-    /// Submits one job of `true` and waits until it has finished.
+    /// Submits one job of `true` and waits for its end.
     pub(crate) fn run_one(self) -> Command {
         match self {
             Self::HyperQueue => command(&["hq", "submit", "--stdout=none", "--stderr=none", "--wait", "true"]),
@@ -80,7 +79,7 @@ impl Peer {
         }
     }
 
-    /// Removes whatever waits or runs.
+    /// Removes all waiting and running jobs.
     pub(crate) fn cancel_all(self) -> Command {
         match self {
             Self::HyperQueue => command(&["hq", "job", "cancel", "all"]),
@@ -88,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// Waits until everything submitted so far has finished.
+    /// Waits for the end of all jobs.
     pub(crate) fn wait_all(self) -> Command {
         match self {
             Self::HyperQueue => command(&["hq", "job", "wait", "all"]),
@@ -97,7 +96,7 @@ impl Peer {
     }
 }
 
-/// Turns what the present peers do into contenders.
+/// Creates contenders from an action of the available batch systems.
 pub(crate) fn contenders<'a>(peers: &[Peer], timed: impl Fn(Peer) -> Contender<'a>) -> Vec<Contender<'a>> {
     peers.iter().map(|peer| timed(*peer)).collect()
 }

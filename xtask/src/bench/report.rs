@@ -1,4 +1,4 @@
-//! Rows: what was measured, beside what, against which goal. Printed as a table, written as JSON.
+//! Rows of the report: a figure, its comparison and its goal. Printed as a table, and written as JSON.
 
 use std::path::Path;
 
@@ -16,21 +16,21 @@ pub(crate) struct Row {
     pub(crate) lowest: f64,
     pub(crate) highest: f64,
     pub(crate) runs: usize,
-    /// The floor or peer it stands beside.
+    /// The floor or peer for comparison.
     pub(crate) beside: Option<Beside>,
     pub(crate) goal: Option<Verdict>,
 }
 
-/// A floor or peer, and how the row compares.
+/// A floor or peer, with the result of the comparison.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Beside {
     pub(crate) name: String,
     pub(crate) value: f64,
-    /// The row's value divided by this one.
+    /// The row's value divided by the peer's.
     pub(crate) ratio: f64,
 }
 
-/// What a figure should reach: a bound on the ratio for rows that stand beside something, else on the value.
+/// Bound on the ratio of a row with a comparison, or else on its value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal {
     AtMost(f64),
@@ -54,7 +54,7 @@ impl Goal {
 }
 
 impl Row {
-    /// A figure on its own.
+    /// A figure without a comparison.
     pub(crate) fn alone(sample: &Sample, unit: &'static str) -> Self {
         Self {
             name: sample.name.clone(),
@@ -68,12 +68,12 @@ impl Row {
         }
     }
 
-    /// The same, measured once.
+    /// Like [`Self::alone`], for a single measurement.
     pub(crate) fn once(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self::alone(&Sample::of(name, vec![value]), unit)
     }
 
-    /// A figure beside another.
+    /// A figure with a comparison.
     pub(crate) fn beside(sample: &Sample, unit: &'static str, other: &Sample) -> Self {
         let beside = Beside { name: other.name.clone(), value: other.median, ratio: sample.median / other.median };
         Self { beside: Some(beside), ..Self::alone(sample, unit) }
@@ -85,10 +85,10 @@ impl Row {
     }
 }
 
-/// Rows for one comparison.
+/// Creates the rows of a comparison.
 ///
-/// The first sample is the floor. Everyone else stands beside it, and `subject`, a sample's name, beside every other one
-/// too. `goals` are bounds on the subject's ratio to the sample that is named.
+/// The first sample is the floor. Each other sample is compared with the floor. The sample named `subject` is also
+/// compared with all others. `goals` bound the subject's ratio to the named samples.
 pub(crate) fn compare(samples: &[Sample], unit: &'static str, subject: &str, goals: &[(&str, Goal)]) -> Vec<Row> {
     let Some((floor, others)) = samples.split_first() else { return Vec::new() };
     let mut rows = vec![Row::alone(floor, unit)];
@@ -109,11 +109,10 @@ pub(crate) fn compare(samples: &[Sample], unit: &'static str, subject: &str, goa
     rows
 }
 
-/// Everything measured in one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
-    /// Numbers of jobs and files were divided by this; goals mean something only where it is 1.
+    /// Divisor of the numbers of jobs and files. Goals are meaningful only if it is 1.
     divided_by: usize,
     groups: Vec<GroupRows>,
 }
@@ -124,7 +123,6 @@ struct GroupRows {
     rows: Vec<Row>,
 }
 
-/// Where it was measured.
 #[derive(Debug, Serialize)]
 struct Machine {
     cpus: usize,
@@ -140,7 +138,7 @@ impl Report {
         report
     }
 
-    /// Prints and keeps the rows of a group.
+    /// Prints and stores the rows of a group.
     pub(crate) fn add(&mut self, group: &'static str, rows: Vec<Row>) {
         print!("{}", table(&rows));
         self.groups.push(GroupRows { group, rows });
@@ -165,7 +163,7 @@ impl Machine {
     }
 }
 
-/// The rows as aligned text: name, value, spread; what it stands beside; ratio; goal.
+/// The rows as an aligned table: name, value, spread; comparison; ratio; goal.
 fn table(rows: &[Row]) -> String {
     let name_width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     rows.iter()
@@ -187,7 +185,7 @@ fn table(rows: &[Row]) -> String {
         .collect()
 }
 
-/// Three digits or more, as people read them.
+/// Formats a figure with at least three digits.
 fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! A private SSH server on loopback, with keys and configuration of its own, for as long as it is measured.
+//! A private SSH server on the loopback interface, with its own keys and configuration.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use super::measure::milliseconds;
 use crate::workspace::{find_program, run as run_command};
 
-/// Where `sshd` insists on a directory when it runs as root.
+/// Directory that `sshd` requires when it runs as root.
 const SEPARATION: &str = "/run/sshd";
 
-/// The server; it ends, and its files go, with this value.
+/// An SSH server. Dropping it stops the server and removes its files.
 pub(crate) struct SshServer {
     directory: TempDir,
     child: Child,
@@ -23,7 +23,7 @@ pub(crate) struct SshServer {
 }
 
 impl SshServer {
-    /// Starts one, or says what is missing.
+    /// Starts a server, or returns what is missing.
     pub(crate) fn start() -> Result<Self> {
         let sshd = find_program("sshd").context("sshd is not installed")?;
         let directory = tempfile::Builder::new().prefix("bench-ssh-").tempdir()?;
@@ -48,14 +48,14 @@ impl SshServer {
         Ok(server)
     }
 
-    /// `ssh node COMMAND…` over a new connection.
+    /// `ssh node COMMAND…` on a new connection.
     pub(crate) fn command(&self, remote: &str) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-F").arg(self.config()).arg("node").arg(remote);
         command
     }
 
-    /// `rsync` of a folder's content, deletions included.
+    /// Copies a folder's content with `rsync`, including deletions.
     pub(crate) fn rsync(&self, from: &Path, to: &Path) -> Command {
         let mut command = Command::new("rsync");
         command.args(["-a", "--delete", "-e"]).arg(format!("ssh -F {}", self.config().display()));
@@ -63,7 +63,7 @@ impl SshServer {
         command
     }
 
-    /// A connection that stays, for commands one after another.
+    /// Opens a connection for several consecutive commands.
     pub(crate) fn keep(&self) -> Result<KeptSsh<'_>> {
         let kept = KeptSsh { server: self };
         // It goes to the background once it is up.
@@ -91,13 +91,13 @@ impl SshServer {
     }
 }
 
-/// A connection to the server that stays until this is dropped.
+/// A shared connection to the server, closed on drop.
 pub(crate) struct KeptSsh<'a> {
     server: &'a SshServer,
 }
 
 impl KeptSsh<'_> {
-    /// `ssh node COMMAND…` over it.
+    /// `ssh node COMMAND…` on this connection.
     pub(crate) fn command(&self, remote: &str) -> Command {
         let mut command = self.with(&[]);
         command.arg(remote);
@@ -131,7 +131,7 @@ impl Drop for SshServer {
     }
 }
 
-/// A port that was free a moment ago; somebody taking it meanwhile shows as a server that does not start.
+/// A port that is free at the moment. If another process takes it, the server does not start.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -44,7 +44,6 @@ const MISLEADING: [&str; 12] = [
     "UV_PYTHON",
 ];
 
-/// One build: requirements, tools and runner.
 pub(super) struct Build<'a> {
     pub(super) cache: &'a Cache,
     pub(super) requirements: &'a Requirements,
@@ -53,7 +52,6 @@ pub(super) struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Description of the tool.
     pub(super) fn tool(&self) -> String {
         let tool = self.tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str());
         format!("{tool} for {}", self.tools.python)

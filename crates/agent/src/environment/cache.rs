@@ -34,7 +34,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
 
-/// How environments are found, built and kept.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Size limit for environments and downloads in bytes. Above it, least recently used ones are removed.
@@ -57,7 +56,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The default settings with a size limit in bytes.
     pub fn new(cap_bytes: u64) -> Self {
         Self {
             cap_bytes,
@@ -140,7 +138,6 @@ pub struct Lease {
     pub python: PathBuf,
     /// Directory of its programs, for `PATH`.
     pub bin_dir: PathBuf,
-    /// Key in the cache.
     pub key: Key,
     /// Whether this call built it.
     pub built: bool,

@@ -21,10 +21,8 @@ use crate::account::act_as;
 /// Age at which lock files are removed. They store failures for waiting jobs, which check much more often.
 const LOCK_FILE_KEPT: Duration = Duration::from_secs(3600);
 
-/// An environment in the cache.
 #[derive(Clone, Debug)]
 pub struct EnvironmentInfo {
-    /// Key of the environment.
     pub key: Key,
     /// Size when it was built.
     pub size_bytes: u64,
@@ -34,7 +32,6 @@ pub struct EnvironmentInfo {
     pub pins: Vec<String>,
 }
 
-/// Result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Environments removed, oldest first.

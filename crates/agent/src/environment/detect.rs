@@ -32,7 +32,6 @@ pub(super) const LOCK_BYTES: u64 = 16 << 20;
 const REQUIREMENTS_BYTES: u64 = 4 << 20;
 const REQUIREMENTS_LINES: usize = 100_000;
 
-/// Source of the requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Inline metadata of the entry point.
@@ -63,7 +62,6 @@ impl Requirements {
         self.python.as_ref()
     }
 
-    /// Source of the requirements.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -100,7 +98,6 @@ pub(super) struct List {
     pub(super) constraints: Vec<Line>,
 }
 
-/// A normalised line.
 #[derive(Clone, Debug)]
 pub(super) enum Line {
     /// A line without local paths.

@@ -7,7 +7,6 @@ use std::path::{Component, Path, PathBuf};
 use super::tools::{is_executable, which};
 use super::{EnvError, IoContext, Lease, files};
 
-/// A command for the project folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryCommand {
     /// Program and arguments. The program is an absolute path.

@@ -115,7 +115,6 @@ fn measure(path: &Path, counts: impl Fn(&fs::Metadata) -> bool) -> u64 {
     bytes
 }
 
-/// Changes the owner of everything below `path`.
 pub(super) fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
     lchown(path, Some(uid), Some(gid))?;
     if fs::symlink_metadata(path)?.is_dir() {

@@ -60,9 +60,7 @@ pub enum EnvError {
     Io {
         /// Attempted action, as a verb.
         action: &'static str,
-        /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
         source: io::Error,
     },
     /// A project file has invalid content.
@@ -70,7 +68,6 @@ pub enum EnvError {
     Project {
         /// The file, relative to the project folder.
         file: String,
-        /// The problem.
         problem: String,
     },
     /// A project file, or the files that it includes, exceed a size limit.
@@ -78,7 +75,6 @@ pub enum EnvError {
     TooLong {
         /// The file, relative to the project folder.
         file: String,
-        /// The exceeded limit.
         bound: Bound,
     },
     /// A project file refers to a path outside the project folder, which is not copied to the node.
@@ -111,7 +107,6 @@ pub enum EnvError {
     /// An interpreter or uv exists but does not work.
     #[error("{} does not work: {problem}", program.display())]
     BrokenTool {
-        /// The program.
         program: PathBuf,
         /// Error of the program or the system.
         problem: String,
@@ -122,7 +117,6 @@ pub enum EnvError {
     /// The build failed, here or in another job that built the same environment.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// The caller cancelled the operation.
     #[error("cancelled while preparing the environment")]
     Cancelled,
     /// The run id cannot be used as a file name.
@@ -131,18 +125,12 @@ pub enum EnvError {
     /// The entry point is neither a file of the project nor a command.
     #[error("entry point {entry} is neither a file in the project folder nor a command on this node")]
     NoEntry {
-        /// The entry point as given.
         entry: String,
         /// Python files in the folder that the user may have meant.
         candidates: Vec<String>,
     },
-    /// The entry point is a file that cannot be executed.
     #[error("entry point {entry} is not executable")]
-    NotExecutable {
-        /// The entry point as given.
-        entry: String,
-    },
-    /// A path is not valid text.
+    NotExecutable { entry: String },
     #[error("path {} is not valid UTF-8", .0.display())]
     NotUtf8(PathBuf),
 }
@@ -171,29 +159,16 @@ pub enum BuildError {
     /// The interpreter cannot create environments.
     #[error("{} cannot create environments: its venv or ensurepip module is missing", python.display())]
     VenvMissing {
-        /// The interpreter.
         python: PathBuf,
         /// Debian package with the missing modules, e.g. `python3.11-venv`.
         package: String,
     },
     /// A command of the build reached the memory limit of the job.
     #[error("building the environment exceeded the job's memory limit of {}: {command}\n{output}", format_bytes(*limit_bytes))]
-    OutOfMemory {
-        /// Tool and subcommand.
-        command: String,
-        /// Memory limit of the job.
-        limit_bytes: u64,
-        /// The last lines of its output.
-        output: String,
-    },
+    OutOfMemory { command: String, limit_bytes: u64, output: String },
     /// The build, or waiting for another job's build, exceeded the time limit of the job.
     #[error("building the environment exceeded the job's time limit of {limit_secs} s\n{output}")]
-    TimedOut {
-        /// Time limit of the job.
-        limit_secs: u64,
-        /// The last lines of the build's output.
-        output: String,
-    },
+    TimedOut { limit_secs: u64, output: String },
     /// Another system error during the build.
     #[error("building the environment failed: {0}")]
     System(String),

@@ -33,14 +33,12 @@ pub struct Step {
     pub argv: Vec<OsString>,
     /// All variables; nothing else is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// Working directory.
     pub cwd: PathBuf,
     /// User who runs it; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
 }
 
 impl Step {
-    /// Creates a step that runs `program` with these arguments.
     pub(super) fn new<I: IntoIterator<Item: Into<OsString>>>(program: impl Into<OsString>, arguments: I) -> Self {
         let argv = std::iter::once(program.into()).chain(arguments.into_iter().map(Into::into)).collect();
         Self { argv, cwd: "/".into(), ..Self::default() }
@@ -57,16 +55,12 @@ impl Step {
     }
 }
 
-/// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Exit status.
     Exited(i32),
-    /// Signal number.
     Signaled(i32),
     /// The kernel killed one of its processes at the memory limit.
     OutOfMemory {
-        /// The limit in bytes.
         limit_bytes: u64,
     },
     /// It could not be started, for this reason.
@@ -89,14 +83,8 @@ impl fmt::Display for Ended {
 /// Why a command was stopped before its end.
 #[derive(Debug)]
 pub enum Stopped {
-    /// The job was cancelled.
     Cancelled,
-    /// The job's time limit was reached.
-    TimedOut {
-        /// The limit, in seconds.
-        limit_secs: u64,
-    },
-    /// A system error.
+    TimedOut { limit_secs: u64 },
     System(io::Error),
 }
 
@@ -128,7 +116,6 @@ pub trait Runner: Sync {
 
 /// A runner that uses shepherds, within the limits of one job.
 pub struct Confined<'a> {
-    /// Launcher for the shepherds.
     pub launcher: &'a Launcher,
     /// Limits of the job.
     pub limits: Options,

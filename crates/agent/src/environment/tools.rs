@@ -38,7 +38,6 @@ print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.imp
 /// Timeout for the version query of an interpreter script at the start of the agent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The tools for one environment.
 pub(super) struct Tools {
     pub(super) python: Python,
     /// `None` if uv is missing or disabled; pip is used instead.
@@ -73,7 +72,6 @@ impl fmt::Display for Python {
     }
 }
 
-/// A Python interpreter.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Interpreter {
     /// The actual program behind any shim.

@@ -64,7 +64,6 @@ impl Gossiping {
         part.iter().flat_map(|part| part.peers.iter()).any(|peer| peer.call_key == Some(key))
     }
 
-    /// Names of all gossiping nodes.
     pub(crate) fn names(&self) -> Vec<NodeName> {
         let part = lock(&self.part);
         part.iter().flat_map(|part| part.peers.iter()).map(|peer| peer.name.clone()).collect()

@@ -44,7 +44,6 @@ impl Disk {
         self.directory.join("incarnation")
     }
 
-    /// The stored peer list, if any.
     pub(super) fn peers(&self) -> Option<Peers> {
         serde_json::from_slice(&fs::read(self.directory.join("peers.json")).ok()?).ok()
     }

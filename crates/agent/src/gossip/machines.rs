@@ -12,7 +12,6 @@ pub struct Weight {
     hundredths: u32,
 }
 
-/// Weights of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weights {
     /// Time for a given amount of work: 2 means half as fast as a typical node.

@@ -5,7 +5,6 @@ use std::fs;
 use hostler_gossip::Pressure;
 use hostler_model::CpuSet;
 
-/// One measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
     /// Load average of the last minute, in hundredths.
@@ -35,7 +34,6 @@ pub(crate) struct Measure {
 /// CPU time in clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
-    /// Number of CPUs.
     cpus: u32,
     busy: u64,
     all: u64,

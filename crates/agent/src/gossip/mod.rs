@@ -52,7 +52,6 @@ const SPREAD: Duration = Duration::from_millis(1500);
 /// First and longest delay after a failed request for the peer list.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The gossip of this node.
 pub(crate) struct Gossiping {
     name: NodeName,
     /// Resources that the node offers to jobs.

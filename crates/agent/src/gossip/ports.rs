@@ -19,13 +19,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Addresses of the load ports; absent ports are not opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatusPorts {
-    /// Port of the table.
     pub table: Option<SocketAddr>,
-    /// Port of the best node.
     pub best: Option<SocketAddr>,
 }
 
-/// Requested data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     Table,
@@ -34,7 +31,6 @@ pub(crate) enum Question {
 
 /// Provider of the answers.
 pub(crate) trait Source: Send + Sync + 'static {
-    /// The text to send.
     fn answer(&self, question: Question) -> impl Future<Output = String> + Send;
 }
 
@@ -79,7 +75,6 @@ impl Ports {
         Ok(Self { listeners })
     }
 
-    /// Whether no port is configured.
     pub(crate) fn are_none(&self) -> bool {
         self.listeners.is_empty()
     }

@@ -89,7 +89,6 @@ impl Places {
         socket_in(&self.runtime).with_file_name(format!("{name}.sock"))
     }
 
-    /// The persistent state.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
@@ -107,7 +106,6 @@ impl Places {
         self.state.join("environments")
     }
 
-    /// The log of the process `name`.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.state.join("logs").join(format!("{name}.log"))
     }

@@ -26,7 +26,6 @@ pub(crate) struct ProcessId {
     pub(crate) pid: i32,
     /// Start time in clock ticks since boot.
     start_ticks: u64,
-    /// Boot id.
     boot: String,
 }
 
@@ -37,7 +36,6 @@ impl ProcessId {
         Ok(Some(Self { pid, start_ticks, boot: boot_id()? }))
     }
 
-    /// Whether the process is running.
     pub(crate) fn is_alive(&self) -> bool {
         Self::of(self.pid).is_ok_and(|now| now.as_ref() == Some(self))
     }

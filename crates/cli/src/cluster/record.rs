@@ -14,7 +14,6 @@ use crate::failure::{During, Failure};
 /// The cluster as last started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Process of the head.
     pub(crate) head: Option<ProcessId>,
     /// Address of the head for agents; kept, so that agents find a restarted head.
     pub(crate) address: Option<String>,
@@ -33,7 +32,6 @@ pub(crate) struct Record {
     pub(crate) nodes: Vec<NodeRecord>,
 }
 
-/// One virtual node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRecord {
     /// E.g. `n1`.
@@ -43,10 +41,8 @@ pub(crate) struct NodeRecord {
     /// Unique ids of the GPUs.
     #[serde(default)]
     pub(crate) gpus: Vec<String>,
-    /// Countable resources.
     #[serde(default)]
     pub(crate) counted: Counted,
-    /// Process of the agent.
     pub(crate) agent: Option<ProcessId>,
 }
 

@@ -22,7 +22,6 @@ const MEMORY_STEP: u64 = 64 << 20;
 /// The resources that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// CPU ids.
     pub(crate) cpus: Vec<u32>,
     /// Memory for jobs, in bytes.
     pub(crate) memory_bytes: u64,
@@ -106,7 +105,6 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Whether no size is given.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -40,10 +40,8 @@ const ELASTIC: &str = "# Written by `hostler up --elastic`. For real machines th
 /// File in the head's directory that contains its address.
 const HEAD_FILE: &str = "head.json";
 
-/// A running cluster.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// The answer of the head.
     pub(crate) info: Info,
     pub(crate) nodes: Vec<NodeView>,
     /// Number of processes that were started; 0 if all were running.

@@ -18,7 +18,6 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// How long processes may take to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The result of a stop.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stopped {
     /// Number of processes that were running.

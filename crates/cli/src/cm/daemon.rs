@@ -45,7 +45,6 @@ pub(crate) fn definition() -> Command {
     Cmdaemon::augment_args(bare("cmdaemon"))
 }
 
-/// Which daemon to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Head,

@@ -36,7 +36,6 @@ struct Overview {
     jobs: Vec<JobRow>,
 }
 
-/// A row of the tables of nodes.
 #[derive(Debug, Serialize)]
 struct NodeRow {
     node: String,
@@ -47,7 +46,6 @@ struct NodeRow {
     memory_free_bytes: u64,
 }
 
-/// A row of the table of jobs.
 #[derive(Debug, Serialize)]
 struct JobRow {
     id: u64,

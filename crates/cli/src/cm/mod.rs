@@ -21,10 +21,8 @@ use crate::failure::Outcome;
 
 /// A client tool. The fields of its type are its flags, and the doc comment is its help text.
 pub(crate) trait Tool: Args {
-    /// The name of the tool.
     const NAME: &'static str;
 
-    /// Runs the tool.
     fn run(self, context: &Context) -> Outcome;
 }
 

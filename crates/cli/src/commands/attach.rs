@@ -87,7 +87,6 @@ async fn share(context: &Context, mut terminal: Terminal, target: Target) -> Res
 pub(crate) enum Left {
     /// The user detached; the job continues.
     ByUser,
-    /// The job's terminal is closed.
     Closed,
 }
 

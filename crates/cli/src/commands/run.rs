@@ -264,7 +264,6 @@ fn code_of(job: &JobDetail) -> u8 {
     }
 }
 
-/// The current directory.
 pub(crate) fn own_directory() -> Result<String, Failure> {
     let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
     directory.into_os_string().into_string().map_err(|path| {

@@ -75,7 +75,6 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 impl Write for &Log {
-    /// Writes one event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = io::stderr().lock().write_all(one_line(event).as_bytes());

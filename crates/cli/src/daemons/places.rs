@@ -14,23 +14,17 @@ pub(crate) const SYSTEM_SOCKET: &str = "/run/hostler/head.sock";
 const SYSTEM_SETTINGS: &str = "/etc/hostler";
 const SYSTEM_STATE: &str = "/var/lib/hostler";
 
-/// Paths of a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeadPlaces {
-    /// State directory.
     pub(crate) directory: PathBuf,
-    /// Settings file.
     pub(crate) settings: PathBuf,
     /// Socket for users.
     pub(crate) socket: PathBuf,
 }
 
-/// Paths of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentPlaces {
-    /// State directory.
     pub(crate) directory: PathBuf,
-    /// Settings file.
     pub(crate) settings: PathBuf,
 }
 

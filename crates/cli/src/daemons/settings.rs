@@ -62,19 +62,15 @@ pub(crate) struct AgentSettings {
     pub(crate) memory: Option<Memory>,
     /// GPUs that the node may offer.
     pub(crate) gpus: Option<GpuCap>,
-    /// Directory for environments.
     pub(crate) environments: Option<PathBuf>,
     /// Additional features of the machine.
     pub(crate) features: Vec<Feature>,
-    /// Countable resources of the machine.
     pub(crate) resources: Counted,
-    /// Address for gossip.
     pub(crate) gossip: Option<GossipAt>,
     /// Whether the node takes part in remote commands [default: true].
     pub(crate) calls: Option<bool>,
     /// Relative speed and memory of the node.
     pub(crate) weights: Weights,
-    /// Ports that serve loads in plain text.
     pub(crate) status: StatusPorts,
     /// How nodes are compared when this node sends a command.
     pub(crate) policy: Policy,
@@ -90,7 +86,6 @@ pub(crate) struct AgentSettings {
     pub(crate) homes: bool,
 }
 
-/// Address for gossip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GossipAt {
     None,

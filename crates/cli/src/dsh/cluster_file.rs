@@ -1,4 +1,4 @@
-//! The file that says which machines are in the cluster, and how they compare: one a line, `name [load-weight [memory-weight]]`.
+//! Reads the cluster file. Each line has a machine and its weights: `name [load-weight [memory-weight]]`.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -9,13 +9,13 @@ use hostler_model::ParseError;
 
 use crate::failure::{During, Failure};
 
-/// What is read when no file is named, if it is there.
+/// Default file. It may be missing.
 pub(super) const USUAL: &str = "/etc/hostler/dsh.conf";
 
-/// The longest host name that there is.
+/// Maximum length of a host name, in bytes.
 const NAME_BYTES: usize = 253;
 
-/// The machines of the file; those of the usual one when none is named, and `None` when that is not there.
+/// Reads the machines from the file `named`, by default from [`USUAL`]. `None` if the default file does not exist.
 pub(super) fn read(named: Option<&Path>) -> Result<Option<Machines>, Failure> {
     let path = named.unwrap_or(Path::new(USUAL));
     match std::fs::read(path) {

@@ -1,6 +1,6 @@
-//! `dshd`: the daemon that knows how loaded the machines of the cluster are, and tells whoever connects.
+//! `dshd`: the daemon that serves the loads of the cluster's machines.
 //!
-//! That daemon is this machine's agent. Where one runs already, `dshd` is a process beside it that asks it.
+//! It runs this machine's agent. If an agent runs already, `dshd` is a separate process that queries that agent.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -30,17 +30,16 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{Format, Output};
 
-/// What it is called.
 pub(crate) const NAME: &str = "dshd";
 
-/// Where the table and the best node are told, unless something else is asked for.
+/// Default ports of the load table and of the best node.
 const TABLE_PORT: u16 = 8181;
 const BEST_PORT: u16 = 8282;
 
-/// The first word of a daemon in the background once it is up. What follows on its line is to be said.
+/// First word on stdout of a background daemon that is up. The rest of the line is a message for the user.
 const UP: &str = "up";
 
-/// How long an agent that has just been started may take to open its socket.
+/// Timeout for a new agent to open its socket.
 const AGENT_TIME: Duration = Duration::from_secs(5);
 
 /// Run this machine's agent, and tell whoever connects how loaded the cluster is: the table of all nodes at one port, the best node at
@@ -75,7 +74,7 @@ pub(crate) struct Dshd {
     announce: bool,
 }
 
-/// Parses, and is the daemon from then on, unless that goes to the background.
+/// Parses `args`. Runs the daemon, or starts it in the background.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let matches = definition().get_matches_from(args);
     let daemon = Dshd::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -88,7 +87,6 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     conclude(&context, outcome)
 }
 
-/// The command line of the tool.
 pub(crate) fn definition() -> Command {
     Dshd::augment_args(bare(NAME))
 }
@@ -132,7 +130,7 @@ impl Dshd {
         Ok(exit::OK)
     }
 
-    /// Starts the daemon in a session of its own, and waits until it is up.
+    /// Starts the daemon in a new session and waits until it is up.
     fn go_to_background(self, directory: &Path, output: &Output) -> Outcome {
         let log = make_log_place(directory)?;
         let program = std::env::current_exe().during(|| "cannot find this program".to_owned())?;
@@ -158,16 +156,16 @@ impl Dshd {
             return Err(Failure::new(format!("{NAME} ended before it was up ({ended})"))
                 .hint(format!("its log is {}", log.display())));
         }
-        // In the words of the daemon.
+        // The daemon has printed its own error message.
         output.say(said.trim_end());
         Ok(exit::FAILED)
     }
 
-    /// What the daemon in the background is called with.
+    /// The arguments of the background daemon.
     fn command_line(&self) -> Result<Vec<OsString>, Failure> {
         let mut line: Vec<OsString> = vec!["--announce".into()];
         if let Some(file) = &self.file {
-            // It has another working directory.
+            // The daemon has another working directory.
             let file = std::path::absolute(file).during(|| format!("`{}` names no file", file.display()))?;
             line.extend(["-f".into(), file.into()]);
         }
@@ -180,14 +178,15 @@ impl Dshd {
     }
 }
 
-/// The usual agent of this machine.
+/// Runs the agent of this machine.
 fn run_agent(agent: AgentRun, machines: Option<Machines>, announces: bool) -> Result<(), Failure> {
     let config = hostler_agent::Config { machines, ..agent.config()? };
     hostler_agent::run_and_say(config, || announce(announces, ""))?;
     Ok(())
 }
 
-/// Says that it is up to who started this, if that waits for it; from then on nobody is there to read.
+/// With `to_somebody`, tells the starting process on stdout that the daemon is up. Later output goes to stderr, because
+/// the starting process no longer reads.
 fn announce(to_somebody: bool, note: &str) {
     if to_somebody {
         Output::new(Format::Text).data(&format!("{UP} {note}"));
@@ -195,7 +194,7 @@ fn announce(to_somebody: bool, note: &str) {
     }
 }
 
-/// The socket of the agent that runs on this machine, if one does.
+/// The socket of the agent that runs on this machine, if any.
 fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
     let own = directory.join("agent.sock");
     let sockets = match geteuid().is_root() {
@@ -209,7 +208,7 @@ fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
             let client = Client::new(Endpoint::Unix(socket.clone()));
             match block_on(async { Ok(client.load().await) })? {
                 Ok(_) => return Ok(Some(socket.clone())),
-                // What is left of one that was killed.
+                // A stale socket of an agent that was killed.
                 Err(error) if error.code().is_none() => {}
                 Err(error) => return Err(Failure::from(error)),
             }
@@ -226,7 +225,8 @@ fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// Where the log of a daemon in the background is: beside the agent's directory, which may belong to nobody yet.
+/// Creates the directory for the log of a background daemon, and returns the log's path. It is next to the agent's
+/// directory, which may not exist yet.
 fn make_log_place(directory: &Path) -> Result<PathBuf, Failure> {
     let place = directory.parent().unwrap_or(directory);
     let mode = if geteuid().is_root() { 0o755 } else { 0o700 };

@@ -8,7 +8,6 @@ use hostler_model::{format_bytes, format_duration};
 use super::table::{Align, Table};
 use super::views::Lines;
 
-/// The status of the gateway.
 pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     let mut lines = Lines::default();
     match &status.running {

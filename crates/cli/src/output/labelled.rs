@@ -16,7 +16,6 @@ impl<'a, W: FnMut(&[u8])> Labelled<'a, W> {
         Self { label, write, rest: Vec::new() }
     }
 
-    /// Adds bytes of the stream.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.rest.extend(bytes);
         let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {

@@ -25,7 +25,6 @@ pub(crate) use progress::Progress;
 
 use crate::failure::Failure;
 
-/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Text for people.
@@ -36,7 +35,6 @@ pub(crate) enum Format {
     Quiet,
 }
 
-/// Prints data and messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     format: Format,
@@ -85,7 +83,6 @@ impl Output {
         to_stderr(bytes);
     }
 
-    /// Prints a message.
     pub(crate) fn say(&self, text: &str) {
         if !self.is_quiet() {
             to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());

@@ -9,7 +9,6 @@ use hostler_proto::power::{EnergyView, JobEnergy, PowerView};
 use super::table::{Align, Table};
 use super::views::{Lines, Moment, held_gpus, words};
 
-/// The list of nodes.
 pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     // Columns that would be the same for all nodes are left out.
     let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
@@ -70,7 +69,6 @@ fn counted_cell(node: &NodeView) -> String {
     words(&node.counted.iter().map(of).collect::<Vec<_>>())
 }
 
-/// The details of one node.
 pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     let node = &detail.node;
     let mut lines = Lines::default();
@@ -136,7 +134,6 @@ fn state(detail: &NodeDetail) -> String {
     }
 }
 
-/// The power state of a node.
 pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
     let mut lines = Lines::default();
     lines.add("node", name.to_string());

@@ -37,7 +37,6 @@ pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String
     table.render(width)
 }
 
-/// The details of a partition.
 pub(crate) fn one(partition: &PartitionView) -> String {
     let mut lines = Lines::default();
     lines.add("partition", partition.name.as_str());

@@ -72,14 +72,12 @@ pub(crate) fn quota(quota: &Quota) -> String {
     if parts.is_empty() { "no limits".to_owned() } else { format!("at most {}", parts.join(", ")) }
 }
 
-/// Groups with their quotas.
 pub(crate) fn groups(groups: &[GroupView], width: Option<usize>) -> String {
     let mut table = Table::new(&[("GROUP", Align::Left), ("QUOTA", Align::Left)]);
     groups.iter().for_each(|group| table.row([group.name.to_string(), quota(&group.quota)]));
     table.render(width)
 }
 
-/// The audit log.
 pub(crate) fn audit(entries: &[AuditEntry], moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("TIME", Align::Left),

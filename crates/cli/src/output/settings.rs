@@ -5,7 +5,6 @@ use hostler_proto::settings::{SettingSource, SettingView};
 use super::table::{Align, Table};
 use super::views::{Lines, Moment};
 
-/// All settings.
 pub(crate) fn list(settings: &[SettingView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
@@ -28,7 +27,6 @@ pub(crate) fn list(settings: &[SettingView], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// The details of a setting.
 pub(crate) fn one(setting: &SettingView, moment: &Moment) -> String {
     let mut lines = Lines::default();
     lines.add("setting", &setting.name);

@@ -2,7 +2,6 @@
 
 use hostler_model::escaped;
 
-/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,

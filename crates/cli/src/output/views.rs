@@ -14,7 +14,6 @@ use super::table::{Align, Table, one_line};
 /// The time and time zone of a view.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
-    /// Wall clock.
     pub(crate) now: WallTime,
     /// Time zone for dates.
     pub(crate) zone: TimeZone,
@@ -391,7 +390,6 @@ pub(crate) fn words<'a, T: std::fmt::Display + 'a>(all: impl IntoIterator<Item =
     if all.is_empty() { "-".to_owned() } else { all.join(",") }
 }
 
-/// A summary of the cluster.
 pub(crate) fn info(info: &Info) -> String {
     let head = &info.head;
     let mut lines = Lines::default();

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::machines::{Machines, end_of};
 
-/// Counts equal lines.
 fn counts(text: &str) -> BTreeMap<&str, usize> {
     text.lines().fold(BTreeMap::new(), |mut counts, line| {
         *counts.entry(line).or_default() += 1;

@@ -2,7 +2,6 @@
 
 use hostler_testkit::Host;
 
-/// Faults of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Accepts connections and never answers.
@@ -20,7 +19,6 @@ pub(crate) trait Bmcs: Send + Sync {
     /// The `controller` value of the machine in `power.toml`, an inline table.
     fn table(&self, machine: &str) -> String;
 
-    /// Whether the machine has power.
     fn is_on(&self, machine: &str) -> bool;
 
     /// Presses the machine's power button.
@@ -29,7 +27,6 @@ pub(crate) trait Bmcs: Send + Sync {
     /// Adds a fault to the machine's controller; `false` if these controllers do not support it.
     fn spoil(&self, machine: &str, fault: Fault) -> bool;
 
-    /// Removes the fault.
     fn mend(&self, machine: &str);
 }
 

@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::bmcs::{Bmcs, Fault};
 use crate::timeline::Timeline;
 
-/// Boot time of a machine.
 const BOOT: Duration = Duration::from_millis(1500);
 
 /// Poll interval for the controllers' power states.

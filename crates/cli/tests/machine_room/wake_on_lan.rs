@@ -8,7 +8,6 @@ use hostler_testkit::{Daemon, Host, Network, wait_until};
 
 use crate::timeline::Timeline;
 
-/// MAC address of the machine.
 const MAC: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
 
 /// Replaces the system's shutdown command; logs the call.

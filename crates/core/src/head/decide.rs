@@ -275,7 +275,6 @@ fn decide_action(
     }
 }
 
-/// A job, live or ended.
 fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
     state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
@@ -449,7 +448,7 @@ fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<E
     if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
 }
 
-/// A node has passed its next silence limit.
+/// The event for a node that has passed its next silence limit.
 fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     let name = node.name.clone();
     match node.silence {

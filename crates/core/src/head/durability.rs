@@ -1,8 +1,8 @@
-//! What may be said once the store has answered, and when the state must be loaded again.
+//! Releases effects and replies when their batch is durable, and starts recovery when the store has failed.
 //!
-//! Nothing is sent or acknowledged before the store has it. When a batch cannot be stored, the state in memory is ahead of the disk and
-//! therefore wrong. The shell then throws it away and [loads](super::restore) what is stored, exactly as after a restart, and agents
-//! reconnect to say what has become of their runs.
+//! The head sends and acknowledges nothing before it is stored. If a batch cannot be stored, the state in memory is ahead of the disk, and
+//! therefore wrong. The shell then discards the state and [restores](super::restore) the stored one, as after a restart. Agents reconnect
+//! and report their runs.
 
 use std::sync::Mutex;
 
@@ -13,53 +13,53 @@ use super::ended::Moves;
 use super::event::Effect;
 use super::rounds::{After, Done, lock};
 
-/// How often a store that failed is tried again, in milliseconds.
+/// The delay between attempts to recover after a failure of the store, in milliseconds.
 const RECOVERY_PAUSE_MS: u64 = 1_000;
 
-/// What the loop and the thread that writes share. The shell locks it; jobs between the state and the store may be locked after it.
+/// State that the loop and the writing thread share. Lock order: this first, then [`Moves`].
 #[derive(Debug, Default)]
 pub struct Durability {
     /// Why nothing can be stored at the moment.
     trouble: Option<String>,
-    /// A batch could not be stored, and the state has not been loaded again yet.
+    /// Whether a batch failed and the state was not loaded again yet.
     has_failed: bool,
-    /// How often loading the state again was begun: a snapshot of a state that was thrown away must not be saved.
+    /// The number of recoveries that were begun. A snapshot of a discarded state must not be saved.
     loads: u64,
     last_recovery: Option<Timestamp>,
 }
 
-/// What became of a command, once that is certain.
+/// The final outcome of a command.
 pub type Answer = Result<Done, NotDone>;
 
 /// Why a command was not carried out.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NotDone {
-    /// It makes no sense, or is not allowed.
+    /// The command is invalid or not allowed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It could not be made durable, so it has not happened.
+    /// The command could not be made durable, so it has no effect.
     #[error("the head cannot store anything at the moment: {0}")]
     NotStored(String),
 }
 
-/// What a round may say now.
+/// Effects and replies that a round releases.
 #[derive(Debug)]
 pub struct Delivery<R> {
-    /// To be carried out before the replies are sent.
+    /// Effects, which must be carried out before the replies are sent.
     pub effects: Vec<Effect>,
-    /// To be answered.
+    /// Replies to send.
     pub replies: Vec<(R, Answer)>,
 }
 
 impl Durability {
-    /// The store has answered about the batch of a round, in the order of the rounds.
+    /// Handles the store's outcome for the batch of a round. Must be called in the order of the rounds.
     pub fn stored<R>(&mut self, after: After<R>, outcome: Result<(), String>, moves: &Mutex<Moves>) -> Delivery<R> {
         let After { round, has_events, effects, replies } = after;
         if let Err(why) = outcome {
             self.trouble = Some(why);
             self.has_failed = true;
         }
-        // A batch without events is stored even behind one that was not, but what it says may rest on that one.
+        // A batch without events may be stored after a batch that failed, but its effects and replies may depend on that batch.
         if self.has_failed {
             let refuse = |(reply, _)| (reply, Err(self.refusal()));
             return Delivery { effects: Vec::new(), replies: replies.into_iter().map(refuse).collect() };
@@ -78,25 +78,25 @@ impl Durability {
         self.has_failed
     }
 
-    /// Why nothing can be stored at the moment, if so.
+    /// Why nothing can be stored at the moment, if that is the case.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// The answer to every command while nothing can be stored.
+    /// The reply to every command while nothing can be stored.
     #[must_use]
     pub fn refusal(&self) -> NotDone {
         NotDone::NotStored(self.trouble.clone().unwrap_or_default())
     }
 
-    /// When the store is tried again.
+    /// The time of the next recovery attempt; `None` unless a batch has failed.
     #[must_use]
     pub fn recovers_at(&self) -> Option<Timestamp> {
         self.has_failed.then(|| self.last_recovery.map_or(Timestamp(0), |tried| tried.plus_ms(RECOVERY_PAUSE_MS)))
     }
 
-    /// Begins to load the state again, unless that was tried just before; says whether it did.
+    /// Begins a recovery, unless one was begun less than the pause ago. Returns whether a recovery was begun.
     pub fn begin_recovery(&mut self, now: Timestamp) -> bool {
         if self.recovers_at().is_none_or(|at| now < at) {
             return false;
@@ -106,25 +106,26 @@ impl Durability {
         true
     }
 
-    /// The state was loaded again, and the store has taken the first event of its epoch.
+    /// Ends a recovery: the state was loaded again, and the store has accepted the first event of the new epoch.
     pub fn recovered(&mut self) {
         self.trouble = None;
         self.has_failed = false;
     }
 
-    /// Loading the state again has failed. It is tried again after a pause.
+    /// Records that a recovery has failed. It is retried after a pause.
     pub fn not_recovered(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// Which state a snapshot is taken of; see [`Durability::may_save`].
+    /// Identifies the state of which a snapshot is taken; see [`Durability::may_save`].
     #[must_use]
     pub fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Whether a snapshot may be handed to the store that was taken of the state after so many `loads`. The shell keeps this locked until
-    /// it has handed the snapshot over, so that the snapshot is in front of any reload and the store refuses it if its events failed.
+    /// Whether a snapshot of the state that was taken at this value of `loads` may be stored. The shell must hold the
+    /// lock until it has queued the snapshot. The snapshot is then stored before any reload, and the store rejects it
+    /// if its events failed.
     #[must_use]
     pub fn may_save(&self, loads: u64) -> bool {
         self.loads == loads

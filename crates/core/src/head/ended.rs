@@ -42,10 +42,10 @@ pub trait EndedJobs {
     /// When the store cannot be read.
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Self::Error>;
 
-    /// The ended jobs that ended first, at most `limit`, with the times of their ends, in that order.
+    /// The jobs that ended first, at most `limit`, with the times of their ends, oldest first.
     ///
     /// # Errors
-    /// When what is kept cannot be read.
+    /// If the store cannot be read.
     fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Self::Error>;
 }
 
@@ -153,18 +153,18 @@ impl Moves {
         }
     }
 
-    /// Nothing is on its way any more: the state was loaded again.
+    /// Drops all records, because the state was loaded again.
     pub fn clear(&mut self) {
         *self = Self { reopened: self.reopened, forgotten: self.forgotten, ..Self::default() };
     }
 
-    /// How many jobs have left the store to live again.
+    /// The number of ended jobs that run again.
     #[must_use]
     pub fn reopened(&self) -> u64 {
         self.reopened
     }
 
-    /// How many jobs were dropped because their retention was over.
+    /// The number of jobs that were dropped because their retention was over.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten
@@ -236,7 +236,6 @@ mod tests {
 
     use super::*;
 
-    /// A store with these jobs.
     struct Stored(Vec<Arc<Job>>);
 
     impl EndedJobs for Stored {

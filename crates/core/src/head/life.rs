@@ -41,7 +41,7 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Notify(notice));
     }
 
-    /// Counts a removed machine and renews the key that gossiping nodes share.
+    /// Counts a removed machine, and changes the key that gossiping nodes share.
     fn put_out_a_machine(&mut self) {
         self.state.expelled += 1;
         self.state.peers.changed(self.now.at);

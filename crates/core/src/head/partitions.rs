@@ -23,7 +23,6 @@ use super::job::Job;
 use super::node::Node;
 use super::state::State;
 
-/// The largest number of partitions.
 const MAX_PARTITIONS: usize = 1_000;
 
 /// The largest number of features that operators may give a node, and of users and groups that a partition may name.
@@ -200,7 +199,6 @@ impl Partitions {
         self.is_stale = true;
     }
 
-    /// Drops the traits of a removed node.
     pub(super) fn forget_node(&mut self, node: &NodeName) {
         self.traits.remove(node);
     }
@@ -283,7 +281,6 @@ impl State {
         }
     }
 
-    /// The kind of owner of a job.
     pub(super) fn owner_of(&self, job: &Job) -> Owner {
         self.owner(&job.user, job.uid)
     }
@@ -358,7 +355,6 @@ impl State {
     }
 }
 
-/// Whether a job may use every node.
 fn may_use_all(owner: Owner, spec: &JobSpec) -> bool {
     owner == Owner::User && spec.partition.is_none() && spec.constraint.is_none()
 }

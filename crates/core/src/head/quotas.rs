@@ -26,7 +26,6 @@ pub(super) enum Party<'a> {
 }
 
 impl Party<'_> {
-    /// The party's name, for people.
     fn describe(&self) -> String {
         match self {
             Self::User(name) => name.to_string(),

@@ -1,8 +1,8 @@
-//! The head's loop without its IO: what one round of commands comes to.
+//! The head's loop without its IO: turns a round of commands into one commit.
 //!
 //! A round takes commands ([`Rounds::take`]), adds what follows from them ([`Rounds::follow_up`]) and ends as one [`Commit`]
-//! ([`Rounds::finish`]). The shell stores the batch of the commit. Effects and replies wait in [`After`], and [`super::Durability`] says
-//! what becomes of them when the store has answered. The loop itself does not wait and begins the next round.
+//! ([`Rounds::finish`]). The shell stores the batch of the commit. Effects and replies wait in [`After`] until the store has answered; then
+//! [`super::Durability`] releases or discards them. The loop does not wait: it begins the next round.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,16 +20,18 @@ use super::state::State;
 use super::stored::batch;
 use super::update::update;
 
-/// A snapshot is due when the log has this many more events than the state has jobs. It bounds what a starting head reads.
+/// A snapshot is due when the log has this many more events than the state has jobs. This limits how much a starting
+/// head reads.
 const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
 
-/// How many jobs are dropped at once when their retention is over, so that a large backlog does not stall the loop.
+/// The maximum number of jobs that are dropped at once after their retention, so that a large backlog does not block
+/// the loop.
 const FORGET_AT_ONCE: usize = 1_000;
 
-/// When jobs whose retention is over are looked for again after that failed, in milliseconds.
+/// The delay before the next search for jobs to drop, after a failed one, in milliseconds.
 const FORGET_AGAIN_MS: u64 = 60_000;
 
-/// A command for the loop, and what comes with it. `R` is how the shell finds whoever waits for the answer.
+/// A command for the loop, with its data. `R` identifies the client that waits for the reply.
 #[derive(Debug)]
 pub struct Input<R> {
     /// The command.
@@ -38,55 +40,54 @@ pub struct Input<R> {
     pub blobs: Vec<(Digest, Vec<u8>)>,
     /// The environment of a submission, stored in the same transaction.
     pub environment: Option<(Digest, Bytes)>,
-    /// Where the answer goes; nobody waits when absent.
+    /// The recipient of the reply, if any.
     pub reply: Option<R>,
 }
 
 impl<R> Input<R> {
-    /// A command that nobody waits for.
+    /// A command without a reply.
     #[must_use]
     pub fn of(command: Command) -> Self {
         Self { command, blobs: Vec::new(), environment: None, reply: None }
     }
 }
 
-/// A command that was carried out.
+/// The result of a command that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// The job of a submission, and whether its key was known before.
+    /// For a submission: the job, and whether its key was known before.
     pub submitted: Option<(JobId, bool)>,
 }
 
-/// The end of a round: what to store, and what waits for that.
+/// The end of a round: the batch to store, and the effects and replies that wait for it.
 #[derive(Debug)]
 pub struct Commit<R> {
-    /// To be stored. It may be empty: replies and effects wait for earlier batches all the same.
+    /// The batch to store. Even if it is empty, replies and effects wait for earlier batches.
     pub batch: Batch,
-    /// To be given to [`super::Durability::stored`] with the outcome.
+    /// The argument for [`super::Durability::stored`].
     pub after: After<R>,
 }
 
-/// Effects and replies of a round, which wait until its batch is durable.
+/// Effects and replies of a round, which wait until the batch is durable.
 #[derive(Debug)]
 pub struct After<R> {
     pub(super) round: u64,
     pub(super) has_events: bool,
-    /// To be carried out.
+    /// Effects to carry out.
     pub effects: Vec<Effect>,
-    /// To be answered.
+    /// Replies to send.
     pub replies: Vec<(R, Result<Done, Refusal>)>,
 }
 
-/// Turns commands into commits. One thread owns it.
+/// Turns commands into commits. Owned by one thread.
 #[derive(Debug)]
 pub struct Rounds<R> {
-    /// Counts rounds.
     number: u64,
     next_sequence: u64,
     snapshot_sequence: u64,
-    /// No job that has ended and is still kept ended earlier; absent when there is none.
+    /// A lower limit for the end times of stored jobs; `None` if no jobs are stored.
     first_ended: Option<Timestamp>,
-    /// Jobs whose retention is over are not looked for before this, because looking has failed.
+    /// The earliest time of the next search for jobs to drop, after a failed search.
     forget_from: Timestamp,
     events: Vec<Stamped>,
     changes: Changes,
@@ -96,14 +97,14 @@ pub struct Rounds<R> {
 }
 
 impl<R> Rounds<R> {
-    /// Rounds on a log that begins with the event of one number and ends before that of another.
+    /// Creates rounds for a log with the events from `first_sequence` to before `next_sequence`.
     #[must_use]
     pub fn new(first_sequence: u64, next_sequence: u64) -> Self {
         Self {
             number: 1,
             next_sequence,
             snapshot_sequence: first_sequence,
-            // Looked up when a job that ended then would go.
+            // Unknown until the first search of the store.
             first_ended: Some(Timestamp(0)),
             forget_from: Timestamp(0),
             events: Vec::new(),
@@ -114,14 +115,15 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Goes on from a state that was loaded again, whose log ends before `next_sequence`.
+    /// Continues with a state that was loaded again. Its log ends before `next_sequence`.
     pub fn restart(&mut self, next_sequence: u64) {
         self.next_sequence = next_sequence;
         self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
         self.first_ended = Some(Timestamp(0));
     }
 
-    /// Decides and applies a command about these `ended` jobs. Gives back the refusal of a command that nobody waits for.
+    /// Decides a command and applies its events. `ended` has the ended jobs that the command refers to. Returns the
+    /// refusal of a command without a reply.
     pub fn take(
         &mut self,
         state: &mut State,
@@ -160,7 +162,7 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Adds what follows from the state as it is: placements, and nodes to be switched on and off.
+    /// Applies the events that the state calls for: placements, and power actions.
     pub fn follow_up(&mut self, state: &mut State, moves: &Mutex<Moves>, now: Now) {
         loop {
             let events = follow_up(state, now);
@@ -173,13 +175,13 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Applies an event and keeps it for the log if it belongs there.
+    /// Applies an event, and adds it to the batch if it is durable.
     fn apply(&mut self, state: &mut State, moves: &Mutex<Moves>, stamped: Stamped) {
         let noted = self.changes.records.len();
         update(state, &stamped, &mut self.changes);
         let new = &self.changes.records[noted..];
         if !new.is_empty() {
-            // Not locked for longer: an acknowledgement that waits for this lock would be late.
+            // Held only briefly, because acknowledgements wait for this lock.
             let mut moves = lock(moves);
             new.iter().for_each(|record| moves.note(record, self.number));
         }
@@ -188,7 +190,8 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Ends the round. Nothing comes of a round in which nothing happened, such as one of heartbeats: the store is not woken for it.
+    /// Ends the round. Returns `None` if there is nothing to store or to send, e.g. after heartbeats, so that the store
+    /// is not woken.
     pub fn finish(&mut self) -> Option<Commit<R>> {
         let Changes { effects, records } = std::mem::take(&mut self.changes);
         let events = std::mem::take(&mut self.events);
@@ -210,10 +213,10 @@ impl<R> Rounds<R> {
         Some(Commit { batch, after })
     }
 
-    /// The command that drops jobs whose retention is over, if it is time for that.
+    /// The command that drops jobs after their retention, if it is due.
     ///
     /// # Errors
-    /// When the store cannot be read; it is asked again after a minute.
+    /// If the store cannot be read. The next attempt is after a minute.
     pub fn forget<S: EndedJobs>(
         &mut self,
         state: &State,
@@ -228,7 +231,7 @@ impl<R> Rounds<R> {
         let mut jobs = store.first_ended(FORGET_AT_ONCE + moving.len()).inspect_err(|_| {
             self.forget_from = now.at.plus_ms(FORGET_AGAIN_MS);
         })?;
-        // Jobs between the state and the store have ended just now, or are gone already.
+        // Jobs between the state and the store have just ended, or were removed from the store.
         jobs.retain(|(id, _)| moving.binary_search(id).is_err());
         let moved = moves.jobs().filter_map(|job| job.ended).min();
         let is_kept = |(_, ended): &&(JobId, Timestamp)| state.kept_until(*ended) >= now.at;
@@ -237,12 +240,12 @@ impl<R> Rounds<R> {
         Ok(Some(Command::Forget { jobs }))
     }
 
-    /// When the retention of some job is over.
+    /// The time at which the retention of the next job is over.
     fn forget_at(&self, state: &State) -> Option<Timestamp> {
         Some(state.kept_until(self.first_ended?).plus_ms(1).max(self.forget_from))
     }
 
-    /// When time alone next matters: to the state, or because the retention of a job is over.
+    /// The time of the next deadline, of the state or of a job's retention.
     #[must_use]
     pub fn wake_at(&self, state: &State) -> Option<Timestamp> {
         state.next_deadline().into_iter().chain(self.forget_at(state)).min()
@@ -254,14 +257,14 @@ impl<R> Rounds<R> {
         self.next_sequence - self.snapshot_sequence >= EVENTS_BETWEEN_SNAPSHOTS + state.job_count() as u64
     }
 
-    /// Begins a snapshot of the state between two rounds. Returns the number of the last event in it.
+    /// Begins a snapshot between two rounds. Returns the number of the last event in it.
     pub fn begin_snapshot(&mut self) -> u64 {
         self.snapshot_sequence = self.next_sequence;
         self.next_sequence - 1
     }
 }
 
-/// Locks jobs between the state and the store. The state is locked before this, never after it.
+/// Locks the jobs between the state and the store. The state must be locked before this, never after it.
 pub(super) fn lock(moves: &Mutex<Moves>) -> std::sync::MutexGuard<'_, Moves> {
     moves.lock().unwrap_or_else(PoisonError::into_inner)
 }

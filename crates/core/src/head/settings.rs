@@ -437,7 +437,6 @@ impl Settings {
         new
     }
 
-    /// The field that stores a setting's value.
     fn slot(&mut self, setting: Setting) -> Slot<'_> {
         match setting {
             Setting::Heartbeat => Slot::Wide(&mut self.heartbeat_ms),

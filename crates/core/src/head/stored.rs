@@ -1,4 +1,4 @@
-//! Between the state and what the store keeps: a round as a batch, the log as a state, a job as a row.
+//! Conversions between the state and the store: a round to a batch, the log to a state, a job to a row and back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,32 +13,33 @@ use super::job::Job;
 use super::state::State;
 use super::update::update;
 
-/// Why what is stored is no state.
+/// Why the stored data cannot be restored to a state.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The snapshot cannot be read.
     #[error("the snapshot up to event {sequence} cannot be read; was it written by a newer release?")]
     Snapshot {
-        /// Its last event.
+        /// The number of the last event in the snapshot.
         sequence: u64,
-        /// What is wrong with it.
+        /// The decoding error.
         source: DecodeError,
     },
     /// An event cannot be read.
     #[error("event {sequence} cannot be read; was it written by a newer release?")]
     Event {
-        /// Its number.
+        /// The number of the event.
         sequence: u64,
-        /// What is wrong with it.
+        /// The decoding error.
         source: DecodeError,
     },
 }
 
-/// Builds the stored state: the latest snapshot, or `first` when there is none, then every event after it. Returns the number of the next
-/// event too. The effects and records of past events are dropped, because the earlier head has handled them.
+/// Restores the stored state: the latest snapshot, or `first` if there is none, followed by all later events. Also
+/// returns the number of the next event. Drops the effects and records of past events, because an earlier head has
+/// handled them.
 ///
 /// # Errors
-/// When this release does not know a snapshot or an event.
+/// If this release cannot decode the snapshot or an event.
 pub fn restore(first: State, loaded: &Loaded) -> Result<(State, u64), RestoreError> {
     let mut state = match &loaded.snapshot {
         Some(snapshot) => hostler_proto::decode::<State>(&snapshot.bytes)
@@ -53,21 +54,21 @@ pub fn restore(first: State, loaded: &Loaded) -> Result<(State, u64), RestoreErr
     Ok((state, loaded.next_sequence()))
 }
 
-/// The event that begins an epoch of this head on a restored state, before all others. `owner` is the uid that the head runs under.
+/// The first event of a new epoch, on a restored state. `owner` is the uid that the head runs under.
 #[must_use]
 pub fn epoch_starts(state: &State, now: Now, owner: Option<u32>) -> Stamped {
     Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), archives: true, owner } }
 }
 
-/// Applies the first event of an epoch to a state whose log ends before `next_sequence`. Returns the batch to store before any other. It
-/// includes the jobs that ended under a release that kept them in the state.
+/// Applies the first event of an epoch to a state whose log ends before `next_sequence`. Returns the batch that must be
+/// stored first. The batch includes jobs that ended under a release that kept ended jobs in the state.
 pub fn begin_epoch(state: &mut State, next_sequence: u64, first: &Stamped) -> Batch {
     let mut changes = Changes::default();
     update(state, first, &mut changes);
     batch(next_sequence, std::slice::from_ref(first), changes.records, Vec::new(), &BTreeMap::new())
 }
 
-/// A round as the store takes it.
+/// Converts a round to a batch for the store.
 pub(super) fn batch(
     first_sequence: u64,
     events: &[Stamped],
@@ -91,7 +92,7 @@ pub(super) fn batch(
     Batch { first_sequence, events, changes: blobs.chain(records).collect() }
 }
 
-/// A job as the store takes it.
+/// Converts an ended job to the store's form.
 fn as_stored(job: &Job) -> EndedJob {
     EndedJob {
         id: job.id,
@@ -113,10 +114,10 @@ fn as_stored(job: &Job) -> EndedJob {
     }
 }
 
-/// A job as the store gives it back.
+/// Decodes a stored job.
 ///
 /// # Errors
-/// When the bytes are no job that this release knows.
+/// If this release cannot decode the bytes.
 pub fn read_ended_job(bytes: &[u8]) -> Result<Arc<Job>, DecodeError> {
     Ok(Arc::new(hostler_proto::decode(bytes)?))
 }

@@ -472,7 +472,6 @@ impl Step<'_> {
     }
 }
 
-/// The status of a dependency.
 enum Standing {
     Satisfied,
     Open,

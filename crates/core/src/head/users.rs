@@ -23,16 +23,13 @@ pub const TOKEN_TTL_MS: u64 = 12 * 3600 * 1000;
 /// The most tokens per user; a further one revokes the oldest.
 const TOKENS_EACH: usize = 64;
 
-/// The most users of a cluster.
 const MAX_USERS: usize = 20_000;
 
-/// The most SSH keys per user.
 const MAX_KEYS: usize = 64;
 
 /// The longest reason for a block, in bytes.
 const MAX_REASON_BYTES: usize = 500;
 
-/// The most groups per user.
 const MAX_GROUPS: usize = 64;
 
 /// The uids for users who are added without one: above the range that systems assign themselves, and below the ranges for containers,

@@ -31,7 +31,6 @@ pub struct WaitingJobs {
 pub(super) struct Waiting(BTreeMap<String, WaitingJobs>);
 
 impl Waiting {
-    /// The waiting jobs of one user.
     pub(super) fn of(&self, user: &str) -> WaitingJobs {
         self.0.get(user).copied().unwrap_or_default()
     }

@@ -17,7 +17,7 @@ use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
 use hostler_proto::stored::{Batch, Change};
 
-/// A head without a shell: what it would store and send is kept for looking at.
+/// A head without a shell. It records everything that it would store and send.
 pub(crate) struct Head {
     pub(crate) state: State,
     pub(crate) now: Now,
@@ -26,16 +26,16 @@ pub(crate) struct Head {
     moves: Mutex<Moves>,
     log: Vec<Stamped>,
     sent: Vec<(ConnectionId, HeadMessage)>,
-    /// What controllers were told, and which of that it was.
+    /// Requests to power controllers, with their numbers.
     pub(crate) orders: Vec<(NodeName, PowerVerb, u64)>,
-    /// What was stored besides events.
+    /// Stored changes other than events.
     pub(crate) changes: Vec<Change>,
-    /// Jobs that have ended, as the store has them.
+    /// Ended jobs, as in the store.
     pub(crate) stored: Stored,
     pub(crate) keys: u128,
-    /// Where agents that say hello from now on gossip.
+    /// Gossip address in later hellos.
     pub(crate) gossip_at: Option<std::net::SocketAddr>,
-    /// What agents that say hello from now on say that jobs cannot count on.
+    /// Limits that agents cannot enforce, in later hellos.
     pub(crate) advisory: Advisory,
 }
 
@@ -106,7 +106,7 @@ impl Head {
         }
     }
 
-    /// The head looks at what time alone changes, as its loop does.
+    /// Handles the passing of time, as the head's loop does.
     fn look(&mut self) {
         self.command(&Command::Tick).expect("time may always pass");
         let Ok(forget) = self.rounds.forget(&self.state, &Moves::default(), &self.stored, self.now);
@@ -115,7 +115,7 @@ impl Head {
         }
     }
 
-    /// Time passes, and the head looks whenever it has said that it must, as its loop does.
+    /// Advances time. Handles every deadline, like the loop.
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let until = self.now.at.plus_ms(ms);
         while let Some(deadline) = self.deadline().filter(|deadline| *deadline <= until) {
@@ -126,12 +126,12 @@ impl Head {
         self.now.at = until;
     }
 
-    /// When its loop must look at the latest.
+    /// The next deadline of the loop.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.rounds.wake_at(&self.state)
     }
 
-    /// Time passes in which the head itself stands still.
+    /// Advances time while the head is suspended.
     pub(crate) fn stand_still_ms(&mut self, ms: u64) {
         self.now.at = self.now.at.plus_ms(ms);
         self.look();
@@ -158,13 +158,13 @@ impl Head {
         self.command(&Command::Act { caller: user("ada"), job, index: None, action })
     }
 
-    /// An agent that has joined connects with two CPUs and 4 GiB, holding these runs.
+    /// Sends the hello of an agent with two CPUs, 4 GiB and these runs.
     pub(crate) fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
         let resources = Resources::new(CpuSet::first(2), 4 << 30);
         self.hello_with(node, connection, boot, runs, resources);
     }
 
-    /// The same with what it says to have.
+    /// Like [`Self::hello`], with these resources.
     pub(crate) fn hello_with(
         &mut self,
         node: &str,
@@ -176,7 +176,7 @@ impl Head {
         self.hello_of(node, connection, boot, runs, (resources, Hardware::default()));
     }
 
-    /// The same with what is known of it beyond that.
+    /// Like [`Self::hello_with`], with more details.
     pub(crate) fn hello_of(
         &mut self,
         node: &str,
@@ -233,17 +233,17 @@ impl Head {
         self.job(job).state()
     }
 
-    /// What was sent since the last look, and to whom.
+    /// The messages since the last call, with their connections.
     pub(crate) fn sent_to(&mut self) -> Vec<(u64, HeadMessage)> {
         self.sent.drain(..).map(|(connection, message)| (connection.0, message)).collect()
     }
 
-    /// What was sent since the last look.
+    /// The messages since the last call.
     pub(crate) fn sent(&mut self) -> Vec<HeadMessage> {
         self.sent.drain(..).map(|(_, message)| message).collect()
     }
 
-    /// The head is killed and started again on its log.
+    /// Kills the head and restarts it on its log.
     pub(crate) fn restart(&mut self) {
         let mut state = State::default();
         for stamped in &self.log {
@@ -259,7 +259,6 @@ impl Head {
     }
 }
 
-/// Ended jobs in a store.
 #[derive(Default)]
 pub(crate) struct Stored(pub(crate) BTreeMap<JobId, Arc<Job>>);
 

@@ -77,7 +77,6 @@ impl Node {
         Some(Self { name, render, properties, memory_bytes: local_memory(source, &at) })
     }
 
-    /// PCI address.
     fn pci(&self) -> Option<String> {
         let location = *self.properties.get("location_id")?;
         let domain = self.properties.get("domain").copied().unwrap_or(0);

@@ -62,7 +62,6 @@ impl Gpu {
 /// A character device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceFile {
-    /// Its path.
     pub path: String,
     /// Major number, which identifies the driver.
     pub major: u32,

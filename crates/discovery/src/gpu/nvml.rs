@@ -22,7 +22,6 @@ pub struct NvmlAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvmlCard {
-    /// Unique id.
     pub uuid: String,
     /// The model.
     pub name: String,
@@ -40,13 +39,10 @@ pub struct NvmlCard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvmlSlice {
-    /// Unique id.
     pub uuid: String,
     /// Model of the card, with the size of the part.
     pub name: String,
-    /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Number of the GPU instance.
     pub gpu_instance: u32,
     /// Number of the compute instance within it.
     pub compute_instance: u32,

@@ -19,7 +19,6 @@ pub(super) fn search_path() -> String {
     format!("{own}:{ADMIN_PATHS}")
 }
 
-/// The path of a program.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path()).map(|directory| directory.join(program)).find(|path| path.is_file())
 }

@@ -6,16 +6,12 @@ use std::path::PathBuf;
 use crate::clients::ClientsError;
 use crate::setup::{TABLE, VPN_INTERFACE};
 
-/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The caller is not root.
     #[error("only root can read this machine's packet rules and change its network")]
     NotRoot,
-    /// A required program is missing.
     #[error("the program `{program}` is not installed")]
     Missing {
-        /// The program.
         program: &'static str,
         /// The Debian package that contains it.
         package: &'static str,
@@ -23,42 +19,28 @@ pub enum GatewayError {
     /// Neither the kernel nor a program supports WireGuard.
     #[error("the kernel does not support WireGuard, and the program `wireguard-go` is not installed")]
     NoWireGuard,
-    /// A program failed.
     #[error("`{command}` failed: {said}")]
     Command {
         /// The command line; never contains secrets.
         command: String,
-        /// Its error output.
         said: String,
     },
-    /// A file operation failed.
     #[error("cannot {what} {}", path.display())]
     File {
         /// The operation, e.g. `read`.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The reason.
         source: io::Error,
     },
-    /// A record is invalid.
     #[error("{} is damaged", path.display())]
-    Record {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: serde_json::Error,
-    },
+    Record { path: PathBuf, source: serde_json::Error },
     /// Another program uses one of the gateway's names.
     #[error("{0} exists already and does not belong to this gateway")]
     Foreign(String),
-    /// A change waits for confirmation.
     #[error("a change waits for confirmation, for another {0} s")]
     Pending(u64),
-    /// No change waits for confirmation.
     #[error("no change waits for confirmation{}", .0.as_ref().map(|why| format!("; the last was rolled back: {why}")).unwrap_or_default())]
     NothingToConfirm(Option<String>),
-    /// The change failed and was rolled back.
     #[error("the change failed and was rolled back")]
     TakenBack(#[source] Box<Self>),
     /// The change and its rollback failed.
@@ -67,25 +49,20 @@ pub enum GatewayError {
     /// Some parts could not be removed.
     #[error("some parts could not be removed: {0}")]
     NotRemoved(String),
-    /// The guard for the rollback did not start.
     #[error("the guard process for the rollback did not start; nothing was changed")]
     NoGuard,
     /// Addresses of clients would be outside the VPN's subnet.
     #[error("addresses of VPN clients would be outside the VPN's new subnet: {0}")]
     Misplaced(String),
-    /// There is no VPN.
     #[error("no VPN has been set up on this machine")]
     NoVpn,
-    /// No setup was applied.
     #[error("no gateway has been set up on this machine")]
     NotSetUp,
-    /// An error about a VPN client.
     #[error(transparent)]
     Clients(#[from] ClientsError),
     /// A service ended immediately after its start.
     #[error("{name} did not start: {said}")]
     Service {
-        /// The service.
         name: &'static str,
         /// The last line of its output.
         said: String,
@@ -93,7 +70,6 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    /// Hints for the user.
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
         let hint = match self {

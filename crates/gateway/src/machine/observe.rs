@@ -88,7 +88,6 @@ fn kernel_has_wireguard() -> Option<bool> {
     tried.join().ok().flatten()
 }
 
-/// All interfaces with their IPv4 addresses.
 pub(super) fn interfaces() -> Result<BTreeMap<String, ObservedInterface>, GatewayError> {
     let command = ["-json", "address", "show"];
     let text = run("ip", &command)?;

@@ -14,13 +14,11 @@ use serde::{Deserialize, Serialize};
 /// Time for a process to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The identity of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     pub(super) pid: i32,
     /// Start time in clock ticks since boot.
     start_ticks: u64,
-    /// The boot id.
     boot: String,
 }
 

@@ -17,7 +17,6 @@ use crate::found::Found;
 use crate::keys::{PrivateKey, PublicKey};
 use crate::setup::Setup;
 
-/// The directory of the records.
 #[derive(Debug, Clone)]
 pub(super) struct Records {
     directory: PathBuf,
@@ -25,7 +24,6 @@ pub(super) struct Records {
 
 /// A type that is stored in one file.
 pub(super) trait Record: Serialize + DeserializeOwned {
-    /// The file name.
     const FILE: &'static str;
 }
 
@@ -67,12 +65,9 @@ pub(super) struct Before {
     pub(super) endpoints: BTreeMap<PublicKey, String>,
 }
 
-/// Record of a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolledBack {
-    /// Token of the change.
     pub token: String,
-    /// The reason.
     pub why: String,
     /// Time in seconds since 1970, for display only.
     pub at_secs: u64,
@@ -180,7 +175,6 @@ impl Records {
             .map_err(|source| GatewayError::Record { path: self.path(R::FILE), source })
     }
 
-    /// Writes a record durably.
     pub(super) fn write<R: Record>(&self, record: &R) -> Result<(), GatewayError> {
         let text = serde_json::to_string_pretty(record).expect("records are JSON");
         self.write_text(R::FILE, &text)

@@ -47,10 +47,8 @@ struct Started {
     /// Arguments for finding the process; empty under systemd.
     #[serde(default)]
     arguments: Vec<OsString>,
-    /// A stop is in progress.
     #[serde(default)]
     is_ending: bool,
-    /// Configuration of the service.
     configuration: String,
 }
 
@@ -155,7 +153,6 @@ impl Services {
         Process::of(i32::try_from(child.id()).unwrap_or(0)).ok_or_else(|| self.ended(service, "it ended at once"))
     }
 
-    /// Stops a service if it runs.
     pub(super) fn stop(&self, service: Service) -> Result<(), GatewayError> {
         if let Some(mut started) = self.started(service)? {
             started.is_ending = true;

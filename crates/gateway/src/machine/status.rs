@@ -25,7 +25,6 @@ pub struct Planned {
     pub difference: String,
     /// Changes to the loaded table by other programs, for display.
     pub drift: String,
-    /// The steps to execute.
     pub steps: Vec<Step>,
     /// Chains of other programs that would drop the gateway's packets.
     pub obstacles: Vec<Obstacle>,
@@ -35,22 +34,19 @@ pub struct Planned {
     pub is_change: bool,
 }
 
-/// Status of the gateway.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// The current setup; `None` if there is no gateway.
     pub running: Option<Running>,
-    /// Seconds left to confirm a change on trial.
+    /// Seconds left to confirm the change on trial, if any.
     pub confirm_within_secs: Option<u64>,
     /// Whether a guard will roll back that change.
     pub is_guarded: bool,
     /// Reason and time (seconds since 1970) of the last rollback.
     pub rolled_back: Option<(String, u64)>,
-    /// Problems during that rollback.
     pub not_put_back: Vec<String>,
 }
 
-/// State of a gateway.
 #[derive(Debug, Serialize)]
 pub struct Running {
     /// Steps that would repair the gateway; empty if all is well.
@@ -61,20 +57,15 @@ pub struct Running {
     pub interfaces: Vec<String>,
     /// Whether the DHCP and DNS server runs.
     pub dnsmasq_runs: bool,
-    /// DHCP leases.
     pub leases: Vec<Lease>,
-    /// The VPN.
     pub vpn: Option<VpnStatus>,
     /// Packet counters of rules: chain, comment and number of packets.
     pub counts: Vec<(String, String, u64)>,
 }
 
-/// A DHCP lease.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Lease {
-    /// The leased address.
     pub address: Ipv4Addr,
-    /// MAC address of the client.
     pub mac: String,
     /// Name of the machine.
     pub name: String,
@@ -82,7 +73,6 @@ pub struct Lease {
     pub until_secs: u64,
 }
 
-/// State of the VPN.
 #[derive(Debug, Serialize)]
 pub struct VpnStatus {
     /// Whether the interface exists.
@@ -93,28 +83,20 @@ pub struct VpnStatus {
     pub endpoint: String,
     /// Whether the kernel provides WireGuard, instead of `wireguard-go`.
     pub by_kernel: bool,
-    /// The clients.
     pub clients: Vec<ClientState>,
 }
 
-/// State of a VPN client.
 #[derive(Debug, Serialize)]
 pub struct ClientState {
-    /// Its name.
     pub name: String,
-    /// Its address in the VPN.
     pub address: Ipv4Addr,
-    /// Its public key.
     pub public_key: String,
     /// Time of its addition, in seconds since 1970.
     pub added_secs: u64,
     /// Time of the last handshake in seconds since 1970; `None` if there was none since the VPN's start.
     pub handshake_secs: Option<u64>,
-    /// Its last known endpoint.
     pub endpoint: Option<String>,
-    /// Bytes received from the client.
     pub received_bytes: u64,
-    /// Bytes sent to the client.
     pub sent_bytes: u64,
 }
 

@@ -26,26 +26,15 @@ const GUARD_READY: Duration = Duration::from_secs(10);
 /// Number of attempts for a rollback.
 const ATTEMPTS: usize = 3;
 
-/// Result of `apply`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Applied {
     /// Nothing had to be changed.
     Unchanged,
     /// The change was applied permanently.
-    Confirmed {
-        /// The executed steps.
-        steps: Vec<Step>,
-    },
+    Confirmed { steps: Vec<Step> },
     /// The change was applied and waits for confirmation.
-    Trial {
-        /// The executed steps.
-        steps: Vec<Step>,
-        /// Token of the change.
-        token: String,
-        /// Time left for the confirmation.
-        confirm_within_secs: u64,
-    },
+    Trial { steps: Vec<Step>, token: String, confirm_within_secs: u64 },
 }
 
 /// State of a change on trial.
@@ -53,7 +42,6 @@ pub enum Applied {
 pub enum Confirmation {
     /// It waits for confirmation, for this number of seconds.
     Waits(u64),
-    /// It was confirmed.
     Confirmed,
     /// It was rolled back.
     RolledBack(Option<RolledBack>),
@@ -318,7 +306,6 @@ impl Gateway {
         self.records.read()
     }
 
-    /// Directory of the gateway's records.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.records.directory()

@@ -168,7 +168,6 @@ impl Reader<'_> {
         self.table(file, key, read).unwrap_or_default()
     }
 
-    /// An optional table.
     fn table<T>(
         &mut self,
         file: &mut Table<'_, '_>,
@@ -185,7 +184,6 @@ impl Reader<'_> {
         }
     }
 
-    /// All tables of an array.
     fn tables<T>(
         &mut self,
         file: &mut Table<'_, '_>,

@@ -9,7 +9,6 @@ mod world;
 use hostler_gossip::{Pace, Presence, Settings};
 use world::{World, load};
 
-/// 32 KiB.
 const BUDGET: usize = 32 << 10;
 
 fn pace(size: usize) -> Pace {

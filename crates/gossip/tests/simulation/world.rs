@@ -23,13 +23,11 @@ pub(crate) struct World {
     random: Random,
 }
 
-/// Faults of the network.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Network {
     /// Lost datagrams per thousand; likewise `doubled` for duplicated ones.
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
-    /// The longest delay, in milliseconds.
     pub(crate) delay_ms: u64,
     /// The part of a divided network to which each node belongs.
     pub(crate) part: Vec<u8>,
@@ -37,7 +35,6 @@ pub(crate) struct Network {
     pub(crate) cut: BTreeSet<(usize, usize)>,
 }
 
-/// One machine.
 pub(crate) struct Host {
     pub(crate) gossip: Option<Gossip>,
     pub(crate) load: Option<Load>,
@@ -115,7 +112,6 @@ impl World {
         self.nodes[node].gossip = None;
     }
 
-    /// Loses the disk.
     pub(crate) fn wipe(&mut self, node: usize) {
         self.nodes[node].disk = Incarnation(0);
     }
@@ -125,7 +121,6 @@ impl World {
         self.nodes[node].stalled_until = self.now + ms;
     }
 
-    /// Advances the simulation.
     pub(crate) fn run_for(&mut self, ms: u64) {
         let end = self.now + ms;
         while let Some(Reverse((at, ..))) = self.queue.peek()

@@ -91,7 +91,6 @@ impl Room {
         self.cap_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit.
     pub(crate) fn set_cap(&self, cap_bytes: u64) {
         self.cap_bytes.store(cap_bytes, Ordering::Relaxed);
         self.fetched();

@@ -40,7 +40,6 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     }
 }
 
-/// All details of a node.
 pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
     let member = state.member(&node.name);
     NodeDetail {

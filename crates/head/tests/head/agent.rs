@@ -181,7 +181,6 @@ impl FakeAgent {
         }
     }
 
-    /// Sends messages to the head.
     pub(crate) async fn say(&mut self, messages: Vec<AgentMessage>) {
         let frame = self.outbox.frame(messages);
         self.send_raw(hostler_proto::encode(&frame)).await;

@@ -325,7 +325,6 @@ async fn hear_first(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     matches!(stream.read(&mut byte).await, Ok(1))
 }
 
-/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()

@@ -142,7 +142,6 @@ impl TestHead {
         std::fs::read_to_string(self.path(PROBLEM)).expect("it said why")
     }
 
-    /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");

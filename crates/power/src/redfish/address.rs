@@ -20,13 +20,11 @@ pub struct Address {
 }
 
 impl Address {
-    /// Host name or address.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// TCP port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port

@@ -14,7 +14,6 @@ pub(crate) struct Link {
     pub(crate) path: String,
 }
 
-/// The service root.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Root {
@@ -38,7 +37,6 @@ pub(crate) struct Collection {
     pub(crate) next: Option<String>,
 }
 
-/// A machine.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct System {
@@ -94,7 +92,6 @@ struct Parameter {
     allowable_values: Vec<String>,
 }
 
-/// The chassis of a machine.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Chassis {

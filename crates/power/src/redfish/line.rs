@@ -24,7 +24,6 @@ use crate::{Fault, FaultKind, Fingerprint};
 /// Timeout for opening a connection, including TLS. Old controllers are slow.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Timeout of a response.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum size of a response. A system with all its disks takes a tenth of this.

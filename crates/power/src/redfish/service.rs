@@ -49,7 +49,6 @@ pub(crate) struct Identity {
     pub(crate) credentials: CredentialsConfig,
 }
 
-/// A controller.
 #[derive(Debug)]
 pub(crate) struct Service {
     identity: Identity,
@@ -91,7 +90,6 @@ impl Service {
         &self.identity.address
     }
 
-    /// Reads the service root.
     pub(crate) async fn root(&self) -> Result<Arc<Root>, Fault> {
         self.root_of(&mut *self.state.lock().await).await
     }
@@ -119,7 +117,6 @@ impl Service {
         self.call(&Method::POST, path, Some(Bytes::from(body.to_string()))).await
     }
 
-    /// Closes the session.
     pub(crate) async fn leave(&self) {
         let mut state = self.state.lock().await;
         if let Some(Session { token, path: Some(path) }) = state.session.take() {

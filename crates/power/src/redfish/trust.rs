@@ -24,7 +24,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a certificate.
     #[must_use]
     pub fn of(certificate_der: &[u8]) -> Self {
         let digest = ::ring::digest::digest(&::ring::digest::SHA256, certificate_der);

@@ -27,7 +27,6 @@ pub(crate) enum Said {
     Json(u16, Vec<(&'static str, String)>, Value),
     /// Sends these bytes and closes the connection.
     Raw(Vec<u8>),
-    /// Never responds.
     Silence,
     /// Sends a response and closes the connection.
     Last(Box<Said>),

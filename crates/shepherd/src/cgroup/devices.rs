@@ -128,7 +128,6 @@ fn program(devices: &[Device]) -> Vec<Instruction> {
 /// Maximum number of devices per program, limited by the jump distance.
 const MAX_DEVICES: usize = i16::MAX as usize / 4;
 
-/// Loads a device program.
 fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]

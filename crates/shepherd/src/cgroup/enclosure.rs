@@ -113,7 +113,6 @@ fn unless_ended(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     if sys::pidfd_ended(pidfd) { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
 }
 
-/// The groups of a process.
 fn groups_of(pid: u32) -> io::Result<Hierarchies> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     Ok(Hierarchies::parse(&mounts, &fs::read_to_string(format!("/proc/{pid}/cgroup"))?))

@@ -41,7 +41,6 @@ pub(crate) enum Entrant {
     Shepherd,
     /// The process with this pid, which is the content of the leaf.
     Process(u32),
-    /// None.
     Other,
 }
 

@@ -11,13 +11,11 @@ use crate::sys;
 /// A limit that can be written to both controller versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Allowed CPUs.
     Cpus(Vec<u32>),
     /// Maximum bytes of memory and swap together.
     Memory(u64),
     /// Maximum number of processes and threads.
     Processes(u64),
-    /// Denied devices.
     Devices(Vec<Device>),
 }
 

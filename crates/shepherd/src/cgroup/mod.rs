@@ -52,18 +52,14 @@ const SWEEP_BOUND: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Controller {
-    /// Allowed CPUs.
     Cpuset,
-    /// Amount of memory.
     Memory,
-    /// Number of processes and threads.
     Pids,
     /// Denied devices. With version 2, this is a BPF program instead of a controller.
     Devices,
 }
 
 impl Controller {
-    /// All controllers.
     pub const ALL: [Controller; 4] = [Controller::Cpuset, Controller::Memory, Controller::Pids, Controller::Devices];
 
     /// Name in the kernel.
@@ -135,23 +131,13 @@ pub fn step_aside() {
 pub enum Unavailable {
     /// A kernel table is unreadable.
     #[error("cannot read `{path}`")]
-    Unreadable {
-        /// Path of the table.
-        path: &'static str,
-        /// Error of the system.
-        source: io::Error,
-    },
+    Unreadable { path: &'static str, source: io::Error },
     /// There is no unified hierarchy.
     #[error("no cgroup2 file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` provides it")]
     NotMounted,
     /// The group is not writable.
     #[error("cannot create a group in `{parent}`; run as root, or under systemd with `Delegate=yes`")]
-    NotWritable {
-        /// Group of the agent.
-        parent: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    NotWritable { parent: PathBuf, source: io::Error },
     /// The name is not a single path component.
     #[error("`{0}` is not a valid leaf name")]
     Name(String),
@@ -170,7 +156,6 @@ pub struct LeafSpec {
 /// Result of [`Tree::sweep`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Names of removed leaves.
     pub removed: Vec<String>,
     /// Names of leaves whose processes did not end in time.
     pub stuck: Vec<String>,

@@ -1,7 +1,9 @@
-//! A cluster under everything at once, for as long as one likes: twenty users who submit, cancel, hold, requeue and fetch; daemons that
-//! are killed and stopped; disks that fill up; clients that say nothing, or nonsense. In the end nothing may be lost, doubled or leaked.
+//! Runs a cluster under combined load and faults, for any length of time: twenty users who submit, cancel, hold,
+//! requeue and fetch; daemons that are killed and stopped; disks that fill up; clients that send nothing or invalid
+//! data. At the end, nothing may be lost, run twice or leaked.
 //!
-//! `cargo xtask soak` builds and runs it. It needs root: the users are accounts of a mount namespace, gone with it.
+//! `cargo xtask soak` builds and runs it. It needs root. The users are accounts in a mount namespace that ends with the
+//! program.
 
 #![expect(clippy::print_stdout, reason = "people run it and read its report")]
 
@@ -68,7 +70,7 @@ fn main() {
     std::process::exit(i32::from(!faults.is_empty()));
 }
 
-/// Waits until `seconds` have passed, and says each minute how things stand.
+/// Waits `seconds`, and prints the state of the cluster every minute.
 fn pass(begun: Instant, seconds: u64, world: &World) {
     let mut next = begun.elapsed() + Duration::from_secs(60);
     while begun.elapsed() < Duration::from_secs(seconds) {

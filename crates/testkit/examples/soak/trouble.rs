@@ -1,4 +1,4 @@
-//! What goes wrong, one thing after another.
+//! Random faults, one after another.
 
 use std::fs;
 use std::io::Write;
@@ -14,8 +14,8 @@ use nix::sys::signal::Signal;
 use crate::random::Random;
 use crate::world::{NODES, World};
 
-/// Makes trouble until it is over, and leaves the head alone once it is `calm`. Says how much of each kind there was, and whether a
-/// daemon ended by itself.
+/// Causes random faults until `over` is set. Spares the head once `calm` is set. Returns a summary: how many faults of
+/// each kind there were, and how many daemons ended by themselves.
 pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &AtomicBool) -> String {
     let mut counts = [0_u32; 8];
     let mut ended = 0;
@@ -66,7 +66,7 @@ pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &
     )
 }
 
-/// Waits, but not beyond the end.
+/// Waits, at most until `over` is set.
 fn pause(over: &AtomicBool, seconds: u64) {
     for _ in 0..seconds * 10 {
         if over.load(Ordering::Relaxed) {
@@ -76,7 +76,7 @@ fn pause(over: &AtomicBool, seconds: u64) {
     }
 }
 
-/// Connects many times and says nothing.
+/// Opens many connections and sends nothing.
 fn silent_clients(world: &World, over: &AtomicBool) {
     let strangers: Vec<_> = (0..150).filter_map(|_| TcpStream::connect(("127.0.0.1", world.port())).ok()).collect();
     let users: Vec<_> = (0..50).filter_map(|_| UnixStream::connect(world.socket()).ok()).collect();
@@ -84,7 +84,7 @@ fn silent_clients(world: &World, over: &AtomicBool) {
     drop((strangers, users));
 }
 
-/// Says what no client should.
+/// Sends invalid requests.
 fn nonsense(world: &World, random: &mut Random) {
     let noise: Vec<u8> = (0..4_096).map(|_| random.below(256) as u8).collect();
     let huge = format!("POST /api/v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", u64::MAX);

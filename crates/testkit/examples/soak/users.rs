@@ -1,6 +1,7 @@
-//! A user who does what users do, at random, and keeps a ledger of what the cluster has acknowledged.
+//! A user who acts at random and records what the cluster has acknowledged.
 //!
-//! Each task of each job appends `INDEX ATTEMPT` to a file that bears the job's token, so that the ledger can be compared with what ran.
+//! Each task of each job appends `INDEX ATTEMPT` to a file named by the job's token, so that the records can be
+//! compared with the actual runs.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -13,17 +14,16 @@ use crate::random::Random;
 use crate::verdict::DISK_FULL;
 use crate::world::{FIRST_UID, World};
 
-/// What one user did.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) user: u32,
     pub(crate) jobs: Vec<Submitted>,
-    /// Tokens of submissions whose answer never came: each may have run, but only once.
+    /// Tokens of submissions without an answer. Each job may have run, at most once.
     pub(crate) unknown: Vec<String>,
-    /// What went wrong before the user's eyes.
+    /// Wrong results that the user saw.
     pub(crate) faults: Vec<String>,
     pub(crate) operations: u64,
-    /// Submissions that the cluster refused, with the first reason.
+    /// Number of refused submissions, with the first reason.
     pub(crate) refused: u64,
     pub(crate) first_refusal: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Submitted {
     pub(crate) token: String,
     pub(crate) kind: Kind,
     pub(crate) tasks: u32,
-    /// What it exits with if it runs to its end.
+    /// Exit code of a complete run.
     pub(crate) exit: i32,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Submitted {
 pub(crate) enum Kind {
     Command,
     Project,
-    /// Tries to do harm; how it ends is its own affair.
+    /// Tries to harm the cluster. Any end is allowed.
     Hostile,
 }
 
-/// Does things until it is over.
+/// Acts as a user until `over` is set.
 pub(crate) fn live(world: &World, user: u32, mut random: Random, over: &AtomicBool) -> Ledger {
     let mut ledger = Ledger { user, ..Ledger::default() };
     let mut turn = 0;
@@ -82,10 +82,10 @@ struct Person<'a> {
     ledger: &'a mut Ledger,
 }
 
-/// Writes that a task ran, takes a while, and exits.
+/// Logs its start, works for a while, and exits with the given code.
 const TASK: &str = r#"echo "${HOSTLER_ARRAY_INDEX:-0} $HOSTLER_ATTEMPT" >> "$HOME/ran/$0"; sleep "$1"; exit "$2""#;
 
-/// Things that jobs should not do.
+/// Scripts that abuse the cluster.
 const HARM: [&str; 6] = [
     "setsid sleep 600 </dev/null >/dev/null 2>&1 & sleep 0.1",
     "python3 -c 'bytearray(1 << 30)'",
@@ -100,7 +100,7 @@ impl Person<'_> {
         self.world.run(Some(self.user), arguments)
     }
 
-    /// Enters a submission by what it answered.
+    /// Records a submission by its outcome.
     fn enter(&mut self, outcome: &hostler_testkit::Outcome, token: String, kind: Kind, tasks: u32, exit: i32) {
         match (outcome.code, outcome.stdout.trim().parse()) {
             (0, Ok(id)) => self.ledger.jobs.push(Submitted { id, token, kind, tasks, exit }),
@@ -150,7 +150,7 @@ impl Person<'_> {
         self.enter(&outcome, token, Kind::Command, 10, 0);
     }
 
-    /// Runs a command and compares its output, unless the cluster was in the way.
+    /// Runs a command and checks its output, unless the cluster was unavailable.
     fn attached(&mut self, token: &str) {
         let outcome =
             self.hostler(&["run", "-t", "20s", "-c", "1", "-m", "64M", "--", "sh", "-c", "echo $0; exit 7", token]);
@@ -193,7 +193,7 @@ impl Person<'_> {
         drop(self.hostler(&[verb, &id]));
     }
 
-    /// Tries to cancel somebody else's job.
+    /// Tries to cancel another user's job.
     fn meddle(&mut self) {
         let id = 1 + self.random.below(500);
         if self.ledger.jobs.iter().any(|job| job.id == id) {
@@ -207,7 +207,7 @@ impl Person<'_> {
         }
     }
 
-    /// Follows a job and is gone before it has ended.
+    /// Follows a job and disconnects before it ends.
     fn leave(&mut self) {
         let Some(job) = self.ledger.jobs.last() else { return };
         let id = job.id.to_string();
@@ -219,7 +219,7 @@ impl Person<'_> {
         child.wait().expect("the test owns it");
     }
 
-    /// Brings the result of a project home and compares it.
+    /// Fetches the result of a project and checks it.
     fn fetch(&mut self) {
         let projects: Vec<_> = self.ledger.jobs.iter().filter(|job| job.kind == Kind::Project).collect();
         let Some(job) = projects.len().checked_sub(1).map(|last| projects[self.random.below(last as u64 + 1) as usize])

@@ -1,4 +1,4 @@
-//! What must hold in the end: nothing lost, nothing run twice, nothing left behind, memory flat.
+//! Final checks: no job is lost or run twice, nothing is left on the machine, and memory does not grow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,16 +13,17 @@ use crate::users::{Kind, Ledger, Submitted};
 use crate::watch::{Look, Looks, look_at};
 use crate::world::{FIRST_UID, NODES, USERS, World, name_of};
 
-/// What is said of a run that failed because the small disk of its node was full.
+/// Message of a job that failed because the small disk of its node was full.
 pub(crate) const DISK_FULL: &str = "the disk of node n1 is full";
 
-/// What a daemon may grow by while it is left alone, beside a tenth: caches fill.
+/// Permitted growth of a daemon's memory, in addition to a tenth: caches fill.
 const GROWTH_KIB: u64 = 12 << 10;
 
-/// As many directories of runs as an agent keeps to use them again, and a few of runs whose end the head has not confirmed yet.
+/// Permitted number of run directories: those that an agent keeps for reuse, and a few whose end the head has not
+/// confirmed.
 const MOST_DIRECTORIES: usize = 64 + 8;
 
-/// What the machine holds apart from processes.
+/// Resources of the machine other than processes.
 pub(crate) struct Held {
     mounts: usize,
     leaves: BTreeSet<PathBuf>,
@@ -50,7 +51,7 @@ fn control_groups(directory: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Everything that does not hold. Stops the cluster.
+/// Stops the cluster and returns all violated conditions.
 pub(crate) fn judge(world: &World, ledgers: &[Ledger], looks: &Looks, before: &Held) -> Vec<String> {
     let mut faults: Vec<String> = ledgers.iter().flat_map(|ledger| ledger.faults.clone()).collect();
     for index in 0..NODES.len() {
@@ -71,7 +72,7 @@ pub(crate) fn judge(world: &World, ledgers: &[Ledger], looks: &Looks, before: &H
     faults
 }
 
-/// Lets every job come to its end.
+/// Waits until every job has ended.
 fn finish(world: &World, ledgers: &[Ledger]) {
     for ledger in ledgers {
         for job in &ledger.jobs {
@@ -84,7 +85,6 @@ fn finish(world: &World, ledgers: &[Ledger]) {
     });
 }
 
-/// All jobs by id.
 fn all_jobs(world: &World) -> BTreeMap<u64, Value> {
     let text = world.run(None, &["jobs", "--all", "--json", "--limit", "1000000"]).stdout;
     let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -120,7 +120,7 @@ fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -
     faults
 }
 
-/// Whether a job says that the small disk of a node was full, by itself or in the system's words.
+/// Whether a job failed because the small disk of its node was full.
 fn failed_for_want_of_room(world: &World, id: u64) -> bool {
     let shown = world.run(None, &["job", &id.to_string(), "--json"]).stdout;
     [DISK_FULL, "no space left", "No space left"].iter().any(|words| shown.contains(words))
@@ -138,7 +138,7 @@ fn ran_twice(runs: &[String], token: &str) -> Vec<String> {
     twice.map(|run| format!("{token}: the same attempt ran twice: {run}")).collect()
 }
 
-/// Daemons whose memory or descriptors grew while they were left alone. Only looks at the process that was there to the end count.
+/// Daemons whose memory or number of descriptors grew. Only samples of a daemon's last process count.
 fn flat(looks: &Looks) -> Vec<String> {
     let mut faults = Vec::new();
     for (index, looks) in looks.iter().enumerate() {
@@ -166,7 +166,7 @@ fn flat(looks: &Looks) -> Vec<String> {
     faults
 }
 
-/// What is left when nothing runs, and then when the daemons have gone too.
+/// Resources that remain when nothing runs, and after the daemons have ended.
 fn leaks(world: &World, before: &Held) -> Vec<String> {
     let mut faults = Vec::new();
     std::thread::sleep(Duration::from_secs(5));

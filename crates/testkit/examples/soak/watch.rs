@@ -1,4 +1,4 @@
-//! How much memory and how many descriptors the daemons hold, looked at every few seconds.
+//! Samples the memory and descriptors of the daemons every few seconds.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::world::{NODES, World};
 
-/// A look at one daemon.
+/// A sample of one daemon.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) pid: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Look {
     pub(crate) descriptors: u64,
 }
 
-/// All looks at each daemon since the mark, the head's first.
+/// All samples of each daemon since the mark, the head's first.
 pub(crate) type Looks = Vec<Vec<Look>>;
 
 pub(crate) struct Watch {
@@ -44,7 +44,7 @@ impl Watch {
         Self { looks, over, thread }
     }
 
-    /// Forgets what was seen until now.
+    /// Discards all samples.
     pub(crate) fn mark(&self) {
         self.looks.lock().expect("no thread panics").iter_mut().for_each(Vec::clear);
     }
@@ -56,7 +56,7 @@ impl Watch {
     }
 }
 
-/// Memory and descriptors of a process, if it is there.
+/// Memory and descriptors of a process, if it exists.
 pub(crate) fn look_at(pid: u32) -> Option<Look> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,5 @@
-//! The cluster and its users: a head and four agents, run by root, with small disks, and accounts that only this process sees.
+//! The cluster and its users: a head and four agents, run by root, with small disks, and accounts that only this
+//! process sees.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,16 +16,14 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How many users there are.
 pub(crate) const USERS: u32 = 20;
 
-/// The uid and gid of the first.
+/// Uid and gid of the first user.
 pub(crate) const FIRST_UID: u32 = 61_001;
 
-/// The nodes.
 pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
 
-/// The disk of the head, and that of the first node.
+/// Size of the head's disk and of the first node's disk.
 const DISK_BYTES: u64 = 512 << 20;
 
 pub(crate) struct World {
@@ -37,7 +36,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A running cluster.
     pub(crate) fn up(executable: &Path) -> Self {
         unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace needs root");
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -92,7 +90,6 @@ impl World {
         wait_until("the head to listen", 60, || UnixStream::connect(self.socket()).ok());
     }
 
-    /// Starts the agent of a node.
     pub(crate) fn start_agent(&self, index: usize) {
         let node = NODES[index];
         let (directory, join) = (text(&self.path(&format!("{node}/state"))), text(&self.path(&format!("{node}.join"))));
@@ -132,13 +129,13 @@ impl World {
             .expect("the executable can be started")
     }
 
-    /// Whether a daemon that nobody has killed has ended by itself; `None` is the head.
+    /// Whether a daemon has ended by itself. `None` is the head.
     pub(crate) fn has_ended(&self, daemon: Option<usize>) -> bool {
         let mut child = self.child(daemon).lock().expect("no thread panics");
         child.as_mut().is_some_and(|child| child.try_wait().expect("the test owns it").is_some())
     }
 
-    /// Sends a signal to a daemon and, if that is to end it, waits until it has.
+    /// Sends a signal to a daemon. If the signal ends the daemon, waits for the end. `None` is the head.
     pub(crate) fn signal(&self, daemon: Option<usize>, signal: Signal) {
         let mut child = self.child(daemon).lock().expect("no thread panics");
         let Some(running) = child.as_mut() else { return };
@@ -153,12 +150,11 @@ impl World {
         daemon.map_or(&self.head, |index| &self.agents[index])
     }
 
-    /// The pid of a daemon that runs; `None` is the head.
+    /// The pid of a running daemon. `None` is the head.
     pub(crate) fn pid(&self, daemon: Option<usize>) -> Option<u32> {
         self.child(daemon).lock().expect("no thread panics").as_ref().map(Child::id)
     }
 
-    /// Waits until every node is up.
     pub(crate) fn wait_for_nodes(&self) {
         wait_until("all nodes to be up", 120, || {
             let nodes: Value = serde_json::from_str(&self.run(None, &["nodes", "--json"]).stdout).ok()?;
@@ -167,7 +163,7 @@ impl World {
         });
     }
 
-    /// A command of the program as a user, or as root, to be run by the caller.
+    /// A command of the program as a user, or as root. The caller runs it.
     pub(crate) fn command(&self, user: Option<u32>, arguments: &[&str]) -> Command {
         let home = user.map_or_else(|| self.path("root"), |user| self.home_of(user));
         let mut command = Command::new(&self.executable);
@@ -186,7 +182,7 @@ impl World {
         command
     }
 
-    /// Runs a command to its end, which comes after half a minute at the latest.
+    /// Runs a command, with a timeout of half a minute.
     pub(crate) fn run(&self, user: Option<u32>, arguments: &[&str]) -> Outcome {
         let mut command = Command::new("timeout");
         let inner = self.command(user, arguments);
@@ -205,7 +201,7 @@ impl World {
         self.path(&format!("home/{}", name_of(user)))
     }
 
-    /// One line on how things stand.
+    /// The state of the cluster in one line.
     pub(crate) fn at_a_glance(&self) -> String {
         let info = self.run(None, &["info", "--json"]).stdout;
         let info: Value = serde_json::from_str(&info).unwrap_or_default();
@@ -222,12 +218,11 @@ impl Drop for World {
     }
 }
 
-/// The account of a user.
 pub(crate) fn name_of(user: u32) -> String {
     format!("soak{:02}", user + 1)
 }
 
-/// Adds the users to the accounts that this process and its children see, and makes their homes.
+/// Adds the users to the accounts that this process and its children see, and creates their homes.
 fn make_accounts(home: &Path) {
     let mut passwd = fs::read_to_string("/etc/passwd").expect("the file exists");
     let mut group = fs::read_to_string("/etc/group").expect("the file exists");

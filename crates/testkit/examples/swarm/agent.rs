@@ -1,4 +1,4 @@
-//! An agent without a machine: it joins, links and answers as a real one, and completes whatever it is given at once.
+//! An agent without a machine: it joins and connects like a real one, and immediately completes every run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,27 +20,27 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-/// As in a real agent: the first and the longest pause between two attempts to connect.
+/// First and longest delay between connection attempts, as in a real agent.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// As in a real agent: how long the head may take to answer.
+/// Timeout for an answer of the head, as in a real agent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What all agents of a swarm count together.
+/// Counters of all agents of a swarm.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Linked now.
+    /// Number of linked agents.
     pub(crate) linked: AtomicUsize,
-    /// Between their first byte and the head's welcome now.
+    /// Number of agents that have begun a handshake and have no welcome yet.
     shaking_hands: AtomicUsize,
-    /// The most of those at once since this was last set to zero.
+    /// Maximum of `shaking_hands` since this was last set to zero.
     pub(crate) most_at_once: AtomicUsize,
-    /// Attempts to join or link that failed.
+    /// Failed attempts to join or connect.
     pub(crate) failures: AtomicUsize,
 }
 
 impl Counts {
-    /// Counts a handshake until the answer is dropped.
+    /// Counts a handshake until the returned value is dropped.
     fn shake_hands(&self) -> Handshake<'_> {
         let now = self.shaking_hands.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_at_once.fetch_max(now, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Drop for Handshake<'_> {
     }
 }
 
-/// Joins with a code and stays linked for as long as it is polled.
+/// Joins with a code, and stays linked while it is polled.
 pub(crate) async fn live(node: NodeName, code: JoinCode, counts: Arc<Counts>) -> anyhow::Result<()> {
     let endpoint = join(&code, &counts).await?;
     let mut pause = PAUSES.0;
@@ -77,7 +77,7 @@ pub(crate) async fn live(node: NodeName, code: JoinCode, counts: Arc<Counts>) ->
     }
 }
 
-/// Asks to be let in until the head has time.
+/// Joins. Retries while the head is unreachable or overloaded.
 async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
     let key = KeyPair::generate()?;
     let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
@@ -110,7 +110,7 @@ async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
 
 type Socket = WebSocketStream<Stream>;
 
-/// One connection, until it breaks. `return_within` is set as soon as the head has welcomed the agent.
+/// Runs one connection until it breaks. Sets `return_within` from the head's welcome.
 async fn link(
     node: &NodeName,
     endpoint: &Endpoint,
@@ -154,7 +154,7 @@ fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
     })
 }
 
-/// Says that it lives and completes what it is given.
+/// Sends heartbeats and reports the end of assigned runs.
 async fn carry(socket: Socket, heartbeat: Duration) -> anyhow::Result<()> {
     let (mut sink, mut source): (SplitSink<Socket, Message>, SplitStream<Socket>) = socket.split();
     let (mut sent, mut received) = (0, 0);
@@ -192,7 +192,6 @@ fn answers(messages: Vec<HeadMessage>) -> Vec<AgentMessage> {
     launches.flatten().map(|placement| report(placement.run)).collect()
 }
 
-/// The next binary message.
 async fn next<S>(source: &mut S) -> anyhow::Result<Vec<u8>>
 where
     S: StreamExt<Item = Result<Message, tokio_tungstenite::tungstenite::Error>> + Unpin,
@@ -207,7 +206,7 @@ where
     bail!("the head has closed the link")
 }
 
-/// Somewhere between 0 and 1.
+/// A random number from 0 to 1.
 fn fraction() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     (RandomState::new().hash_one(0) >> 11) as f64 / (1_u64 << 53) as f64

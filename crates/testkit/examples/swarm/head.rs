@@ -1,4 +1,4 @@
-//! The head of a swarm: the real one, in a directory of its own, on a port of its own.
+//! The head of a swarm: a real head with its own directory and port.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// How long it may take to be ready.
+/// Timeout for the head to be ready.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Clock ticks in a second, as `/proc` counts them on every Linux machine.
+/// Clock ticks per second in `/proc`, on every Linux machine.
 const TICKS: f64 = 100.0;
 
-/// A head that is killed when this is dropped.
+/// A head process. Dropping it kills the head.
 pub(crate) struct Head {
     executable: PathBuf,
     directory: TempDir,
@@ -23,7 +23,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Sets one up and starts it.
+    /// Sets up a head and starts it.
     pub(crate) async fn start(executable: &Path) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("hostler-swarm-").tempdir()?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -38,19 +38,18 @@ impl Head {
         Ok(head)
     }
 
-    /// Kills it with SIGKILL.
+    /// Sends SIGKILL to the head.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().await?;
         Ok(fs::remove_file(self.announcement())?)
     }
 
-    /// Starts it again.
     pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
         self.child = spawn(&self.executable, self.directory.path())?;
         self.ready().await
     }
 
-    /// Runs an array of this many tasks to its end.
+    /// Runs an array with this number of tasks to its end.
     pub(crate) async fn run_array(&self, tasks: usize) -> anyhow::Result<()> {
         let mut command = Command::new(&self.executable);
         let array = format!("0-{}", tasks.saturating_sub(1));
@@ -66,19 +65,19 @@ impl Head {
         Ok(())
     }
 
-    /// Where it listens for users.
+    /// The head's socket for users.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("head/head.sock")
     }
 
-    /// What it has in memory, in KiB.
+    /// Resident memory of the head, in KiB.
     pub(crate) fn memory_kib(&self) -> anyhow::Result<u64> {
         let status = self.proc("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
-    /// CPU time that it has used since it was started, in seconds.
+    /// CPU time of the head since its start, in seconds.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = self.proc("stat")?;
         let (_, rest) = stat.rsplit_once(") ").context("an unreadable stat")?;
@@ -91,7 +90,7 @@ impl Head {
         Ok(fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
-    /// The file in which a head says that it is ready.
+    /// The file that the head writes when it is ready.
     fn announcement(&self) -> PathBuf {
         self.directory.path().join("head/head.json")
     }

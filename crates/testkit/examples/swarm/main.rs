@@ -1,7 +1,8 @@
-//! A thousand agents from one process, which speak the real protocol with a real head: how long until all have joined, what the head needs
-//! while they are idle, and what happens when it is killed and comes back.
+//! Runs a thousand agents in one process, which speak the real protocol with a real head. Measures how long they take
+//! to join, the head's cost while they are idle, and a restart of the head after it was killed.
 //!
-//! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so figures that take computing are upper bounds.
+//! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so times that depend on
+//! computation are upper bounds.
 
 #![expect(clippy::print_stdout, reason = "it is run by people, for its figures")]
 
@@ -21,13 +22,12 @@ use tokio::time::sleep;
 use self::agent::Counts;
 use self::head::Head;
 
-/// How long the head is watched while nothing happens.
+/// Duration of the measurement of an idle head.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Between two looks at the nodes.
+/// Poll interval for the nodes.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Whatever is waited for.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn main() -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One run, with a head of its own.
+/// Measures one run with its own head.
 async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<()> {
     let mut head = Head::start(executable).await?;
     let client = Client::new(Endpoint::Unix(head.socket()));
@@ -106,7 +106,7 @@ async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until every agent's node is up. After a restart nodes that were never given up must not be taken for dead meanwhile.
+/// Waits until every agent's node is up. After a head restart, no node may be given up meanwhile.
 async fn wait_for_all(
     client: &Client,
     swarm: &mut tokio::task::JoinSet<anyhow::Result<()>>,
@@ -128,7 +128,7 @@ async fn wait_for_all(
     }
 }
 
-/// Sees to it that every node is up all the time.
+/// Checks that every node stays up.
 async fn watch(client: &Client, agents: usize) -> anyhow::Result<()> {
     let end = Instant::now() + IDLE;
     while Instant::now() < end {

@@ -1,20 +1,20 @@
-//! A control group for each host: nodes whose directories have the same name must not meet in the kernel's tree.
+//! Control groups for each host, so that nodes with the same directory names use different groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How the groups of hosts are called, before the pid of their test.
+/// Prefix of the names of the hosts' control groups. The pid of the test follows.
 const PREFIX: &str = "hostler-net-";
 
-/// Controllers of version 1 in which hosts have a group.
+/// Version 1 controllers in which hosts have a group.
 const CONTROLLERS: [&str; 3] = ["cpuset", "memory", "pids"];
 
-/// The groups of one host, one in each hierarchy; removed when dropped.
+/// The control groups of one host, one per hierarchy. Removed on drop.
 pub(super) struct Groups(Vec<PathBuf>);
 
 impl Groups {
-    /// Makes them below the calling process's own. Where that may not be done the host has none there.
+    /// Creates the groups below those of the calling process. Skips hierarchies that are not writable.
     pub(super) fn make() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -22,7 +22,7 @@ impl Groups {
         Self(groups.filter(|group| fs::create_dir(group).is_ok() && inherit(group).is_ok()).collect())
     }
 
-    /// Shell commands by which a process enters all of them.
+    /// Shell commands with which a process enters all groups.
     pub(super) fn enter(&self) -> String {
         self.0.iter().map(|group| format!("echo 0 > {}/cgroup.procs\n", group.display())).collect()
     }
@@ -54,7 +54,7 @@ pub(super) fn sweep_stale() {
     }
 }
 
-/// This process's group in the unified hierarchy and in those of [`CONTROLLERS`].
+/// The calling process's group in the unified hierarchy and in those of [`CONTROLLERS`].
 fn own_groups() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -67,7 +67,7 @@ fn own_groups() -> Vec<PathBuf> {
     found.collect()
 }
 
-/// Where the hierarchy with these controllers is mounted; the unified one has none.
+/// Mount point of the hierarchy with these controllers. `names` is empty for the unified hierarchy.
 fn mount_of(mounts: &str, names: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -80,7 +80,7 @@ fn mount_of(mounts: &str, names: &str) -> Option<PathBuf> {
     })
 }
 
-/// A group of `cpuset` takes nobody in before it has CPUs and memory.
+/// Copies CPUs and memory nodes from the parent, because an empty `cpuset` group accepts no processes.
 fn inherit(group: &Path) -> std::io::Result<()> {
     let parent = group.parent().expect("a group has one");
     for file in ["cpuset.cpus", "cpuset.mems"].map(Path::new).into_iter().filter(|file| group.join(file).exists()) {
@@ -89,7 +89,7 @@ fn inherit(group: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes a group and those below it, as far as they are empty.
+/// Removes a group and its child groups, unless they have processes.
 fn remove(group: &Path) {
     let below = fs::read_dir(group).into_iter().flatten().flatten();
     below.filter(|entry| entry.path().is_dir()).for_each(|entry| remove(&entry.path()));

@@ -1,4 +1,4 @@
-//! One host: its files, its commands, its daemons.
+//! A host: its files, commands and daemons.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,46 +15,46 @@ use super::switch::{Network, in_network_of, start, succeed};
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
-/// Directories that a host does not share with the machine, and what they are called below its root. The last one may hide that root.
+/// Directories that a host does not share with the machine, and their names below the host's root. The last one may
+/// hide that root.
 const PRIVATE: [(&str, &str); 6] =
     [("/etc", "etc"), ("/var/lib", "var-lib"), ("/root", "root"), ("/home", "home"), ("/run", "run"), ("/tmp", "tmp")];
 
-/// A host on the switch. Dropping it is like cutting its power, after which nothing of it is left but its files.
+/// A host on the switch. Dropping it is like a power cut: only its files remain.
 pub struct Host {
     plan: Plan,
-    /// None while it is off.
+    /// `None` while the host is off.
     running: Option<Namespaces>,
 }
 
-/// What there is of a host that is on.
+/// Namespaces and control groups of a host that is on.
 struct Namespaces {
     holder: Child,
     // Last: they can be removed when nothing is in them.
     _groups: Groups,
 }
 
-/// What a host is to be.
 pub(super) struct Plan {
     pub(super) name: String,
     pub(super) address: String,
-    /// Where its files are, seen from outside.
+    /// Directory of the host's files on this machine.
     pub(super) root: PathBuf,
     pub(super) roster: PathBuf,
     pub(super) executable: PathBuf,
-    /// A process in the switch's network.
+    /// A process in the switch's network namespace.
     pub(super) switch: u32,
-    /// The host's port on the switch.
+    /// Name of the host's port on the switch.
     pub(super) port: String,
 }
 
-/// A process that a host was told to keep running. It stays when this is dropped, as long as its host does.
+/// A daemon on a host. It continues when this is dropped, until its host is off.
 pub struct Daemon {
     entry: Child,
     pid: u32,
 }
 
 impl Host {
-    /// Starts the host and plugs it in.
+    /// Starts the host and connects it to the switch.
     pub(super) fn start(plan: Plan) -> Self {
         lay_out(&plan);
         let mut host = Self { plan, running: None };
@@ -62,10 +62,10 @@ impl Host {
         host
     }
 
-    /// Starts it after [`Self::power_off`]: it has its files and its address, and nothing runs there.
+    /// Switches the host on after [`Self::power_off`]. It keeps its files and its address; no processes run.
     ///
     /// # Panics
-    /// When it is on, or no namespaces can be made.
+    /// If it is on, or namespaces cannot be created.
     pub fn power_on(&mut self) {
         assert!(self.running.is_none(), "{} is on", self.name());
         let groups = Groups::make();
@@ -77,10 +77,10 @@ impl Host {
         self.plug_in();
     }
 
-    /// Cuts its power: nothing is left of it but its files, without `/run` and `/tmp`.
+    /// Cuts the power. All processes end, and `/run` and `/tmp` are emptied.
     ///
     /// # Panics
-    /// When its files cannot be removed.
+    /// If its files cannot be removed.
     #[expect(clippy::disallowed_methods, reason = "what tests leave there is shallow")]
     pub fn power_off(&mut self) {
         self.running = None;
@@ -91,38 +91,37 @@ impl Host {
         }
     }
 
-    /// Whether it has power.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Its name, under which the others find it.
+    /// The host's name, which the other hosts can resolve.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.plan.name
     }
 
-    /// Makes it a node, under its own name, of the cluster whose head is on that host. No agent runs yet.
+    /// Joins the cluster of the head on another host, as a node with this host's name. Starts no agent.
     ///
     /// # Panics
-    /// When it is not let in.
+    /// If the head refuses it.
     pub fn join(&self, head: &Self) {
         let code = head.ok(&["hostler", "node", "invite", self.name()]);
         let joined = self.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
         assert_eq!(joined.code, 0, "{joined:?}");
     }
 
-    /// Its address in the network.
+    /// The host's address in the network.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.plan.address
     }
 
-    /// Where a file of the host is for the test; `path` must be below one of the directories that are the host's own.
+    /// The path on this machine of a file of the host. `path` must be below one of the host's private directories.
     ///
     /// # Panics
-    /// For any other path.
+    /// If it is any other path.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         let found = PRIVATE.iter().find_map(|(at, name)| {
@@ -132,23 +131,23 @@ impl Host {
         found.unwrap_or_else(|| panic!("{path} is not the host's own"))
     }
 
-    /// Writes a file of the host, with the directories above it.
+    /// Writes a file of the host, and creates its parent directories.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If writing fails.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().expect("it is below a directory")).expect("directories can be created");
         fs::write(path, content).expect("a file can be written");
     }
 
-    /// A file of the host; empty when there is none.
+    /// Reads a file of the host; empty if it does not exist.
     #[must_use]
     pub fn read(&self, path: &str) -> String {
         fs::read(self.path(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// A command on the host, as root in `/home/op`, to be run by the caller.
+    /// A command on the host, as root in `/home/op`. The caller runs it.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.enter();
@@ -165,16 +164,16 @@ impl Host {
     /// Runs a command on the host to its end.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Outcome {
         Outcome::of(&self.command(arguments).output().expect("nsenter can be started"))
     }
 
-    /// Runs a command on the host with this on its standard input.
+    /// Runs a command on the host with this standard input.
     ///
     /// # Panics
-    /// When it cannot be started or does not read.
+    /// If it cannot be started or does not read its input.
     #[must_use]
     pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Outcome {
         let mut command = self.command(arguments);
@@ -189,27 +188,27 @@ impl Host {
         Outcome::of(&child.wait_with_output().expect("the program ends"))
     }
 
-    /// Runs a command that must succeed; its standard output without the newline at the end.
+    /// Runs a command that must succeed. Returns stdout without the final newline.
     ///
     /// # Panics
-    /// When it fails, with what it said.
+    /// If it fails; the message has its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments);
         assert_eq!(outcome.code, 0, "{arguments:?} failed on {}: {}", self.name(), outcome.stderr);
         outcome.stdout.trim_end_matches('\n').to_owned()
     }
 
-    /// Runs a command with `--json`; what it printed.
+    /// Runs a command with `--json`. Returns its output.
     ///
     /// # Panics
-    /// When it fails or prints no JSON.
+    /// If it fails or prints no JSON.
     #[must_use]
     pub fn json(&self, arguments: &[&str]) -> Value {
         let text = self.ok(&[arguments, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?} printed no JSON: {error}: {text}"))
     }
 
-    /// A program of the machine in the host's network, which sees the machine's files.
+    /// A command that runs in the host's network namespace, with the machine's files.
     #[must_use]
     pub fn in_network(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
@@ -217,10 +216,10 @@ impl Host {
         command
     }
 
-    /// A thread of the test in the host's network; threads that it starts are there as well.
+    /// Runs a thread of the test in the host's network namespace. Threads that it starts are there too.
     ///
     /// # Panics
-    /// When the host is off.
+    /// If the host is off.
     pub fn thread<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         let network = File::open(format!("/proc/{}/ns/net", self.holder())).expect("the host is on");
         std::thread::spawn(move || {
@@ -229,10 +228,10 @@ impl Host {
         })
     }
 
-    /// Starts a process that stays; what it says is appended to `/home/op/LOG.log`.
+    /// Starts a daemon and appends its output to `/home/op/LOG.log`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn daemon(&self, log: &str, arguments: &[&str]) -> Daemon {
         let path = self.path(&format!("/home/op/{log}.log"));
@@ -243,37 +242,36 @@ impl Host {
         Daemon { entry, pid }
     }
 
-    /// Stops every process of the host at once, as a machine that is suspended: nothing is answered, nothing is closed.
+    /// Stops all processes of the host, like a suspended machine: no answers, and connections stay open.
     pub fn freeze(&self) {
         self.signal_all("STOP");
     }
 
-    /// Lets all of them go on.
+    /// Continues all processes of the host.
     pub fn thaw(&self) {
         self.signal_all("CONT");
     }
 
-    /// Runs a shell command in the host's namespaces that must succeed.
+    /// Runs a shell command in the host's namespaces. It must succeed.
     pub(super) fn shell(&self, script: &str) {
         succeed(self.enter().args(["sh", "-c", script]));
     }
 
-    /// Runs a shell command in the switch's network that must succeed.
+    /// Runs a shell command in the switch's network namespace. It must succeed.
     pub(super) fn at_switch(&self, script: &str) {
         in_network_of(self.plan.switch, script);
     }
 
-    /// Its port on the switch.
     pub(super) fn port(&self) -> &str {
         &self.plan.port
     }
 
-    /// Everybody but the first process and the one that sends.
+    /// Signals all processes of the host except the first one and the sender.
     fn signal_all(&self, signal: &str) {
         self.shell(&format!("kill -{signal} -1"));
     }
 
-    /// Plugs it into another network as well, by an interface of that name. The interface is down and has no address.
+    /// Connects the host to another network, with an interface of this name. The interface is down and has no address.
     pub fn also_on(&self, network: &Network, interface: &str) {
         let (port, pid) = (network.next_port(), self.holder());
         network.at_switch(&format!(
@@ -290,7 +288,7 @@ impl Host {
         self.shell(&format!("ip address add {address}/24 dev eth0 && ip link set eth0 up"));
     }
 
-    /// Enters the host's namespaces, not its control groups.
+    /// Enters the host's namespaces, but not its control groups.
     fn enter(&self) -> Command {
         let pid = self.holder();
         let mut command = Command::new("nsenter");
@@ -299,7 +297,7 @@ impl Host {
         command
     }
 
-    /// The process that holds its namespaces; none has the id 0.
+    /// The process that holds the namespaces; 0 if the host is off.
     fn holder(&self) -> u32 {
         self.running.as_ref().map_or(0, |running| running.holder.id())
     }
@@ -328,16 +326,16 @@ impl Drop for Host {
 }
 
 impl Daemon {
-    /// Its process id, seen from outside of its host.
+    /// The pid outside the host's pid namespace.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Sends SIGKILL to the daemon and waits for its end.
     ///
     /// # Panics
-    /// When it does not go.
+    /// If it does not end.
     pub fn kill_9(mut self) {
         kill(self.pid, Signal::SIGKILL);
         let _ = self.entry.wait();
@@ -345,7 +343,6 @@ impl Daemon {
     }
 }
 
-/// Prepares the host's directories.
 fn lay_out(plan: &Plan) {
     let root = plan.root.display();
     for (_, name) in PRIVATE {
@@ -358,7 +355,7 @@ fn lay_out(plan: &Plan) {
     File::create(plan.root.join("etc/hosts")).expect("the test owns it");
 }
 
-/// Writes the scripts by which it is started and entered.
+/// Writes the scripts that start and enter the host.
 fn write_scripts(plan: &Plan, groups: &Groups) {
     let root = plan.root.display();
     fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
@@ -384,7 +381,7 @@ fn write_scripts(plan: &Plan, groups: &Groups) {
     fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("the test owns it");
 }
 
-/// The only child of a process, once it has one.
+/// Waits until a process has a child, and returns the child.
 fn child_of(pid: u32) -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?;
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|candidate: &u32| {

@@ -1,17 +1,17 @@
-//! What can befall a host's link to the switch.
+//! Faults of a host's link to the switch.
 
 use super::host::Host;
 
-/// The table of packet rules that stands for a bad link.
+/// Table of packet rules that simulate a bad link.
 const TABLE: &str = "inet bad_link";
 
 impl Host {
-    /// Loses every packet, both ways, without a word to either side. Connections stay open and silent.
+    /// Drops all packets in both directions without error messages. Connections stay open.
     pub fn cut(&self) {
         self.lossy(100);
     }
 
-    /// Loses this percentage of packets, both ways.
+    /// Drops this percentage of packets, in both directions.
     pub fn lossy(&self, percent: u32) {
         let lot = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
         let rule = |way: &str, device: &str| {
@@ -21,7 +21,7 @@ impl Host {
         self.rules(&format!("table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n{input}{output}}}"));
     }
 
-    /// Lets every packet through again. The link's speed stays as it is.
+    /// Stops dropping packets. The link's speed stays as it is.
     pub fn heal(&self) {
         self.rules(&format!("table {TABLE}\ndelete table {TABLE}"));
     }
@@ -30,17 +30,17 @@ impl Host {
         self.shell(&format!("nft -f - <<'END'\n{rules}\nEND"));
     }
 
-    /// Pulls the plug: the host itself sees that its link is down.
+    /// Sets the host's link down, which the host notices.
     pub fn unplug(&self) {
         self.at_switch(&format!("ip link set {} down", self.port()));
     }
 
-    /// Puts the plug back.
+    /// Sets the host's link up.
     pub fn plug(&self) {
         self.at_switch(&format!("ip link set {} up", self.port()));
     }
 
-    /// Lets at most this many megabits a second through, each way.
+    /// Limits the link to this number of megabits per second, in each direction.
     pub fn slow(&self, megabits: u32) {
         let limit = |device: &str| {
             format!("tc qdisc replace dev {device} root tbf rate {megabits}mbit burst 64k latency 200ms")

@@ -1,13 +1,14 @@
-//! Hosts that share nothing but a network: machines for tests, made of the kernel's namespaces.
+//! Hosts that share only a network: test machines made of kernel namespaces.
 //!
-//! A [`Host`] has its own network, hostname, process ids, `/etc`, `/var/lib`, `/run`, `/root`, `/home`, `/tmp` and control groups, so the commands
-//! that the guides tell people to type work on it as they stand, as root and in the documented places. Hosts hang on one switch, a bridge,
-//! by links that can be cut, made lossy or slowed down.
+//! A [`Host`] has its own network, hostname, process ids, `/etc`, `/var/lib`, `/run`, `/root`, `/home`, `/tmp` and
+//! control groups. So the commands in the guides work on it unchanged, as root and with the documented paths. All hosts
+//! are connected to one switch, a bridge. Their links can be cut, made lossy or slowed down.
 //!
-//! Nothing has a name outside: a host lives as long as its first process, which reads a pipe that only the test holds. However the test ends,
-//! the kernel ends every process of the host and takes its network apart.
+//! A host lives as long as its first process, which reads a pipe that only the test holds. When the test ends, in
+//! whatever way, the kernel ends every process of the host and removes its network.
 //!
-//! It needs root, `ip`, `nft` and `tc`, and says so; it never skips. Delay is absent: kernels without `netem` have none to offer.
+//! Tests that use this need root, `ip`, `nft` and `tc`. Without these they fail and say so; they are never skipped.
+//! Delays are not simulated, because some kernels lack `netem`.
 
 mod groups;
 mod host;

@@ -1,4 +1,4 @@
-//! The switch: a bridge in a network of its own, and who hangs on it.
+//! The switch: a bridge in its own network namespace, and the hosts connected to it.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use super::groups::sweep_stale;
 use super::host::{Daemon, Host, Plan};
 use crate::wait::wait_until;
 
-/// Programs that lay out the network, and the Debian package of each.
+/// Required programs, with their Debian packages.
 const TOOLS: [(&str, &str); 5] =
     [("ip", "iproute2"), ("tc", "iproute2"), ("nft", "nftables"), ("unshare", "util-linux"), ("nsenter", "util-linux")];
 
-/// The first three numbers of every host's address. Nobody outside sees it.
+/// The first three bytes of every host's address. The network is private to the test.
 const PREFIX: &str = "10.203.0";
 
-/// A switch with no host on it yet. It must outlive its hosts.
+/// A switch without hosts. It must outlive its hosts.
 pub struct Network {
     holder: Child,
     directory: TempDir,
@@ -27,10 +27,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network whose hosts have `executable` on their `PATH`.
+    /// Creates a network whose hosts have `executable` on their `PATH`.
     ///
     /// # Panics
-    /// Without root or a tool that it needs; the message says what is missing.
+    /// Without root or a required tool; the message says what is missing.
     #[must_use]
     pub fn new(executable: &str) -> Self {
         require_all();
@@ -43,10 +43,10 @@ impl Network {
         network
     }
 
-    /// A new host on the switch. The others reach it by its name or its address.
+    /// Adds a host. The others can reach it by its name or its address.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be created.
     #[must_use]
     pub fn host(&self, name: &str) -> Host {
         let number = self.hosts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -66,10 +66,10 @@ impl Network {
         host
     }
 
-    /// A host by the name of `head` on which a head has been set up and runs, as the guide says.
+    /// Adds a host named `head`, with a head that was set up as in the guide and runs.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If it does not answer.
     #[must_use]
     pub fn head(&self) -> (Host, Daemon) {
         let head = self.host("head");
@@ -79,17 +79,17 @@ impl Network {
         (head, daemon)
     }
 
-    /// A port that no host has yet.
+    /// A port without a host.
     pub(super) fn next_port(&self) -> String {
         format!("port{}", self.hosts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Runs a shell command in the switch's network that must succeed.
+    /// Runs a shell command in the switch's network namespace. It must succeed.
     pub(super) fn at_switch(&self, script: &str) {
         in_network_of(self.holder.id(), script);
     }
 
-    /// The file of names that is `/etc/hosts` on every host.
+    /// The file that every host has as `/etc/hosts`.
     fn roster(&self) -> PathBuf {
         self.directory.path().join("hosts")
     }
@@ -102,7 +102,7 @@ impl Drop for Network {
     }
 }
 
-/// Starts a process that says `ready` and then lives as long as the pipe to it.
+/// Starts a process that prints `ready` and lives until its stdin is closed.
 pub(super) fn start(command: &mut Command) -> Child {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is installed");
     let mut said = String::new();
@@ -111,13 +111,12 @@ pub(super) fn start(command: &mut Command) -> Child {
     child
 }
 
-/// Runs a command that must succeed.
 pub(super) fn succeed(command: &mut Command) {
     let output = command.output().expect("the program can be started");
     assert!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs a shell command in a process's network that must succeed.
+/// Runs a shell command in a process's network namespace. It must succeed.
 pub(super) fn in_network_of(process: u32, script: &str) {
     succeed(Command::new("nsenter").args(["--target", &process.to_string(), "--net", "sh", "-c", script]));
 }

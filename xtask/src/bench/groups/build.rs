@@ -1,7 +1,8 @@
-//! A C program of many files, compiled by `make`: here, by way of `dsh`, and by what else sends compilers to other machines.
+//! Measures the compilation of a C program of many files with `make`: locally, with `dsh`, and with other programs that
+//! distribute compilers.
 //!
-//! All nodes are on this machine, so nothing can be faster than `make` alone: what is measured is the overhead. What that would be worth with more
-//! machines is worked out from it.
+//! All nodes are on this machine, so nothing can be faster than `make` alone: the group measures the overhead. From it,
+//! the group estimates the speed-up with more machines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,17 +18,17 @@ use crate::bench::report::{Goal, Row};
 use crate::workspace::shown;
 use anyhow::{Context, Result, ensure};
 
-/// Compilers that run at once where other machines take part: as many as their nodes have CPUs.
+/// Number of concurrent compilers in builds on several nodes: the number of the nodes' CPUs.
 const JOBS: usize = 8;
 
-/// What overhead over a build here, and beside distcc, is meant to be at most.
+/// Goal for the overhead over a local build, and over distcc.
 const OVER_LOCAL: Goal = Goal::AtMost(1.1);
 const BESIDE_DISTCC: Goal = Goal::AtMost(1.0);
 
-/// Of all of Linux's counters of CPU time.
+/// Unit of CPU times in `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Machines in what is worked out.
+/// Numbers of machines in the estimate.
 const MACHINES: [usize; 2] = [4, 16];
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -75,7 +76,7 @@ fn is_ours(way: &str) -> bool {
     way.starts_with("dsh")
 }
 
-/// Everybody beside `make` here, and Hostler beside distcc.
+/// Compares all ways of building with a local `make`, and Hostler with distcc.
 fn compared(samples: &[Sample]) -> Vec<Row> {
     let local = &samples[0];
     let distcc = samples.iter().find(|sample| sample.name == "distcc");
@@ -91,9 +92,9 @@ fn compared(samples: &[Sample]) -> Vec<Row> {
     rows
 }
 
-/// What several machines like this one would gain, from what a build costs whose every compiler runs on another node: the caller's machine does
-/// what only it can, and all together the rest. Work that waits for other work, such as the last link, counts as if it did not: so it is the
-/// most that they would gain.
+/// Estimates the speed-up with several machines like this one, from a build that compiles everything on another node.
+/// The local machine does its own part, and all machines share the rest. The estimate is an upper bound: it ignores
+/// that some work, such as the last link, waits for other work.
 fn worked_out(away: &Way<'_>, cluster: &Cluster, local: &Sample) -> Result<Vec<Row>> {
     let daemons = cluster.daemons()?;
     let own = daemons.iter().find(|daemon| daemon.role == Role::Agent && is_of(daemon.pid, "n1"));
@@ -117,7 +118,7 @@ fn worked_out(away: &Way<'_>, cluster: &Cluster, local: &Sample) -> Result<Vec<R
     Ok(rows)
 }
 
-/// One way to compile, with a copy of the program of its own.
+/// One way to compile, with its own copy of the source.
 struct Way<'c> {
     cluster: &'c Cluster,
     name: &'static str,
@@ -141,7 +142,7 @@ impl<'c> Way<'c> {
         Ok(Self { cluster, name, tree, compiler: compiler.to_owned(), jobs })
     }
 
-    /// Builds it from nothing; how long that has taken, in seconds.
+    /// Builds the program from scratch. Returns the time in seconds.
     fn build(&self) -> Result<f64> {
         self.clean()?;
         // What was written is not for the next one to wait for.
@@ -168,7 +169,7 @@ impl<'c> Way<'c> {
         make
     }
 
-    /// What was made, by path.
+    /// Contents of all objects, by path.
     fn objects(&self) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
         let mut find = Command::new("find");
         find.current_dir(&self.tree).args([".", "-name", "*.o"]).stdin(Stdio::null());
@@ -188,7 +189,7 @@ fn cpus() -> Result<usize> {
     Ok(available_parallelism()?.get())
 }
 
-/// CPU time of the programs that were started here and have ended, in ticks.
+/// CPU time of all ended child processes, in ticks.
 fn children() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     // The 14th and 15th field after the name.
@@ -196,7 +197,7 @@ fn children() -> Result<f64> {
     Ok(fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<f64>().ok()).sum())
 }
 
-/// CPU time of everything on this machine so far, in ticks.
+/// CPU time that this machine has used since boot, in ticks.
 fn busy() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat")?;
     let fields: Vec<f64> = stat.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! How soon a node is noticed that says nothing any more.
+//! How long it takes until an unresponsive node is detected.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::bench::cluster::Cluster;
 use crate::bench::measure::Sample;
 use crate::bench::report::{Goal, Row};
 
-/// Between two looks.
+/// Poll interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Whatever is waited for.
+/// Timeout for state changes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -34,7 +34,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Seconds from `begun` until the node is in this state.
+/// Seconds from `begun` until the node has this state.
 fn until(cluster: &Cluster, begun: Instant, state: &str) -> Result<f64> {
     while first_node(cluster)?["state"] != state {
         ensure!(begun.elapsed() < DEADLINE, "the node is not {state} within {} s", DEADLINE.as_secs());
@@ -53,7 +53,7 @@ fn agent_of(node: &Value) -> Result<i32> {
     Ok(i32::try_from(pid)?)
 }
 
-/// A process that is stopped, as one on a machine that hangs; it goes on when this is dropped.
+/// A stopped process, which simulates a hanging machine. It continues on drop.
 struct Frozen(i32);
 
 impl Frozen {

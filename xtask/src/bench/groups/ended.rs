@@ -1,7 +1,7 @@
-//! What jobs cost that have ended: the head's memory, the time of its restart, and the time of a query.
+//! The cost of ended jobs: the head's memory, the time of its restart, and the time of a query.
 //!
-//! Ten thousand really run. A million would take an hour, so they are copies of those, written into the head's store while the head is
-//! down; the head is then started on it.
+//! Ten thousand jobs really run. A million would take an hour, so copies of the ended jobs are written into the store
+//! of the stopped head, which then restarts.
 
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The list of all jobs, from start to end of the client.
+/// Measures the list of all jobs, from start to end of the client.
 fn first_page(bench: &Bench, cluster: &Cluster, count: usize) -> Result<Vec<Row>> {
     let list = format!("hostler jobs --all, {count} ended");
     let contenders = vec![
@@ -64,7 +64,7 @@ fn first_page(bench: &Bench, cluster: &Cluster, count: usize) -> Result<Vec<Row>
     Ok(rows)
 }
 
-/// Writes copies of the jobs that have ended into the store of a head that is down.
+/// Writes copies of the ended jobs into the store of a stopped head.
 fn copy_ended_jobs(cluster: &Cluster, count: usize) -> Result<()> {
     let mut example = cargo();
     example.args(["run", "--quiet", "--release", "--package", "hostler-head", "--example", "copy_ended_jobs", "--"]);

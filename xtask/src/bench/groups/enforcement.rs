@@ -1,4 +1,4 @@
-//! What it costs to hold a job to its limits: the same cluster twice, once where the kernel's control groups are out of reach.
+//! The cost of enforcing limits: the same cluster with and without the kernel's control groups.
 
 use anyhow::Result;
 
@@ -32,7 +32,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One job after the other.
+/// Measures single jobs, one after another.
 fn one(bench: &Bench, enforced: &Cluster, advisory: &Cluster) -> Result<Vec<Row>> {
     let run = |cluster: &Cluster| cluster.command(&["run", "--", "true"]);
     let samples = interleave(
@@ -46,7 +46,7 @@ fn one(bench: &Bench, enforced: &Cluster, advisory: &Cluster) -> Result<Vec<Row>
     Ok(compare(&samples, "ms", &format!("run true, {ENFORCED}"), &[]))
 }
 
-/// An array, whose tasks follow each other in the same control groups; milliseconds for each task.
+/// Measures an array, whose tasks reuse control groups, in milliseconds per task.
 fn many(bench: &Bench, enforced: &Cluster, advisory: &Cluster) -> Result<Vec<Row>> {
     let count = bench.scaled(1_000);
     let each = |cluster: &Cluster| {

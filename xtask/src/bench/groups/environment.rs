@@ -1,7 +1,8 @@
-//! How much later a job starts because it has requirements that were met before.
+//! The delay of a job whose requirements are already installed.
 //!
-//! The peer is `uv` with a warm cache making a new environment, which is what a careful user would do for each run. Ours
-//! is the difference between two jobs that do nothing, one with requirements and one without, taken pair by pair.
+//! The peer is `uv`, which creates a new environment from a warm cache, as a careful user would do for each run. The
+//! figure of Hostler is the difference between two jobs that do nothing, one with requirements and one without,
+//! measured in pairs.
 
 #![expect(clippy::disallowed_methods, reason = "the trees are the benchmark's own, and shallow")]
 
@@ -18,7 +19,7 @@ use crate::bench::measure::{Contender, interleave, milliseconds};
 use crate::bench::report::{Goal, Row, compare};
 use crate::workspace::find_program;
 
-/// A usual data-science project.
+/// A typical data-science project.
 const REQUIREMENTS: &str = "numpy\npandas\nscikit-learn\nlightgbm\n";
 const SUBJECT: &str = "hostler, second start";
 
@@ -45,7 +46,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A project to run `true` in, so that interpreters that start at different speeds play no part.
+/// Creates a project that runs `true`, so that start times of interpreters do not matter.
 fn project(scratch: &Path, name: &str, requirements: Option<&str>) -> Result<PathBuf> {
     let directory = scratch.join(name);
     fs::create_dir(&directory)?;
@@ -56,7 +57,7 @@ fn project(scratch: &Path, name: &str, requirements: Option<&str>) -> Result<Pat
     Ok(directory)
 }
 
-/// A new environment from uv's own cache, which the first call fills.
+/// Builds a new environment from uv's own cache. The first call fills the cache.
 fn build_with_uv(uv: &Path, scratch: &Path, project: &Path) -> Result<f64> {
     let (environment, cache) = (scratch.join("uv-environment"), scratch.join("uv-cache"));
     if environment.exists() {
@@ -71,7 +72,7 @@ fn build_with_uv(uv: &Path, scratch: &Path, project: &Path) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Milliseconds from submitting `project` until its job has finished.
+/// Milliseconds from the submission of `project` to the end of its job.
 fn submit_and_wait(cluster: &Cluster, project: &Path) -> Result<f64> {
     let started = Instant::now();
     let id = cluster.output(cluster.command(&["submit"]).args(["-m", "500M"]).arg(project).arg("true"))?;

@@ -1,4 +1,4 @@
-//! How long a user waits for the smallest command on another node, and how much of its output gets through.
+//! The time of the shortest command on another node, and the throughput of its output.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ const SUBJECT: &str = "hostler exec true: on another node";
 const PIPE_FLOOR: &str = "cat of 256 MiB: here";
 const PIPE_SUBJECT: &str = "cat of 256 MiB: hostler exec, another node";
 
-/// What goes through a pipe, in MiB.
+/// Amount of data sent through a pipe, in MiB.
 const PIPE_MIB: usize = 256;
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -80,7 +80,7 @@ fn pipe(bench: &Bench, cluster: Option<&Cluster>, kept: Option<&KeptSsh<'_>>) ->
     Ok(compare(&samples, "ms", PIPE_SUBJECT, &[]))
 }
 
-/// Nodes learn of each other a moment after they have joined.
+/// Waits until the nodes know each other, which takes a moment after they have joined.
 pub(super) fn wait_for_peers(cluster: &Cluster) -> Result<()> {
     for _ in 0..200 {
         let known = cluster.output(&mut cluster.command(&["exec", "--explain"])).unwrap_or_default();

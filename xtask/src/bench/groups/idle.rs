@@ -1,4 +1,4 @@
-//! What the daemons cost while nothing happens.
+//! Memory and CPU time of the idle daemons.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::bench::Bench;
 use crate::bench::cluster::{Daemon, Role};
 use crate::bench::report::{Goal, Row};
 
-/// How long CPU time is watched: at 100 ticks a second, one tick is 0.05 %.
+/// Duration of the CPU measurement. With 100 ticks per second, one tick is 0.05 %.
 const WATCH: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -34,7 +34,7 @@ fn ticks(daemons: &[Daemon], which: impl Fn(&Daemon) -> bool) -> f64 {
     daemons.iter().filter(|daemon| which(daemon)).map(|daemon| daemon.cpu_ticks()).sum()
 }
 
-/// The mean over all daemons of this role.
+/// Mean resident memory of all daemons of this role, in MB.
 fn resident_mb(daemons: &[Daemon], role: Role) -> Result<f64> {
     let count = daemons.iter().filter(|daemon| daemon.role == role).count();
     (count > 0).then(|| total_mb(daemons, role) / count as f64).with_context(|| format!("no process of role {role:?}"))

@@ -1,4 +1,4 @@
-//! How long a user waits for the smallest job.
+//! The time of the shortest job.
 
 use anyhow::Result;
 

@@ -1,6 +1,8 @@
-//! Whether a job notices that what runs beside it misbehaves: the same work on one CPU, beside jobs on the node's other one.
+//! Whether misbehaving jobs on the same node slow a job down: the same work on one CPU, while other jobs use the node's
+//! other CPU.
 //!
-//! CPUs may be two threads of one core, and then even the best neighbour is felt: what counts is that others are felt no more.
+//! The two CPUs may be threads of one core. Then even a job within its limits slows the work down, so the misbehaving
+//! jobs are compared with it.
 
 use anyhow::Result;
 
@@ -11,10 +13,10 @@ use crate::bench::report::{Goal, Row};
 
 const ALONE: &str = "work on one CPU, alone on the node";
 
-/// What keeps to what it asked for.
+/// A program that stays within its request, with its name.
 const GOOD: (&str, &str) = ("one busy process", "while :; do :; done");
 
-/// Jobs that want more than they asked for, by name; each is an array, so that one that is ended is followed by another.
+/// Jobs that exceed their requests, with their names. Each is an array, so that a new task follows one that was killed.
 const HOGS: [(&str, &str); 3] = [
     ("eight busy processes on one CPU", "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait"),
     ("jobs that take all memory they can", "x=x; while :; do x=$x$x; done"),
@@ -38,17 +40,17 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok([Row::alone(alone, "ms"), Row::beside(good, "ms", alone)].into_iter().chain(hogs.iter().map(harm)).collect())
 }
 
-/// How long the work takes, in milliseconds, from its first instruction to its last.
+/// Runs the work, and returns the duration of the client in milliseconds.
 fn work(bench: &Bench, cluster: &Cluster) -> Result<f64> {
     let rounds = bench.scaled(400_000).to_string();
     let script = format!("for ((i = 0; i < {rounds}; i++)); do :; done");
     milliseconds(&mut cluster.command(&[&ON_ONE_NODE[..], &["--", "bash", "-c", &script]].concat()))
 }
 
-/// Where both run.
+/// Arguments of a command on the node that both jobs share.
 const ON_ONE_NODE: [&str; 7] = ["run", "--constraint", "n1", "-c", "1", "-m", "64M"];
 
-/// The same while something runs on the node's other CPU.
+/// Like [`work`], while another job runs on the node's other CPU.
 fn beside(bench: &Bench, cluster: &Cluster, neighbour: &str) -> Result<f64> {
     let flags = ["--detach", "-a", "0-999%1", "--", "bash", "-c", neighbour];
     let id = cluster.output(&mut cluster.command(&[&ON_ONE_NODE[..], &flags].concat()))?;

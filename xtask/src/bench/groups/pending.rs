@@ -1,5 +1,5 @@
-//! What many waiting jobs cost: the head's memory for each, and the time of a query. The jobs are what a loop in a person's shell submits:
-//! a command with another argument each time, and the shell's environment.
+//! The cost of many waiting jobs: the head's memory per job, and the time of a query. The jobs resemble those of a loop
+//! in a user's shell: a command with a different argument each time, and the shell's environment.
 
 use std::sync::Mutex;
 
@@ -31,7 +31,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Submits `count` jobs that stay pending; the id of one of them.
+/// Submits `count` jobs that stay pending. Returns the id of one of them.
 fn submit_held(cluster: &Cluster, count: usize) -> Result<String> {
     let last = Mutex::new(None);
     spread(count, CLIENTS, |number| {
@@ -44,7 +44,7 @@ fn submit_held(cluster: &Cluster, count: usize) -> Result<String> {
     last.into_inner().expect("no thread panics").context("at least one job is submitted")
 }
 
-/// The queries a user makes most, each from start to end of the client.
+/// Measures the most frequent queries, from start to end of the client.
 fn queries(bench: &Bench, cluster: &Cluster, count: usize, id: &str, bound_ms: f64) -> Result<Vec<Row>> {
     let list = format!("hostler jobs, {count} pending");
     let contenders = vec![

@@ -1,7 +1,7 @@
-//! How long the scheduler thinks about a large cluster with a long queue.
+//! The time of a scheduling pass over a large cluster with a long queue.
 //!
-//! The figures are those of the scheduler's own example, which runs the production code on synthetic nodes and jobs; each is
-//! the median of its passes. There is no peer: other systems do not let their scheduler be run alone.
+//! The figures come from the scheduler's example, which runs the production code on synthetic nodes and jobs. Each is
+//! the median of its passes. There is no peer, because the schedulers of other systems cannot run alone.
 
 use anyhow::{Context, Result, ensure};
 

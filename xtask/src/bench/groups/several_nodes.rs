@@ -1,4 +1,4 @@
-//! How long until a program runs on four nodes.
+//! The time until a program runs on four nodes.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::workspace::find_program;
 const FLOOR: &str = "bash -c true";
 const SUBJECT: &str = "hostler run -N 4: submit to all ranks running";
 
-/// Each rank says when it runs.
+/// Records the start time of each rank.
 const STAMP: &str = "date +%s%N > $0/$RANK";
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -51,7 +51,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(compare(&samples, "ms", SUBJECT, &[]))
 }
 
-/// Milliseconds from the start of the client to the moment at which the last of four ranks runs.
+/// Milliseconds from the start of the client until the last of four ranks runs.
 fn until_all_run(cluster: &Cluster, directory: &Path) -> Result<f64> {
     fs::create_dir(directory)?;
     let directory_text = directory.to_string_lossy();

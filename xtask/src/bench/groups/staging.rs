@@ -1,4 +1,4 @@
-//! How long it takes until a folder is safe elsewhere: the first time, and again unchanged.
+//! The time until a folder is stored on another machine: for new content, and for unchanged content.
 
 #![expect(clippy::disallowed_methods, reason = "the trees are the benchmark's own, and shallow")]
 
@@ -14,7 +14,7 @@ use crate::bench::report::{Goal, Row, compare};
 use crate::bench::ssh::SshServer;
 use crate::workspace::find_program;
 
-/// Every 200th file is large: together about 80 of the folder's 100 MB.
+/// Size of every 200th file. The large files have about 80 of the folder's 100 MB.
 const LARGE: usize = 8 << 20;
 const PEER: &str = "rsync over ssh";
 const SUBMIT: &str = "hostler submit";
@@ -31,7 +31,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The server that rsync goes through, if both programs are there.
+/// Starts an SSH server for rsync, if both programs are installed.
 fn rsync_server() -> Option<SshServer> {
     if find_program("rsync").is_none() {
         println!("  (rsync is absent: it is not on PATH)");
@@ -40,7 +40,7 @@ fn rsync_server() -> Option<SshServer> {
     SshServer::start().inspect_err(|error| println!("  (rsync is absent: {error:#})")).ok()
 }
 
-/// Content that nobody has seen, anew for each run.
+/// Measures the upload of new content, generated for each run.
 fn first(
     bench: &Bench,
     files: usize,
@@ -74,7 +74,7 @@ fn first(
     Ok(named("first", compare(&samples, "ms", SUBMIT, &[(PEER, Goal::AtMost(1.0))])))
 }
 
-/// The folder as it was left, sent once more.
+/// Measures the upload of an unchanged folder.
 fn again(
     bench: &Bench,
     tree: &Path,
@@ -103,7 +103,7 @@ fn named(which: &str, rows: Vec<Row>) -> Vec<Row> {
     rows.into_iter().map(|row| Row { name: format!("{which}: {}", row.name), ..row }).collect()
 }
 
-/// A folder of `files` files in 40 directories, half of them text-like; `seed` decides its content.
+/// Creates a folder with `files` files in 40 directories. Half of them resemble text. `seed` determines the content.
 fn make_tree(tree: &Path, files: usize, seed: u64) -> Result<()> {
     if tree.exists() {
         fs::remove_dir_all(tree)?;
@@ -119,7 +119,7 @@ fn make_tree(tree: &Path, files: usize, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Marsaglia's xorshift: content that does not compress by accident and is the same for the same seed.
+/// Marsaglia's xorshift: incompressible output that depends only on the seed.
 struct XorShift(u64);
 
 impl XorShift {

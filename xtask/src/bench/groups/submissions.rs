@@ -1,8 +1,8 @@
-//! How many submissions a second are acknowledged, each durable, and how many whole jobs.
+//! Submissions per second that are durably acknowledged, and complete jobs per second.
 //!
-//! Three questions: acknowledged only (the jobs are held), one after another until the last has finished, and the same
-//! from 16 clients at once. Each submission is a process of its own, as in a user's shell loop, so starting that many
-//! processes is one floor; writing that many records to the same disk, each synced, is the other.
+//! There are three measurements: acknowledgements only (the jobs are held), complete jobs submitted one after another,
+//! and the same from 16 clients at once. Each submission is a separate process, as in a user's shell loop. So there are
+//! two floors: starting as many processes, and writing as many synced records to the same disk.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Submissions that return with the job safe and nothing started.
+/// Measures submissions until they are acknowledged as durable. No job starts.
 fn acknowledged(bench: &Bench, count: usize, scratch: &Path, ours: Option<(&Cluster, &Path)>) -> Result<Vec<Row>> {
     let (floor, alone, together) = ("write and fsync", "hostler submit, 1 client", "hostler submit, 16 clients");
     let mut contenders = vec![
@@ -59,7 +59,7 @@ fn acknowledged(bench: &Bench, count: usize, scratch: &Path, ours: Option<(&Clus
     Ok(rows)
 }
 
-/// Submissions until the last of the jobs has finished.
+/// Measures submissions until the last job has ended.
 fn finished(bench: &Bench, count: usize, clients: usize, ours: Option<(&Cluster, &Path)>) -> Result<Vec<Row>> {
     let suffix = match clients {
         1 => "one after another, finished".to_owned(),
@@ -83,7 +83,7 @@ fn finished(bench: &Bench, count: usize, clients: usize, ours: Option<(&Cluster,
     Ok(compare(&samples, "/s", &subject, &[]))
 }
 
-/// Submits `count` jobs from `clients` clients at once: how many a second, and their ids.
+/// Submits `count` jobs from `clients` concurrent clients. Returns the jobs per second, and their ids.
 fn submit_many(
     cluster: &Cluster,
     project: &Path,

@@ -1,4 +1,4 @@
-//! What a head needs for a thousand agents that have nothing to do.
+//! The head's resource use with a thousand idle agents.
 
 use anyhow::{Context, Result};
 
@@ -21,7 +21,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// What the swarm says of its head.
+/// The swarm's figures about its head.
 #[derive(Debug, PartialEq)]
 struct Idle {
     joined_secs: f64,
@@ -29,7 +29,7 @@ struct Idle {
     resident_mib: f64,
 }
 
-/// Reads it out of what the swarm prints for people.
+/// Parses the output of the swarm.
 fn idle(said: &str) -> Option<Idle> {
     let after = |begin: &str| {
         let (_, rest) = said.split_once(begin)?;

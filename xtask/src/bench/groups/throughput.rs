@@ -1,4 +1,4 @@
-//! How many no-ops a second one array gets through.
+//! No-op tasks per second of one array.
 
 use anyhow::Result;
 

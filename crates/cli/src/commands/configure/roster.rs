@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use hostler_model::UserName;
 use hostler_proto::users::AddUser;
 
-/// Names of the columns.
 const COLUMNS: [&str; 5] = ["name", "uid", "role", "groups", "ssh key"];
 
 /// Maximum number of problems to report.

@@ -38,7 +38,6 @@ pub struct Meter {
 /// The state of a node, as far as its energy use depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// The wattages in the plan.
     pub(super) watts: Watts,
     pub(super) is_off: bool,
     /// Whether the last measurement is still valid.

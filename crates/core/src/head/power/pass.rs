@@ -181,7 +181,6 @@ pub(in crate::head) fn decide_resting(
     })
 }
 
-/// Applies one event.
 pub(in crate::head) fn update_power(step: &mut Step<'_>, event: &PowerEvent) {
     match event {
         PowerEvent::Planned(plan) => step.plan_power(plan),

@@ -35,7 +35,6 @@ struct Candidate<'a> {
     busy_watts: u32,
 }
 
-/// The nodes to switch on now.
 pub(super) fn wanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let candidates = candidates(state, now);
     if candidates.is_empty() {
