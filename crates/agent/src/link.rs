@@ -1,11 +1,7 @@
 //! The link to the head: connects, sends the hello, carries messages in both directions, and reconnects when the link
-//! breaks.
-//!
-//! Reports of short stages wait a few milliseconds, so that a later report of the same run can replace them. Reports of
-//! ended runs are sent immediately, together with all waiting messages.
+//! breaks. [`Outgoing`] decides when waiting messages are sent.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -14,9 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{ClientError, ConnectFailure, Stream};
-use hostler_core::link::{Inbox, Outbox};
-use hostler_model::RunId;
-use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES, RunStatus};
+use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
+use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -34,17 +29,11 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of power reports to the head.
 const READING: Duration = Duration::from_secs(60);
 
-/// Delay of a stage report, during which a later one can replace it.
-const REPORT_DELAY: Duration = Duration::from_millis(5);
-
 /// First and longest delay between connection attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Longest delay after the head has refused this agent. Retrying helps only if the node joins again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(15);
-
-/// Estimated maximum size of a frame. It is well below [`MAX_FRAME_BYTES`], because the estimate is rough.
-const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
 /// Read buffer size; most frames are smaller.
 const READ_BYTES: usize = 8 << 10;
@@ -212,43 +201,47 @@ async fn carry(
     mut rapl: Option<Rapl>,
 ) -> anyhow::Result<()> {
     let (mut sink, mut source) = socket.split();
-    let beat = &Cell::new(Instant::now() + heartbeat);
+    let start = Instant::now();
+    let beat = &Cell::new(Beat::new(heartbeat, Duration::ZERO));
     let send = async move {
         let mut outbox = Outbox::default();
-        let mut waiting = Waiting::default();
+        let mut waiting = Outgoing::default();
         let mut reading = Instant::now() + READING;
         loop {
             tokio::select! {
                 message = outgoing.recv() => match message {
-                    Some(message) => waiting.add(message),
+                    Some(message) => waiting.add(message, start.elapsed()),
                     None => return anyhow::Ok(()),
                 },
-                () = waiting.due() => {}
+                () = until(waiting.due().map(|due| start + due)) => {}
                 () = tokio::time::sleep_until(reading), if rapl.is_some() => {
                     reading = Instant::now() + READING;
                     let milliwatts = rapl.as_mut().and_then(|rapl| rapl.milliwatts(std::time::Instant::now()));
-                    waiting.add(AgentMessage::Drawing { milliwatts });
+                    waiting.add(AgentMessage::Drawing { milliwatts }, start.elapsed());
                 }
-                () = tokio::time::sleep_until(beat.get()) => waiting.add(AgentMessage::Heartbeat),
+                () = tokio::time::sleep_until(start + beat.get().next()) => {
+                    waiting.add(AgentMessage::Heartbeat, start.elapsed());
+                }
             }
-            check_awake(beat.get(), heartbeat)?;
+            check_awake(&beat.get(), start.elapsed())?;
             while let Ok(message) = outgoing.try_recv() {
-                waiting.add(message);
+                waiting.add(message, start.elapsed());
             }
-            if waiting.is_due() {
+            if waiting.due().is_some_and(|due| due <= start.elapsed()) {
                 for messages in waiting.take() {
                     sink.feed(Message::binary(hostler_proto::encode(&outbox.frame(messages)))).await?;
                 }
                 sink.flush().await?;
-                // Any message serves as a heartbeat.
-                beat.set(Instant::now() + heartbeat);
+                let mut spoken = beat.get();
+                spoken.spoke(start.elapsed());
+                beat.set(spoken);
             }
         }
     };
     let receive = async move {
         let mut inbox = Inbox::default();
         while let Some(bytes) = next_frame(&mut source).await? {
-            check_awake(beat.get(), heartbeat)?;
+            check_awake(&beat.get(), start.elapsed())?;
             let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes)?;
             for message in inbox.accept(frame)? {
                 engine.received(message);
@@ -265,12 +258,19 @@ async fn carry(
 /// Fails if this agent was suspended. Messages that the head sent before it gave up the link are then outdated, since
 /// launches among them may run elsewhere by now. The link ends, and the next hello reports the current state. The head
 /// waits longer than this before it gives up the link.
-fn check_awake(beat: Instant, heartbeat: Duration) -> anyhow::Result<()> {
-    let late = Instant::now().saturating_duration_since(beat);
-    if late > heartbeat / 2 {
-        bail!("this agent was suspended: its heartbeat is {late:.1?} late");
+fn check_awake(beat: &Beat, now: Duration) -> anyhow::Result<()> {
+    match beat.stood_still(now) {
+        Some(late) => bail!("this agent was suspended: its heartbeat is {late:.1?} late"),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Completes at a time, if there is one.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The next binary message; `None` if the connection is closed.
@@ -291,86 +291,6 @@ where
         }
     }
     Ok(None)
-}
-
-/// Messages to send, in order; at most one report per run.
-#[derive(Default)]
-struct Waiting {
-    messages: Vec<AgentMessage>,
-    reports: HashMap<RunId, usize>,
-    due: Option<Instant>,
-}
-
-impl Waiting {
-    fn add(&mut self, message: AgentMessage) {
-        let now = Instant::now();
-        let patience = match &message {
-            AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)) => REPORT_DELAY,
-            AgentMessage::Report(_)
-            | AgentMessage::Heartbeat
-            | AgentMessage::Resting { .. }
-            | AgentMessage::Drawing { .. } => Duration::ZERO,
-        };
-        self.due = Some(self.due.map_or(now + patience, |due| due.min(now + patience)));
-        let AgentMessage::Report(report) = &message else { return self.messages.push(message) };
-        match self.reports.get(&report.run) {
-            Some(&at) => self.messages[at] = message,
-            None => {
-                self.reports.insert(report.run, self.messages.len());
-                self.messages.push(message);
-            }
-        }
-    }
-
-    fn is_due(&self) -> bool {
-        self.due.is_some_and(|due| due <= Instant::now())
-    }
-
-    /// Completes when something is due.
-    async fn due(&self) {
-        match self.due {
-            Some(due) => tokio::time::sleep_until(due).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Removes all messages and splits them into frames.
-    fn take(&mut self) -> Vec<Vec<AgentMessage>> {
-        self.reports.clear();
-        self.due = None;
-        let mut frames = Vec::new();
-        let mut frame = Vec::new();
-        let mut size = 0;
-        for message in self.messages.drain(..) {
-            let message_size = size_of_message(&message);
-            if size + message_size > FRAME_BYTES && !frame.is_empty() {
-                frames.push(std::mem::take(&mut frame));
-                size = 0;
-            }
-            size += message_size;
-            frame.push(message);
-        }
-        if !frame.is_empty() {
-            frames.push(frame);
-        }
-        frames
-    }
-}
-
-/// Estimated encoded size of a message, in bytes.
-fn size_of_message(message: &AgentMessage) -> usize {
-    const FIXED: usize = 512;
-    match message {
-        AgentMessage::Report(report) => match &report.status {
-            RunStatus::Ended(end) => {
-                let inline: usize = end.result.iter().flat_map(|result| &result.inline).map(|blob| blob.len()).sum();
-                FIXED + inline + end.message.as_ref().map_or(0, String::len)
-            }
-            RunStatus::Accepted | RunStatus::Ready { .. } | RunStatus::Running | RunStatus::Completing => FIXED,
-        },
-        AgentMessage::Heartbeat | AgentMessage::Drawing { .. } => FIXED,
-        AgentMessage::Resting { busy, .. } => FIXED + busy.as_ref().map_or(0, String::len),
-    }
 }
 
 #[cfg(test)]

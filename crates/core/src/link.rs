@@ -1,9 +1,21 @@
-//! Sequence numbers of the frames that one side of an agent connection sends.
+//! The agent link without its connection: sequence numbers and sizes of frames, the agent's waiting messages, and detection of a
+//! suspended agent.
 //!
 //! A transport may repeat or lose frames. The receiver drops repeated frames and closes the connection when one is missing. Both
 //! sides then start again with the agent's hello.
 
-use hostler_proto::link::Frame;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hostler_model::RunId;
+use hostler_proto::link::{AgentMessage, Frame, MAX_FRAME_BYTES, RunStatus};
+
+/// Size limit in bytes, by estimate, before the last message of a frame. Only commands, environments and results can be large; the size
+/// limit for a job's submission ensures that one more message fits below [`MAX_FRAME_BYTES`].
+const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
+
+/// Delay of a stage report, during which a later one can replace it.
+const REPORT_DELAY: Duration = Duration::from_millis(5);
 
 /// Numbers outgoing frames.
 #[derive(Debug, Clone, Default)]
@@ -53,9 +65,149 @@ impl Inbox {
     }
 }
 
+/// Cuts messages into batches that fit a frame. `size` estimates what a message takes on the wire, in bytes.
+pub fn cut<M>(messages: impl IntoIterator<Item = M>, size: impl Fn(&M) -> usize) -> Vec<Vec<M>> {
+    let mut batches = Vec::new();
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for message in messages {
+        let message_bytes = size(&message);
+        if bytes + message_bytes > FRAME_BYTES && !batch.is_empty() {
+            batches.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += message_bytes;
+        batch.push(message);
+    }
+    batches.push(batch);
+    batches.retain(|batch| !batch.is_empty());
+    batches
+}
+
+/// Messages of an agent that wait to be sent, in order; at most one report of each run. Times count from any moment.
+#[derive(Debug, Clone, Default)]
+pub struct Outgoing {
+    messages: Vec<AgentMessage>,
+    reports: BTreeMap<RunId, usize>,
+    due: Option<Duration>,
+}
+
+impl Outgoing {
+    /// Adds a message. Reports of stages that pass quickly wait a little for a later report of the same run, which replaces them; all
+    /// else is sent at once with all that waits.
+    pub fn add(&mut self, message: AgentMessage, now: Duration) {
+        let patience = match &message {
+            AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)) => REPORT_DELAY,
+            _ => Duration::ZERO,
+        };
+        let due = now + patience;
+        self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+        let AgentMessage::Report(report) = &message else { return self.messages.push(message) };
+        match self.reports.get(&report.run) {
+            Some(&at) => self.messages[at] = message,
+            None => {
+                self.reports.insert(report.run, self.messages.len());
+                self.messages.push(message);
+            }
+        }
+    }
+
+    /// When all that waits is to be sent.
+    #[must_use]
+    pub fn due(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// Everything that waits, cut into frames.
+    pub fn take(&mut self) -> Vec<Vec<AgentMessage>> {
+        self.reports.clear();
+        self.due = None;
+        cut(std::mem::take(&mut self.messages), size_of_message)
+    }
+}
+
+/// Roughly what a message takes on the wire, in bytes.
+fn size_of_message(message: &AgentMessage) -> usize {
+    const FIXED: usize = 512;
+    match message {
+        AgentMessage::Report(report) => match &report.status {
+            RunStatus::Ended(end) => {
+                let inline: usize = end.result.iter().flat_map(|result| &result.inline).map(|blob| blob.len()).sum();
+                FIXED + inline + end.message.as_ref().map_or(0, String::len)
+            }
+            RunStatus::Accepted | RunStatus::Ready { .. } | RunStatus::Running | RunStatus::Completing => FIXED,
+        },
+        AgentMessage::Heartbeat | AgentMessage::Drawing { .. } => FIXED,
+        AgentMessage::Resting { busy, .. } => FIXED + busy.as_ref().map_or(0, String::len),
+    }
+}
+
+/// When an agent must speak next. An agent that stood still finds, when it goes on, what the head had said meanwhile before it gave the
+/// link up. Launches among that may run elsewhere by now, so none of it counts: the link ends, and the next hello tells what is so. The
+/// head is slower to give up.
+#[derive(Debug, Clone, Copy)]
+pub struct Beat {
+    heartbeat: Duration,
+    next: Duration,
+}
+
+impl Beat {
+    /// The beat of an agent that was welcomed now and is to speak this often.
+    #[must_use]
+    pub fn new(heartbeat: Duration, now: Duration) -> Self {
+        Self { heartbeat, next: now + heartbeat }
+    }
+
+    /// The agent has spoken: whatever it said shows that the node lives.
+    pub fn spoke(&mut self, now: Duration) {
+        self.next = now + self.heartbeat;
+    }
+
+    /// When the next heartbeat is due.
+    #[must_use]
+    pub fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// How late the agent is, if it is so late that it must have stood still.
+    #[must_use]
+    pub fn stood_still(&self, now: Duration) -> Option<Duration> {
+        let late = now.saturating_sub(self.next);
+        (late > self.heartbeat / 2).then_some(late)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use hostler_model::{Attempt, Epoch, JobId, TaskId};
+    use hostler_proto::link::RunReport;
+
     use super::*;
+
+    #[test]
+    fn later_report_of_a_run_replaces_the_earlier_one_that_waits() {
+        let run = |index| RunId { task: TaskId { job: JobId(1), index }, attempt: Attempt(1), epoch: Epoch(1) };
+        let report = |index, status| AgentMessage::Report(RunReport { run: run(index), status });
+        let at = Duration::from_millis;
+        let mut outgoing = Outgoing::default();
+        outgoing.add(report(1, RunStatus::Accepted), at(10));
+        outgoing.add(report(2, RunStatus::Accepted), at(11));
+        outgoing.add(report(1, RunStatus::Running), at(12));
+        assert_eq!(outgoing.due(), Some(at(15)), "the first one has waited long enough");
+        outgoing.add(AgentMessage::Heartbeat, at(13));
+        assert_eq!(outgoing.due(), Some(at(13)));
+        let all = vec![report(1, RunStatus::Running), report(2, RunStatus::Accepted), AgentMessage::Heartbeat];
+        assert_eq!((outgoing.take(), outgoing.due()), (vec![all], None));
+    }
+
+    #[test]
+    fn agent_that_is_late_by_more_than_half_a_heartbeat_stood_still() {
+        let at = Duration::from_millis;
+        let mut beat = Beat::new(at(1_000), at(0));
+        assert_eq!((beat.next(), beat.stood_still(at(1_500))), (at(1_000), None));
+        assert_eq!(beat.stood_still(at(1_501)), Some(at(501)));
+        beat.spoke(at(1_400));
+        assert_eq!(beat.stood_still(at(2_900)), None);
+    }
 
     #[test]
     fn repeated_frames_are_dropped_and_a_gap_is_an_error() {

@@ -16,11 +16,11 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{Command, ConnectionId};
-use hostler_core::link::{Inbox, Outbox};
+use hostler_core::link::{Inbox, Outbox, cut};
 use hostler_model::{Digest, Ending, JobState, NodeName, RunId};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, Launch, MAX_FRAME_BYTES, PROTOCOL, RunEnd,
-    RunReport, RunStatus, Usage,
+    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, Launch, PROTOCOL, RunEnd, RunReport, RunStatus,
+    Usage,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
@@ -36,12 +36,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for sending one frame to an agent that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum number of messages per frame. With [`FRAME_BYTES`], this keeps frames far below [`MAX_FRAME_BYTES`].
+/// Maximum number of messages per frame, regardless of their size.
 const FRAME_LEN: usize = 1024;
-
-/// Size limit in bytes before the last message of a frame. Only commands and environments can be large. The size limit
-/// for a job's submission ensures that one more launch fits below [`MAX_FRAME_BYTES`].
-const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
 /// Maximum length of the reason in a WebSocket close frame, in bytes.
 const MAX_REASON_BYTES: usize = 123;
@@ -216,7 +212,7 @@ impl Link<'_> {
                     Outgoing::Close(reason) => last_word = Some(reason),
                 }
             }
-            for batch in split_into_batches(said.into_iter()) {
+            for batch in cut(said, size_of_message) {
                 send(&mut sink, &outbox.frame(batch)).await?;
             }
             if let Some(reason) = last_word {
@@ -295,24 +291,6 @@ fn take_result(report: &mut RunReport) -> anyhow::Result<Option<(Digest, Inline)
     Ok(Some((result.manifest, blobs.collect())))
 }
 
-/// Splits messages into batches that fit into a frame.
-fn split_into_batches(messages: impl Iterator<Item = HeadMessage>) -> Vec<Vec<HeadMessage>> {
-    let mut batches = Vec::new();
-    let (mut batch, mut size) = (Vec::new(), 0);
-    for message in messages {
-        let message_size = size_of_message(&message);
-        if size + message_size > FRAME_BYTES && !batch.is_empty() {
-            batches.push(std::mem::take(&mut batch));
-            size = 0;
-        }
-        size += message_size;
-        batch.push(message);
-    }
-    batches.push(batch);
-    batches.retain(|batch| !batch.is_empty());
-    batches
-}
-
 /// Approximate encoded size of a message in bytes. Only launches and account lists can be large.
 fn size_of_message(message: &HeadMessage) -> usize {
     const FIXED: usize = 256;
@@ -364,6 +342,7 @@ async fn next_frame(source: &mut Source) -> anyhow::Result<Option<bytes::Bytes>>
 #[cfg(test)]
 mod tests {
     use hostler_model::{Attempt, BootId, Epoch, JobId, Resources, TaskId};
+    use hostler_proto::link::MAX_FRAME_BYTES;
 
     use super::*;
 
@@ -402,7 +381,7 @@ mod tests {
     fn large_batches_are_split_in_order() {
         let run = |index| RunId { task: TaskId { job: JobId(1), index }, attempt: Attempt(1), epoch: Epoch(1) };
         let messages: Vec<HeadMessage> = (0..20_000).map(|index| HeadMessage::Forget { run: run(index) }).collect();
-        let batches = split_into_batches(messages.clone().into_iter());
+        let batches = cut(messages.clone(), size_of_message);
         assert!(batches.len() > 1);
         for batch in &batches {
             assert!(hostler_proto::encode(&Frame { sequence: 1, messages: batch.clone() }).len() < MAX_FRAME_BYTES);

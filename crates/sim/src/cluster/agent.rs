@@ -3,19 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hostler_core::agent::{Effect, Event, Exit, Found, RunLaunch, State, Uncollected, Why, update};
 use hostler_model::{Digest, RunId};
-use hostler_proto::link::{AgentMessage, RunResult, RunStatus, Usage};
+use hostler_proto::link::{AgentMessage, RunResult, Usage};
 
 use super::Rule;
 use super::agent_link::AgentLink;
 use super::disk::content;
 use super::node::{Directory, NodeStep};
 use super::world::{MS, SECOND, World};
-
-/// How long a report of a passing stage waits for a later one.
-const REPORT_DELAY: u64 = 5 * MS;
 
 /// The first and the longest pause between two attempts to upload.
 const UPLOAD_PAUSE: u64 = 300 * MS;
@@ -227,13 +225,14 @@ impl World {
         }
     }
 
-    /// Adds to what waits to be sent; a report replaces an earlier one of the same run.
+    /// Adds to what waits to be sent.
     fn agent_says(&mut self, node: usize, message: AgentMessage) {
-        let passes = matches!(&message, AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)));
+        let now = Duration::from_micros(self.now_us);
         let Some(link) = &mut self.agent(node).link else { return };
         let connection = link.connection;
-        link.add(message);
-        self.agent_later(node, if passes { REPORT_DELAY } else { 0 }, AgentStep::Flush { connection });
+        link.waiting.add(message, now);
+        let wait = link.waiting.due().map_or(0, |due| due.saturating_sub(now).as_micros() as u64);
+        self.agent_later(node, wait, AgentStep::Flush { connection });
     }
 
     fn stage(&mut self, node: usize, launch: Arc<RunLaunch>) {

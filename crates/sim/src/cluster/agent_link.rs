@@ -1,10 +1,9 @@
 //! The agent's side of the link: dials, introduces the node, carries messages both ways, and dials again. Mirrors the daemon's.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hostler_core::agent::Event;
-use hostler_core::link::{Inbox, Outbox};
-use hostler_model::RunId;
+use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
 use hostler_proto::link::{AgentHello, AgentMessage, Frame};
 
 use super::Rule;
@@ -22,33 +21,17 @@ const PAUSES: (u64, u64) = (100 * MS, 5 * SECOND);
 /// A connection, as the agent sees it.
 pub(super) struct AgentLink {
     pub(super) connection: u64,
-    heartbeat: Option<u64>,
-    /// When it last said something.
-    said_us: u64,
+    /// When it must speak next; present once the head has welcomed it.
+    beat: Option<Beat>,
     outbox: Outbox,
     inbox: Inbox,
-    waiting: Vec<AgentMessage>,
-    reports: BTreeMap<RunId, usize>,
-}
-
-impl AgentLink {
-    /// Adds to what waits; a report takes the place of an earlier one of the same run.
-    pub(super) fn add(&mut self, message: AgentMessage) {
-        let AgentMessage::Report(report) = &message else { return self.waiting.push(message) };
-        match self.reports.get(&report.run) {
-            Some(&at) => self.waiting[at] = message,
-            None => {
-                self.reports.insert(report.run, self.waiting.len());
-                self.waiting.push(message);
-            }
-        }
-    }
+    pub(super) waiting: Outgoing,
 }
 
 impl Agent {
     /// Whether the head has welcomed it.
     pub(super) fn is_linked(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.heartbeat.is_some())
+        self.link.as_ref().is_some_and(|link| link.beat.is_some())
     }
 }
 
@@ -67,12 +50,10 @@ impl World {
         let agent = self.agent(node);
         agent.link = Some(AgentLink {
             connection,
-            heartbeat: None,
-            said_us: 0,
+            beat: None,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
-            waiting: Vec::new(),
-            reports: BTreeMap::new(),
+            waiting: Outgoing::default(),
         });
         let hello = AgentHello {
             protocol_min: 1,
@@ -97,7 +78,7 @@ impl World {
     }
 
     pub(super) fn hello_timeout(&mut self, node: usize, connection: u64) {
-        let is_waiting = |link: &AgentLink| link.connection == connection && link.heartbeat.is_none();
+        let is_waiting = |link: &AgentLink| link.connection == connection && link.beat.is_none();
         if self.agent(node).link.as_ref().is_some_and(is_waiting) {
             self.unlink(node, "the head says nothing");
         }
@@ -113,8 +94,7 @@ impl World {
         let Some(link) = agent.link.as_mut().filter(|link| link.connection == connection) else { return };
         match packet {
             Packet::Welcome { heartbeat_ms } => {
-                link.heartbeat = Some(heartbeat_ms * MS);
-                link.said_us = now_us;
+                link.beat = Some(Beat::new(Duration::from_millis(heartbeat_ms), Duration::from_micros(now_us)));
                 self.heartbeat(node, connection);
             }
             Packet::FromHead(frame) if ignores_gaps => self.agent_takes(node, frame),
@@ -136,7 +116,7 @@ impl World {
     fn stood_still(&mut self, node: usize) -> bool {
         let now_us = self.now_us;
         let Some(link) = self.nodes[node].agent.as_ref().and_then(|agent| agent.link.as_ref()) else { return false };
-        let is_late = link.heartbeat.is_some_and(|heartbeat| now_us - link.said_us > heartbeat + heartbeat / 2);
+        let is_late = link.beat.is_some_and(|beat| beat.stood_still(Duration::from_micros(now_us)).is_some());
         if is_late {
             self.unlink(node, "it stood still");
         }
@@ -147,11 +127,16 @@ impl World {
         if self.stood_still(node) {
             return;
         }
+        let now = Duration::from_micros(self.now_us);
         let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
-        let Some(heartbeat) = link.heartbeat else { return };
-        link.add(AgentMessage::Heartbeat);
+        if link.beat.is_none() {
+            return;
+        }
+        link.waiting.add(AgentMessage::Heartbeat, now);
         self.flush_agent(node, connection);
-        self.agent_later(node, heartbeat, AgentStep::Heartbeat { connection });
+        let Some(beat) = self.agent(node).link.as_ref().and_then(|link| link.beat) else { return };
+        let next = (beat.next() - now).as_micros() as u64;
+        self.agent_later(node, next, AgentStep::Heartbeat { connection });
     }
 
     /// Sends what waits.
@@ -162,17 +147,18 @@ impl World {
         let now_us = self.now_us;
         let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
         // Nothing goes out before the welcome has come; what waits follows it.
-        if link.heartbeat.is_none() || link.waiting.is_empty() {
+        let now = Duration::from_micros(now_us);
+        let Some(beat) = link.beat.as_mut().filter(|_| link.waiting.due().is_some_and(|due| due <= now)) else {
             return;
+        };
+        beat.spoke(now);
+        let frames: Vec<_> = link.waiting.take().into_iter().map(|messages| link.outbox.frame(messages)).collect();
+        for frame in frames {
+            for message in &frame.messages {
+                self.trace.tell(now_us, || Some(format!("n{node} says: {}", brief_report(message)?)));
+            }
+            self.transmit(connection, End::Head, Packet::FromAgent(frame));
         }
-        link.reports.clear();
-        link.said_us = now_us;
-        let messages = std::mem::take(&mut link.waiting);
-        let frame = link.outbox.frame(messages);
-        for message in &frame.messages {
-            self.trace.tell(now_us, || Some(format!("n{node} says: {}", brief_report(message)?)));
-        }
-        self.transmit(connection, End::Head, Packet::FromAgent(frame));
     }
 
     /// The agent finds its connection broken.
