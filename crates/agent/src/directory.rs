@@ -143,7 +143,7 @@ impl Runs {
             Ok(()) => directory.path = doomed,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
-                tracing::warn!(path = %directory.path.display(), %error, "cannot rename a directory for removal")
+                tracing::warn!(path = %directory.path.display(), %error, "cannot rename a directory for removal");
             }
         }
         remove_later(directory);

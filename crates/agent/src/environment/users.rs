@@ -113,12 +113,12 @@ impl Environments {
                     match fs::rename(entry.path(), &orphan) {
                         Ok(()) => orphans.push(orphan),
                         Err(error) => {
-                            tracing::warn!(uid, %error, "cannot rename the environments of a removed account")
+                            tracing::warn!(uid, %error, "cannot rename the environments of a removed account");
                         }
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(uid, %error, "cannot look up the owner of these environments; keeping them")
+                    tracing::warn!(uid, %error, "cannot look up the owner of these environments; keeping them");
                 }
             }
         }

@@ -97,7 +97,7 @@ impl Functions {
             match self.card(index) {
                 Ok(card) => answer.cards.push(card),
                 Err(error) => {
-                    answer.silent.push(format!("card {index} cannot be queried ({error}) and is not offered"))
+                    answer.silent.push(format!("card {index} cannot be queried ({error}) and is not offered"));
                 }
             }
         }
