@@ -1,6 +1,6 @@
 //! The engine: a loop that feeds local events and messages of the head to the state machine and executes the effects.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Uncollected, Why, update};
-use hostler_model::{Advisory, BootId, CpuSet, Digest, Feature, Hardware, NodeName, Request, Resources, RunId, Work};
+use hostler_model::{Advisory, CpuSet, NodeFacts, NodeName, Request, RunId, Work};
 use hostler_power::{MacAddress, WakeUp};
-use hostler_proto::link::{
-    AgentHello, AgentMessage, HeadMessage, OUTPUT_CAP_BYTES, PROTOCOL, StreamKind, StreamRequest, Usage,
-};
+use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, OUTPUT_CAP_BYTES, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::{Controller, LeafSpec};
 use hostler_shepherd::{Launch, Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
@@ -36,10 +34,8 @@ const ORDERS_LEN: usize = 8;
 /// The node's properties and services that the modules share.
 pub(crate) struct Node {
     pub(crate) name: NodeName,
-    pub(crate) boot: BootId,
-    pub(crate) resources: Resources,
-    pub(crate) features: BTreeSet<Feature>,
-    pub(crate) hardware: Hardware,
+    /// The facts in its hello. `hello` adds those that change while the agent runs.
+    pub(crate) facts: NodeFacts,
     pub(crate) gpus: Gpus,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
@@ -58,8 +54,6 @@ pub(crate) struct Node {
     pub(crate) new_accounts: NewAccounts,
     /// Load gossip, if the node takes part.
     pub(crate) gossiping: Option<Arc<Gossiping>>,
-    /// Hash of the certificate for remote commands; `None` if the node accepts none.
-    pub(crate) call_key: Option<Digest>,
     /// Activity on the node other than jobs.
     pub(crate) activity: Arc<Activity>,
     /// Whether other activity on the machine keeps it from being switched off.
@@ -245,22 +239,13 @@ impl Engine {
     }
 
     fn hello(&self, address: Option<IpAddr>) -> AgentHello {
-        AgentHello {
-            protocol_min: *PROTOCOL.start(),
-            protocol_max: *PROTOCOL.end(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            node: self.node.name.clone(),
-            boot: self.node.boot.clone(),
-            pid: std::process::id(),
-            resources: self.node.resources.clone(),
-            hardware: self.node.hardware.clone(),
+        let facts = NodeFacts {
             advisory: self.node.advisory(),
-            features: self.node.features.clone(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
-            call_key: self.node.call_key,
-            runs: self.handle.state().reports(),
-        }
+            ..self.node.facts.clone()
+        };
+        AgentHello::new(self.node.name.clone(), std::process::id(), facts, self.handle.state().reports())
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -316,7 +301,7 @@ impl Engine {
         let Some(link) = self.link.clone() else { return };
         let node = Arc::clone(&self.node);
         tokio::spawn(async move {
-            let cpus = node.has_whole_machine.then_some(&node.resources.cpus);
+            let cpus = node.has_whole_machine.then_some(&node.facts.resources.cpus);
             let busy = node.activity.may_rest(cpus).await;
             // If the link has broken, the head asks again.
             let _ = link.send(AgentMessage::Resting { ask, busy, is_leaving: false });
@@ -327,7 +312,7 @@ impl Engine {
         let run = launch.run;
         let (control, controlled) = control();
         self.controls.insert(run, control);
-        match self.node.runs.create(&launch, &self.node.boot, self.node.accounts.uid_of(&launch.user)) {
+        match self.node.runs.create(&launch, &self.node.facts.boot, self.node.accounts.uid_of(&launch.user)) {
             Ok(identity) => {
                 let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
                 tokio::spawn(start_run(node, handle, launch, identity, controlled));

@@ -60,7 +60,9 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
         RunState::Ended(exit) => (Found::Exit(exit), None),
         // A power failure may have lost the shepherd's journal entry. Its absence proves that the run never began only
         // within the same boot.
-        RunState::NeverBegan if *boot != node.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
+        RunState::NeverBegan if *boot != node.facts.boot => {
+            (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None)
+        }
         // The run may begin now, in a new directory.
         RunState::NeverBegan => (Found::Launch, None),
     }

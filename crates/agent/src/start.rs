@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
 use hostler_gossip::Policy;
-use hostler_model::{BootId, Counted, CpuSet, Feature, Hardware, NodeName, Resources, Topology};
+use hostler_model::{BootId, Counted, CpuSet, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
@@ -182,11 +182,15 @@ async fn serve(
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name,
-        boot: BootId(boot_id()?),
-        resources,
-        hardware,
+        facts: NodeFacts {
+            boot: BootId(boot_id()?),
+            resources,
+            hardware,
+            features: config.features.into_iter().chain(environment::python_features(&settings)).collect(),
+            call_key: (config.calls && gossiping.is_some()).then_some(own.key),
+            ..NodeFacts::default()
+        },
         gpus,
-        features: config.features.into_iter().chain(environment::python_features(&settings)).collect(),
         launcher,
         program: program()?,
         cgroups,
@@ -198,7 +202,6 @@ async fn serve(
         accounts,
         idle: Default::default(),
         new_accounts: config.accounts,
-        call_key: (config.calls && gossiping.is_some()).then_some(own.key),
         gossiping: gossiping.clone(),
         activity: Arc::default(),
         has_whole_machine: !config.shared_machine,

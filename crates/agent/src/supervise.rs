@@ -185,7 +185,9 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
         match determine_state(node, launch).await {
             RunState::Running(shepherd) => return Ok(LaunchOutcome::Started(shepherd)),
             RunState::Ended(exit) => return Ok(LaunchOutcome::Ended(exit)),
-            RunState::NeverBegan => orders.options.identity = node.runs.of(launch.run).begin(launch, &node.boot)?,
+            RunState::NeverBegan => {
+                orders.options.identity = node.runs.of(launch.run).begin(launch, &node.facts.boot)?;
+            }
         }
         orders.options.leaf = own_leaf;
     }

@@ -8,7 +8,7 @@ use hostler_core::head::{
     State, SubmissionKey, Unwelcome, decide, explain, schedule, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
+    CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, Request, Resources, RunId,
     Timestamp, WallTime, Work,
 };
 use hostler_proto::api::Notice;
@@ -100,22 +100,8 @@ impl Head {
 
     /// Sends the hello of node n1 with two CPUs, with this key and no runs.
     fn hello(&mut self, key: Digest, connection: u64) -> Result<(), Refusal> {
-        let hello = AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".into(),
-            node: n1(),
-            boot: BootId("boot".into()),
-            pid: 1,
-            resources: Resources::new(CpuSet::first(2), 4 << 30),
-            hardware: Default::default(),
-            advisory: Default::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-            runs: Vec::new(),
-        };
+        let facts = NodeFacts::new("boot", Resources::new(CpuSet::first(2), 4 << 30));
+        let hello = AgentHello::new(n1(), 1, facts, Vec::new());
         self.command(&Command::Hello {
             connection: ConnectionId(connection),
             key,

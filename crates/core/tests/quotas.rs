@@ -8,8 +8,8 @@ use hostler_core::head::{
     UsersCommand, decide, explain, schedule, update,
 };
 use hostler_model::{
-    Advisory, BootId, CpuSet, JobId, JobSpec, Quota, QuotaKind, Reason, Request, Resources, Role, RunId, Timestamp,
-    UserName, WallTime, Work,
+    CpuSet, JobId, JobSpec, NodeFacts, Quota, QuotaKind, Reason, Request, Resources, Role, RunId, Timestamp, UserName,
+    WallTime, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Fate, Usage};
@@ -28,17 +28,8 @@ impl Head {
     fn start() -> Self {
         let mut head = Self { state: State::default(), keys: 0 };
         let node: hostler_model::NodeName = "n1".parse().expect("a valid name");
-        head.apply(Event::NodeSeen {
-            node: node.clone(),
-            boot: BootId("boot".to_owned()),
-            resources: Resources::new(CpuSet::first(16), 16 * GIB),
-            hardware: Default::default(),
-            advisory: Advisory::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-        });
+        let facts = NodeFacts::new("boot", Resources::new(CpuSet::first(16), 16 * GIB));
+        head.apply(Event::NodeSeen { node: node.clone(), facts });
         let connection = ConnectionId(1);
         head.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });
         head

@@ -8,8 +8,7 @@ use hostler_core::head::{
     SubmissionKey, TOKEN_TTL_MS, User, UsersCommand, UsersRefusal, decide, update,
 };
 use hostler_model::{
-    Advisory, BootId, CpuSet, Digest, JobId, JobSpec, Quota, Request, Resources, Role, Timestamp, UserName, WallTime,
-    Work,
+    CpuSet, Digest, JobId, JobSpec, NodeFacts, Quota, Request, Resources, Role, Timestamp, UserName, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Account, HeadMessage};
@@ -68,17 +67,8 @@ impl Head {
 
     fn connect(&mut self, node: &str, connection: u64) {
         let node: hostler_model::NodeName = node.parse().expect("a valid name");
-        self.apply(Event::NodeSeen {
-            node: node.clone(),
-            boot: BootId("boot".to_owned()),
-            resources: Resources::new(CpuSet::default(), 0),
-            hardware: Default::default(),
-            advisory: Advisory::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-        });
+        let facts = NodeFacts::new("boot", Resources::new(CpuSet::default(), 0));
+        self.apply(Event::NodeSeen { node: node.clone(), facts });
         let connection = ConnectionId(connection);
         self.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });
     }

@@ -341,28 +341,15 @@ async fn next_frame(source: &mut Source) -> anyhow::Result<Option<bytes::Bytes>>
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{Attempt, BootId, Epoch, JobId, Resources, TaskId};
+    use hostler_model::{Attempt, Epoch, JobId, NodeFacts, TaskId};
     use hostler_proto::link::MAX_FRAME_BYTES;
 
     use super::*;
 
     fn hello(node: &str, min: u16, max: u16) -> AgentHello {
-        AgentHello {
-            protocol_min: min,
-            protocol_max: max,
-            version: "9.9.9".to_owned(),
-            node: node.parse().expect("a valid name"),
-            boot: BootId("boot".to_owned()),
-            pid: 1,
-            resources: Resources::default(),
-            hardware: Default::default(),
-            advisory: Default::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-            runs: Vec::new(),
-        }
+        let node = node.parse().expect("a valid name");
+        let hello = AgentHello::new(node, 1, NodeFacts::default(), Vec::new());
+        AgentHello { protocol_min: min, protocol_max: max, version: "9.9.9".to_owned(), ..hello }
     }
 
     #[test]

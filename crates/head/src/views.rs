@@ -280,7 +280,7 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
     let nodes: Vec<&Node> = state.nodes().filter(is_its).collect();
     let held = if on.is_empty() && job.started_at.is_none() { "unknown" } else { "enforced" };
     let limit = |name: &str, value, why: &dyn Fn(&Advisory) -> Option<&String>| {
-        let not_on = nodes.iter().find_map(|node| Some((&node.name, why(&node.advisory)?)));
+        let not_on = nodes.iter().find_map(|node| Some((&node.name, why(&node.facts.advisory)?)));
         LimitView {
             name: name.to_owned(),
             value,
@@ -294,7 +294,7 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
         limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref()),
     ];
     // On nodes with GPUs, a job without requested GPUs must not use any.
-    if request.gpus > 0 || nodes.iter().any(|node| !node.resources.gpus.is_empty()) {
+    if request.gpus > 0 || nodes.iter().any(|node| !node.facts.resources.gpus.is_empty()) {
         limits.push(limit("gpus", u64::from(request.gpus), &|advisory| advisory.gpus.as_ref()));
     }
     limits.extend(request.counted.iter().map(|(name, value)| LimitView {
@@ -482,17 +482,17 @@ fn dependency_line(state: &State, dependency: &Dependency) -> String {
 /// A node's free resources, its missing resources, and the jobs on it.
 fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
-    let all = node.resources.counts();
+    let all = node.total();
     let units = |count: u32, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
-    let mut free = vec![format!("{} of {}", node.free_cpus().len(), units(all.cpus, "CPU"))];
-    free.extend((all.gpus > 0).then(|| format!("{} of {}", node.free_gpus(), units(all.gpus, "GPU"))));
-    free.push(format!("{} of {} of memory", format_bytes(node.free_memory_bytes()), format_bytes(all.memory_bytes)));
-    let counted = node.free_counted();
+    let left = node.free();
+    let mut free = vec![format!("{} of {}", left.cpus, units(all.cpus, "CPU"))];
+    free.extend((all.gpus > 0).then(|| format!("{} of {}", left.gpus, units(all.gpus, "GPU"))));
+    free.push(format!("{} of {} of memory", format_bytes(left.memory_bytes), format_bytes(all.memory_bytes)));
     free.extend(
         lack.lacks
             .counted
             .iter()
-            .map(|(name, _)| format!("{} of {} {name}", counted.count(name), all.counted.count(name))),
+            .map(|(name, _)| format!("{} of {} {name}", left.counted.count(name), all.counted.count(name))),
     );
     let mut text = format!("Node {} has {} free; it lacks {}.", node.name, in_words(&free), lack.lacks);
     let mut jobs: Vec<JobId> = node.runs.keys().map(|run| run.task.job).collect();

@@ -73,7 +73,7 @@ impl Counted {
 
     /// Each entry as an amount of its own.
     pub fn each_alone(&self) -> impl Iterator<Item = Self> {
-        self.entries().map(|(name, count)| Self::from_counts([(Arc::clone(name), *count)].into()))
+        self.entries().map(|(name, count)| Self(Some(Arc::new([(Arc::clone(name), *count)].into()))))
     }
 
     /// The number of different names.
@@ -127,62 +127,32 @@ impl Counted {
         wanted.iter().all(|(name, count)| self.count(name) >= count)
     }
 
-    /// How many times `wanted` fits into this amount; `u64::MAX` if `wanted` is empty.
+    /// Applies `amount` to the counts of each name in either set; drops names whose result is zero.
     #[must_use]
-    pub fn times(&self, wanted: &Self) -> u64 {
-        wanted.iter().map(|(name, count)| self.count(name) / count).min().unwrap_or(u64::MAX)
-    }
-
-    /// `times` times this amount; saturates.
-    #[must_use]
-    pub fn scaled(&self, times: u64) -> Self {
-        self.each(|_, count| count.saturating_mul(times))
+    pub fn zip(&self, other: &Self, amount: impl Fn(u64, u64) -> u64) -> Self {
+        if self.is_empty() && other.is_empty() {
+            return Self::NONE;
+        }
+        let names = self.entries().chain(other.entries()).map(|(name, _)| name);
+        let counts = names.map(|name| (Arc::clone(name), amount(self.count(name), other.count(name))));
+        let counts: Counts = counts.filter(|(_, count)| *count > 0).collect();
+        Self((!counts.is_empty()).then(|| Arc::new(counts)))
     }
 
     /// The sum; saturates.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
-        if self.is_empty() || other.is_empty() {
-            return if self.is_empty() { other.clone() } else { self.clone() };
-        }
-        let mut sum: Counts = self.entries().map(|(name, count)| (Arc::clone(name), *count)).collect();
-        for (name, count) in other.entries() {
-            let entry = sum.entry(Arc::clone(name)).or_insert(0);
-            *entry = entry.saturating_add(*count);
-        }
-        Self::from_counts(sum)
+        self.zip(other, u64::saturating_add)
     }
 
     /// The difference, zero where `part` is larger.
     #[must_use]
     pub fn minus(&self, part: &Self) -> Self {
-        if part.is_empty() {
-            return self.clone();
-        }
-        self.each(|name, count| count.saturating_sub(part.count(name)))
-    }
-
-    /// The minimum of each count.
-    #[must_use]
-    pub fn at_most(&self, limit: &Self) -> Self {
-        self.each(|name, count| count.min(limit.count(name)))
-    }
-
-    /// Changes every count and drops entries that become zero.
-    fn each(&self, change: impl Fn(&str, u64) -> u64) -> Self {
-        if self.is_empty() {
-            return Self::NONE;
-        }
-        let changed = self.entries().map(|(name, count)| (Arc::clone(name), change(name, *count)));
-        Self::from_counts(changed.filter(|(_, count)| *count > 0).collect())
+        self.zip(part, u64::saturating_sub)
     }
 
     fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &u64)> {
         self.0.iter().flat_map(|counts| counts.iter())
-    }
-
-    fn from_counts(counts: Counts) -> Self {
-        Self((!counts.is_empty()).then(|| Arc::new(counts)))
     }
 }
 
@@ -275,12 +245,9 @@ mod tests {
         let (have, wanted) = (counted("a=7,b=2"), counted("a=3,b"));
         assert!(have.covers(&wanted) && have.covers(&Counted::NONE) && !wanted.covers(&have));
         assert!(!have.covers(&counted("c")));
-        assert_eq!((have.times(&wanted), have.times(&Counted::NONE), have.times(&counted("c"))), (2, u64::MAX, 0));
-        assert_eq!(wanted.scaled(2), counted("a=6,b=2"));
-        assert_eq!(wanted.scaled(0), Counted::NONE);
         assert_eq!(have.minus(&counted("a=3,b=2,c")), counted("a=4"), "an entry with count zero is removed");
         assert_eq!(counted("a=4").plus(&counted("a=3,b=2")), have);
-        assert_eq!(have.at_most(&counted("a=9,b=1,c=3")), counted("a=7,b=1"));
+        assert_eq!(have.zip(&counted("a=9,b=1,c=3"), u64::min), counted("a=7,b=1"));
     }
 
     proptest! {
@@ -295,9 +262,7 @@ mod tests {
         fn minus_and_plus_are_inverse_where_covered(have in amounts(), wanted in amounts()) {
             let left = have.minus(&wanted);
             prop_assert_eq!(have.covers(&wanted), left.plus(&wanted) == have);
-            prop_assert_eq!(have.covers(&wanted), have.times(&wanted) > 0);
-            prop_assert_eq!(have.at_most(&wanted), wanted.at_most(&have));
-            prop_assert_eq!(have.at_most(&wanted).plus(&left), have);
+            prop_assert_eq!(have.zip(&wanted, u64::min).plus(&left), have);
         }
     }
 

@@ -73,12 +73,8 @@ impl Hardware {
         }
         let chosen = if request.gpus == 0 { Vec::new() } else { self.choose_gpus(free, request) };
         let near: BTreeSet<u32> = chosen.iter().filter_map(|gpu| gpu.numa).collect();
-        Some(Resources {
-            cpus: self.choose_cpus(&free.cpus, request.cpus, &near),
-            memory_bytes: request.memory_bytes,
-            gpus: chosen.into_iter().map(|gpu| gpu.id.clone()).collect(),
-            counted: request.counted.clone(),
-        })
+        let cpus = self.choose_cpus(&free.cpus, request.cpus, &near);
+        Some(Resources::of_request(request, cpus, chosen.into_iter().map(|gpu| gpu.id.clone()).collect()))
     }
 
     fn choose_gpus<'a>(&self, free: &'a Resources, request: &Request) -> Vec<FreeGpu<'a>> {

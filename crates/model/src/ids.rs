@@ -155,6 +155,6 @@ impl fmt::Display for NodeName {
 }
 
 /// Identifies a boot of a machine. A changed id means that earlier processes are gone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BootId(pub String);

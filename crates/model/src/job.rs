@@ -182,19 +182,65 @@ pub struct Request {
 }
 
 impl Request {
+    /// No resources at all.
+    pub const NOTHING: Self = Self::new(0, 0);
+
     /// Only CPUs and memory.
     #[must_use]
     pub const fn new(cpus: u32, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: 0, counted: Counted::NONE }
     }
 
+    /// Applies `amount` to the amounts of each resource in both requests.
+    #[must_use]
+    pub fn zip(&self, other: &Self, amount: impl Fn(u64, u64) -> u64) -> Self {
+        let count = |one: u32, other: u32| u32::try_from(amount(one.into(), other.into())).unwrap_or(u32::MAX);
+        Self {
+            cpus: count(self.cpus, other.cpus),
+            memory_bytes: amount(self.memory_bytes, other.memory_bytes),
+            gpus: count(self.gpus, other.gpus),
+            counted: self.counted.zip(&other.counted, amount),
+        }
+    }
+
+    /// Iterates over the resources of this request: the amount here and the amount in `other`.
+    pub fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let Self { cpus, memory_bytes, gpus, counted } = self;
+        let fixed = [
+            (u64::from(*cpus), u64::from(other.cpus)),
+            (*memory_bytes, other.memory_bytes),
+            (u64::from(*gpus), u64::from(other.gpus)),
+        ];
+        fixed.into_iter().chain(counted.iter().map(|(name, count)| (count, other.counted.count(name))))
+    }
+
+    /// Iterates over the amounts of all resources.
+    pub fn amounts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pairs(self).map(|(amount, _)| amount)
+    }
+
+    /// The rare resources: all but CPUs and memory, which every node has.
+    #[must_use]
+    pub fn rare(&self) -> Self {
+        Self { cpus: 0, memory_bytes: 0, ..self.clone() }
+    }
+
+    /// The number of different rare resources.
+    #[must_use]
+    pub fn rare_kinds(&self) -> usize {
+        self.rare().amounts().filter(|amount| *amount > 0).count()
+    }
+
+    /// Iterates over the rare resources, one request for each.
+    pub fn each_rare(&self) -> impl Iterator<Item = Self> + '_ {
+        let gpus = (self.gpus > 0).then_some(Self { gpus: self.gpus, ..Self::NOTHING });
+        gpus.into_iter().chain(self.counted.each_alone().map(|counted| Self { counted, ..Self::NOTHING }))
+    }
+
     /// Whether this amount covers `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
-        wanted.cpus <= self.cpus
-            && wanted.memory_bytes <= self.memory_bytes
-            && wanted.gpus <= self.gpus
-            && self.counted.covers(&wanted.counted)
+        wanted.pairs(self).all(|(wanted, had)| wanted <= had)
     }
 }
 

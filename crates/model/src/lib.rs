@@ -35,7 +35,7 @@ pub use job::{
     Condition, Dependency, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, Request, TaskState, WindowSize,
     Work,
 };
-pub use node::{Advisory, NodeState, Resources};
+pub use node::{Advisory, NodeFacts, NodeState, Resources};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
 pub use python::{PYTHON_INSTALL, PythonVersions};

@@ -1,10 +1,48 @@
 //! Nodes: their resources and states.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counted, CpuSet, GpuId, Request};
+use crate::{BootId, Counted, CpuSet, Digest, Feature, GpuId, Hardware, Request};
+
+/// The facts that an agent reports about its node. The hello, the log and the state of the head hold them as one
+/// value, so a new fact is one field here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// The current boot of the machine.
+    pub boot: BootId,
+    /// Resources that the node offers.
+    pub resources: Resources,
+    /// Details of these resources.
+    #[serde(default)]
+    pub hardware: Hardware,
+    /// Limits that the node cannot enforce.
+    #[serde(default)]
+    pub advisory: Advisory,
+    /// Features of the node, for constraints.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
+    /// Address at which other nodes reach its jobs: the local address of the agent's connection to the head.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
+    /// UDP address for load gossip; absent if the node does not gossip. An unspecified IP address means the local
+    /// address of the connection to the head.
+    #[serde(default)]
+    pub gossip_at: Option<SocketAddr>,
+    /// BLAKE3 hash of its certificate for remote commands; absent if the node accepts none.
+    #[serde(default)]
+    pub call_key: Option<Digest>,
+}
+
+impl NodeFacts {
+    /// A node with `resources` and no other facts.
+    #[must_use]
+    pub fn new(boot: &str, resources: Resources) -> Self {
+        Self { boot: BootId(boot.to_owned()), resources, ..Self::default() }
+    }
+}
 
 /// The resources that a node offers, or that an allocation holds on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +64,12 @@ impl Resources {
     #[must_use]
     pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: BTreeSet::new(), counted: Counted::NONE }
+    }
+
+    /// The requested memory and counted resources, with these CPUs and GPUs.
+    #[must_use]
+    pub fn of_request(request: &Request, cpus: CpuSet, gpus: BTreeSet<GpuId>) -> Self {
+        Self { cpus, memory_bytes: request.memory_bytes, gpus, counted: request.counted.clone() }
     }
 
     /// The amounts.

@@ -8,13 +8,10 @@
 //!
 //! The link carries only control messages. Chunks, output streams and terminals use connections of their own.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{
-    Advisory, BootId, Digest, Ending, Epoch, Feature, Hardware, JobId, JobSpec, NodeName, Resources, RunId, UserName,
-};
+use hostler_model::{Digest, Ending, Epoch, JobId, JobSpec, NodeFacts, NodeName, Resources, RunId, UserName};
 use serde::{Deserialize, Serialize};
 
 /// Link protocol versions that this build supports.
@@ -34,32 +31,21 @@ pub struct AgentHello {
     pub version: String,
     /// Name of the node; it must match the agent's certificate.
     pub node: NodeName,
-    /// Boot id of the machine.
-    pub boot: BootId,
     /// Process id of the agent, for people.
     pub pid: u32,
-    /// Resources that the node offers.
-    pub resources: Resources,
-    /// Details of these resources.
-    #[serde(default)]
-    pub hardware: Hardware,
-    /// Limits that the node cannot enforce.
-    pub advisory: Advisory,
-    /// Features of the node.
-    #[serde(default)]
-    pub features: BTreeSet<Feature>,
-    /// Address at which other nodes reach its jobs: the local address of the agent's connection to the head.
-    #[serde(default)]
-    pub address: Option<IpAddr>,
-    /// UDP address for load gossip; absent if the node does not gossip. An unspecified IP address means the local
-    /// address of the connection to the head.
-    #[serde(default)]
-    pub gossip_at: Option<SocketAddr>,
-    /// BLAKE3 hash of its certificate for remote commands; absent if the node accepts none.
-    #[serde(default)]
-    pub call_key: Option<Digest>,
+    /// Facts of the node.
+    pub facts: NodeFacts,
     /// All runs on the node, including ended ones that the head has not acknowledged.
     pub runs: Vec<RunReport>,
+}
+
+impl AgentHello {
+    /// The hello of this build.
+    #[must_use]
+    pub fn new(node: NodeName, pid: u32, facts: NodeFacts, runs: Vec<RunReport>) -> Self {
+        let (protocol_min, protocol_max) = (*PROTOCOL.start(), *PROTOCOL.end());
+        Self { protocol_min, protocol_max, version: env!("CARGO_PKG_VERSION").to_owned(), node, pid, facts, runs }
+    }
 }
 
 /// The head's answer to [`AgentHello`].

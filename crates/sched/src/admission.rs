@@ -83,12 +83,12 @@ impl Pool {
         let Some(most_cpus) = largest(|total| (u64::from(total.cpus), total.memory_bytes)) else {
             return Err(Box::new(if job.among.is_some() { NeverFits::NoneMay } else { NeverFits::NoNodes }));
         };
-        if let Some(refusal) = rare_resources(request).find_map(|asked| too_few(self, job, asked)) {
+        if let Some(refusal) = request.each_rare().find_map(|asked| too_few(self, job, asked)) {
             return Err(Box::new(refusal));
         }
         let most_memory = largest(|total| (total.memory_bytes, u64::from(total.cpus))).expect("there is a node");
         let is_there = most_cpus.total.cpus >= request.cpus && most_memory.total.memory_bytes >= request.memory_bytes;
-        if is_there && rare_resources(request).next().is_some() {
+        if is_there && request.each_rare().next().is_some() {
             let nodes = self.nodes().filter(|(ix, _)| job.may_use(*ix));
             let closest = closest(nodes, request, |node| &node.total).into_iter().next().expect("there is a node");
             return Err(Box::new(NeverFits::NotTogether { request: request.clone(), closest }));
@@ -100,20 +100,11 @@ impl Pool {
     }
 }
 
-/// The requested GPUs and counted resources, one resource at a time.
-fn rare_resources(request: &Request) -> impl Iterator<Item = Request> {
-    let gpus = (request.gpus > 0).then_some(Request { gpus: request.gpus, ..NOTHING });
-    gpus.into_iter().chain(request.counted.each_alone().map(|counted| Request { counted, ..NOTHING }))
-}
-
 /// The refusal if no allowed node has the requested amount of one resource.
 fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
     let limit = scaled(&asked, u32::MAX);
     let part = |total: &Request| at_most(total, &limit);
-    let most = largest(pool, job.among(), |total| {
-        let Request { gpus, counted, .. } = part(total);
-        (u64::from(gpus), counted.iter().map(|(_, count)| count).sum())
-    });
+    let most = largest(pool, job.among(), |total| (part(total).amounts().sum(), 0));
     let most = most.map(|most| NodeSize { total: part(&most.total), ..most })?;
     let has_any = most.total != NOTHING;
     (!most.total.covers(&asked)).then(|| NeverFits::TooFew { asked, most: has_any.then_some(most) })

@@ -2,65 +2,39 @@
 
 use hostler_model::Request;
 
-pub(crate) const NOTHING: Request = Request::new(0, 0);
+pub(crate) const NOTHING: Request = Request::NOTHING;
 
 /// How many times `wanted` fits into `have`.
 pub(crate) fn times(have: &Request, wanted: &Request) -> u32 {
-    let by_cpus = have.cpus.checked_div(wanted.cpus).unwrap_or(u32::MAX);
-    let by_memory = have.memory_bytes.checked_div(wanted.memory_bytes).unwrap_or(u64::MAX);
-    let by_gpus = have.gpus.checked_div(wanted.gpus).unwrap_or(u32::MAX);
-    let by_others = by_memory.min(have.counted.times(&wanted.counted));
-    by_cpus.min(u32::try_from(by_others).unwrap_or(u32::MAX)).min(by_gpus)
+    let times = wanted.pairs(have).filter_map(|(wanted, have)| have.checked_div(wanted)).min();
+    times.and_then(|times| u32::try_from(times).ok()).unwrap_or(u32::MAX)
 }
 
 /// `count` times `one`; saturates.
 pub(crate) fn scaled(one: &Request, count: u32) -> Request {
-    Request {
-        cpus: one.cpus.saturating_mul(count),
-        memory_bytes: one.memory_bytes.saturating_mul(count.into()),
-        gpus: one.gpus.saturating_mul(count),
-        counted: one.counted.scaled(count.into()),
-    }
+    one.zip(one, |amount, _| amount.saturating_mul(count.into()))
 }
 
 /// The sum; saturates.
 pub(crate) fn sum(a: &Request, b: &Request) -> Request {
-    Request {
-        cpus: a.cpus.saturating_add(b.cpus),
-        memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes),
-        gpus: a.gpus.saturating_add(b.gpus),
-        counted: a.counted.plus(&b.counted),
-    }
+    a.zip(b, u64::saturating_add)
 }
 
 /// The difference `a - b`, zero where `b` is larger: what remains of `a`, or what `b` lacks of `a`.
 pub(crate) fn without(a: &Request, b: &Request) -> Request {
-    Request {
-        cpus: a.cpus.saturating_sub(b.cpus),
-        memory_bytes: a.memory_bytes.saturating_sub(b.memory_bytes),
-        gpus: a.gpus.saturating_sub(b.gpus),
-        counted: a.counted.minus(&b.counted),
-    }
+    a.zip(b, u64::saturating_sub)
 }
 
 /// The minimum of each resource.
 pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
-    Request {
-        cpus: a.cpus.min(limit.cpus),
-        memory_bytes: a.memory_bytes.min(limit.memory_bytes),
-        gpus: a.gpus.min(limit.gpus),
-        counted: a.counted.at_most(&limit.counted),
-    }
+    a.zip(limit, u64::min)
 }
 
 /// How far `have` is from covering `wanted`: the missing share of the scarcest resource, in millionths of `wanted`. Zero when it
 /// covers it.
 pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
-    let missing = without(wanted, have);
-    let cpus = millionths(missing.cpus.into(), wanted.cpus.into());
-    let gpus = millionths(missing.gpus.into(), wanted.gpus.into());
-    let counted = missing.counted.iter().map(|(name, count)| millionths(count, wanted.counted.count(name)));
-    cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes)).max(gpus).max(counted.max().unwrap_or(0))
+    let missing = wanted.pairs(have).map(|(wanted, have)| millionths(wanted.saturating_sub(have), wanted));
+    missing.max().unwrap_or(0)
 }
 
 /// `part` of `whole` in millionths, rounded up so that only zero gives zero.

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use hostler_model::{Counted, Request};
+use hostler_model::Request;
 
 use crate::{NodeIx, NodeSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Class {
     /// The weight that an operator has set.
     pub(crate) weight: u32,
     pub(crate) gpus: u32,
-    /// The number of different counted resources.
+    /// The number of different rare resources: GPUs and counted resources.
     pub(crate) kinds: u32,
 }
 
@@ -48,8 +48,8 @@ impl Fit {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitIndex {
     classes: BTreeMap<Class, ClassIndex>,
-    /// Counted resources of the nodes that have any.
-    counted: BTreeMap<NodeIx, Counted>,
+    /// Rare resources of the nodes that have any.
+    rare: BTreeMap<NodeIx, Request>,
 }
 
 impl FitIndex {
@@ -63,9 +63,9 @@ impl FitIndex {
         if before == after {
             return;
         }
-        match after.map(|(_, amount)| &amount.counted).filter(|counted| !counted.is_empty()) {
-            Some(counted) => drop(self.counted.insert(node, counted.clone())),
-            None => drop(self.counted.remove(&node)),
+        match after.map(|(_, amount)| amount.rare()).filter(|rare| *rare != Request::NOTHING) {
+            Some(rare) => drop(self.rare.insert(node, rare)),
+            None => drop(self.rare.remove(&node)),
         }
         if let Some((class, amount)) = before {
             let index = self.classes.get_mut(&class).expect("the node is in the index");
@@ -86,15 +86,14 @@ impl FitIndex {
 
     /// Every allowed node that covers the request, the best first.
     pub(crate) fn all<'a>(&'a self, request: &Request, among: Option<&'a NodeSet>) -> impl Iterator<Item = Fit> + 'a {
-        let Request { cpus, memory_bytes, gpus, ref counted } = *request;
-        let (kinds, counted) = (counted.kinds() as u32, counted.clone());
-        let has_counted =
-            move |node| counted.is_empty() || self.counted.get(&node).is_some_and(|have| have.covers(&counted));
+        let Request { cpus, memory_bytes, gpus, .. } = *request;
+        let (kinds, rare) = (request.rare_kinds() as u32, request.rare());
+        let has_rare = move |node| kinds == 0 || self.rare.get(&node).is_some_and(|have| have.covers(&rare));
         let classes = self.classes.iter().filter(move |(class, _)| class.gpus >= gpus && class.kinds >= kinds);
         classes
             .flat_map(move |(_, index)| index.all(cpus, memory_bytes))
-            .filter(move |fit| fit.gpus >= gpus && among.is_none_or(|among| among.contains(fit.node)))
-            .filter(move |fit| has_counted(fit.node))
+            .filter(move |fit| among.is_none_or(|among| among.contains(fit.node)))
+            .filter(move |fit| has_rare(fit.node))
     }
 
     /// The most CPUs of any node; zero without nodes.

@@ -211,7 +211,7 @@ impl<'a> Pass<'a> {
     /// The best nodes for a task: as many as it requests, or fewer if there are not enough.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
         let Waiting { request, among, .. } = job;
-        if among.is_none() && request.gpus == 0 && request.counted.is_empty() {
+        if among.is_none() && request.rare_kinds() == 0 {
             return self.free.best_of(job);
         }
         let set = among.as_ref().map_or(std::ptr::null(), Arc::as_ptr);

@@ -43,7 +43,7 @@ pub(crate) struct Node {
 
 impl Node {
     fn class(&self) -> Class {
-        Class { weight: self.weight, gpus: self.total.gpus, kinds: self.total.counted.kinds() as u32 }
+        Class { weight: self.weight, gpus: self.total.gpus, kinds: self.total.rare_kinds() as u32 }
     }
 }
 

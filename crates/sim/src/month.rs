@@ -13,7 +13,7 @@ use hostler_core::head::{
     State, SubmissionKey, decide, follow_up, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, PowerPlan, PowerPolicy, PowerTraits,
+    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerPlan, PowerPolicy, PowerTraits,
     PowerVerb, Request, Resources, RunId, Supply, Timestamp, WallTime, Watts, Work,
 };
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
@@ -270,22 +270,9 @@ impl<'t> World<'t> {
         let (node, boot) = (machine.name.clone(), BootId(format!("{}", machine.boots)));
         let key = Digest([1; 32]);
         self.command(&Command::Join { node: node.clone(), key, life_ms: KEY_LIFE_MS, may_replace: true });
-        let hello = AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: String::new(),
-            node,
-            boot,
-            pid: 1,
-            resources: Resources::new(CpuSet::first(self.kind.cpus), 1 << 40),
-            hardware: Hardware::default(),
-            advisory: Default::default(),
-            features: Default::default(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-            runs: Vec::new(),
-        };
+        let facts =
+            NodeFacts { boot, resources: Resources::new(CpuSet::first(self.kind.cpus), 1 << 40), ..Default::default() };
+        let hello = AgentHello::new(node, 1, facts, Vec::new());
         self.command(&Command::Hello { connection, key, hello: Box::new(hello), complete: Default::default() });
     }
 

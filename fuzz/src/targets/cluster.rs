@@ -175,7 +175,8 @@ impl Head {
         let runs: Vec<RunReport> =
             (0..about / 64).map(|_| RunReport { run: self.run(script), status: status(script) }).collect();
         let complete: BTreeSet<RunId> = runs.iter().filter(|_| about & 32 == 0).map(|report| report.run).collect();
-        let hello = hostler_proto::link::AgentHello { node, resources, runs, ..values::hello() };
+        let mut hello = hostler_proto::link::AgentHello { node, runs, ..values::hello() };
+        hello.facts.resources = resources;
         self.command(&Command::Hello { connection, key, hello: Box::new(hello), complete });
     }
 

@@ -70,7 +70,7 @@ fn seeds() -> Vec<Vec<u8>> {
         array_len: 5,
         runs: vec![Placement {
             run,
-            resources: values::hello().resources,
+            resources: values::hello().facts.resources,
             gang: Some(Gang { rank: 1, nodes: vec![Peer { name: values::node(), address: None }] }),
         }],
         uid: Some(2000),

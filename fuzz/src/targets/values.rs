@@ -1,8 +1,8 @@
 //! Honest values that several targets begin with.
 
 use hostler_model::{
-    ArraySpec, Attempt, BootId, CoreKind, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, JobId, JobSpec,
-    JobState, NodeName, Request, Resources, RunId, TaskId, Topology, Vendor, WindowSize, Work,
+    ArraySpec, Attempt, CoreKind, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, JobId, JobSpec,
+    JobState, NodeFacts, NodeName, Request, Resources, RunId, TaskId, Topology, Vendor, WindowSize, Work,
 };
 use hostler_proto::link::{AgentHello, Fate, RunEnd, RunReport, RunResult, RunStatus, Usage};
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, ResultManifest, VERSION};
@@ -39,13 +39,7 @@ fn topology() -> Topology {
 }
 
 pub(crate) fn hello() -> AgentHello {
-    AgentHello {
-        protocol_min: 1,
-        protocol_max: 1,
-        version: "0.1.0".into(),
-        node: node(),
-        boot: BootId("boot".into()),
-        pid: 7,
+    let facts = NodeFacts {
         resources: Resources { gpus: [GpuId::from_name("GPU-0")].into(), ..Resources::new(CpuSet::first(4), 8 << 30) },
         hardware: Hardware {
             topology: topology(),
@@ -57,23 +51,22 @@ pub(crate) fn hello() -> AgentHello {
                 numa: Some(0),
             }],
         },
-        advisory: Default::default(),
-        features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
         gossip_at: Some(([192, 0, 2, 7], 7761).into()),
-        call_key: None,
-        runs: [
-            RunStatus::Accepted,
-            RunStatus::Ready { port: 9, door: None },
-            RunStatus::Running,
-            RunStatus::Completing,
-            ended(),
-        ]
-        .into_iter()
-        .enumerate()
-        .map(|(job, status)| RunReport { run: run(job as u64), status })
-        .collect(),
-    }
+        ..NodeFacts::new("boot", Resources::default())
+    };
+    let runs = [
+        RunStatus::Accepted,
+        RunStatus::Ready { port: 9, door: None },
+        RunStatus::Running,
+        RunStatus::Completing,
+        ended(),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(job, status)| RunReport { run: run(job as u64), status })
+    .collect();
+    AgentHello::new(node(), 7, facts, runs)
 }
 
 pub(crate) fn ended() -> RunStatus {

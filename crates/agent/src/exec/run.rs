@@ -173,7 +173,7 @@ async fn find_directory(
     written: Paths,
 ) -> Result<(DirectoryId, bool), Box<Refusal>> {
     let exec = Arc::clone(exec);
-    let (command, boot, node) = (command.clone(), exec.node.boot.0.clone(), exec.node.name.to_string());
+    let (command, boot, node) = (command.clone(), exec.node.facts.boot.0.clone(), exec.node.name.to_string());
     let find = move || {
         let ids = account.as_ref().map(|account| &account.ids);
         let found = directory::find(&command, &boot, &node, ids)?;
@@ -246,13 +246,13 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
     let (held_cpus, held_bytes) = exec.engine.held_parts();
-    let mut cpus = node.resources.cpus.clone();
+    let mut cpus = node.facts.resources.cpus.clone();
     cpus.remove_all(&held_cpus);
     if cpus.is_empty() {
         // It shares with everybody rather than with one.
-        cpus = node.resources.cpus.clone();
+        cpus = node.facts.resources.cpus.clone();
     }
-    let free = node.resources.memory_bytes.saturating_sub(held_bytes).max(LEAST_MEMORY_BYTES);
+    let free = node.facts.resources.memory_bytes.saturating_sub(held_bytes).max(LEAST_MEMORY_BYTES);
     Options {
         cpus: Some(cpus.iter().collect()),
         memory_limit_bytes: Some(memory_bytes.unwrap_or(free)),

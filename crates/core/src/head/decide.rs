@@ -337,33 +337,12 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let mut events = Vec::new();
     let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
     let known = state.node(&hello.node);
-    let is_news = known.is_none_or(|node| {
-        node.boot != hello.boot
-            || node.resources != hello.resources
-            || node.hardware != hello.hardware
-            || node.advisory != hello.advisory
-            || node.features != hello.features
-            || node.address != hello.address
-            || node.gossip_at != hello.gossip_at
-            || node.call_key != hello.call_key
-            || node.given_up
-    });
-    if is_news {
-        events.push(Event::NodeSeen {
-            node: hello.node.clone(),
-            boot: hello.boot.clone(),
-            resources: hello.resources.clone(),
-            hardware: hello.hardware.clone(),
-            advisory: hello.advisory.clone(),
-            features: hello.features.clone(),
-            address: hello.address,
-            gossip_at: hello.gossip_at,
-            call_key: hello.call_key,
-        });
+    if known.is_none_or(|node| node.facts != hello.facts || node.given_up) {
+        events.push(Event::NodeSeen { node: hello.node.clone(), facts: hello.facts.clone() });
     }
     if let Some(node) = known {
         let held: BTreeSet<RunId> = holds.iter().copied().collect();
-        let rebooted = node.boot != hello.boot;
+        let rebooted = node.facts.boot != hello.facts.boot;
         for &run in node.runs.keys().filter(|run| !held.contains(run)) {
             let Some((_, rank)) = state.part_on(&node.name, run) else { continue };
             let phase = state.active(run).and_then(|active| active.part(rank)).map_or(Phase::Placed, |part| part.phase);

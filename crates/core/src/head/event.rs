@@ -1,12 +1,10 @@
 //! Events and the changes that follow from them.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, JobState, NodeName, PowerVerb,
-    Resources, RunId, TaskId, Timestamp, WallTime,
+    Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerVerb, Resources, RunId, TaskId,
+    Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{Fate, HeadMessage, StepDoor, Usage};
@@ -171,28 +169,8 @@ pub enum Event {
     NodeSeen {
         /// Its name.
         node: NodeName,
-        /// The current boot of its machine.
-        boot: BootId,
-        /// What the node offers to jobs.
-        resources: Resources,
-        /// More about its hardware.
-        #[serde(default)]
-        hardware: Hardware,
-        /// Limits that the node cannot enforce.
-        #[serde(default)]
-        advisory: Advisory,
-        /// Features that its agent reports.
-        #[serde(default)]
-        features: BTreeSet<Feature>,
-        /// The address at which other nodes reach its jobs.
-        #[serde(default)]
-        address: Option<IpAddr>,
-        /// The address at which the node gossips.
-        #[serde(default)]
-        gossip_at: Option<SocketAddr>,
-        /// The key by which other nodes recognise it when they send it commands.
-        #[serde(default)]
-        call_key: Option<Digest>,
+        /// The facts that its agent reports.
+        facts: NodeFacts,
     },
     /// A node was silent for too long: its runs are given up.
     NodeGivenUp {

@@ -11,7 +11,7 @@ use super::update::Step;
 impl Step<'_> {
     pub(super) fn set_drain(&mut self, name: &NodeName, drain: Option<Drain>) {
         self.state.change_node(name, |node| node.drain = drain);
-        if self.state.nodes.get(name).is_some_and(|node| node.gossip_at.is_some()) {
+        if self.state.nodes.get(name).is_some_and(|node| node.facts.gossip_at.is_some()) {
             self.state.peers.changed(self.now.at);
         }
         self.state.sync_pool(name);

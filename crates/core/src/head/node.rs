@@ -1,12 +1,8 @@
 //! A node in the head's state.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
 
-use hostler_model::{
-    Advisory, BootId, Counted, CpuSet, Digest, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId,
-    Timestamp, WallTime,
-};
+use hostler_model::{NodeFacts, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -20,28 +16,8 @@ pub struct Node {
     pub name: NodeName,
     /// Its index in the scheduler's pool: one more than the highest index at the time when the node was first seen.
     pub ix: NodeIx,
-    /// Its machine's last known boot.
-    pub boot: BootId,
-    /// What the node offers to jobs.
-    pub resources: Resources,
-    /// More about its hardware.
-    #[serde(default)]
-    pub hardware: Hardware,
-    /// Limits that the node cannot enforce.
-    #[serde(default)]
-    pub advisory: Advisory,
-    /// Features that its agent reports.
-    #[serde(default)]
-    pub features: BTreeSet<Feature>,
-    /// The address at which other nodes reach its jobs, if its agent reports one.
-    #[serde(default)]
-    pub address: Option<IpAddr>,
-    /// The address at which it gossips; `None` if it does not gossip.
-    #[serde(default)]
-    pub gossip_at: Option<SocketAddr>,
-    /// The key by which other nodes recognise it when they send it commands; `None` if it accepts none.
-    #[serde(default)]
-    pub call_key: Option<Digest>,
+    /// The facts that its agent reported last.
+    pub facts: NodeFacts,
     /// The runs placed on it, with the resources of each.
     pub runs: BTreeMap<RunId, Resources>,
     /// Set while an operator wants no new work on the node.
@@ -100,14 +76,7 @@ impl Node {
         Self {
             name,
             ix,
-            boot: BootId(String::new()),
-            resources: Resources::default(),
-            hardware: Hardware::default(),
-            advisory: Advisory::default(),
-            features: BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
+            facts: NodeFacts::default(),
             runs: BTreeMap::new(),
             drain: None,
             given_up: false,
@@ -147,57 +116,24 @@ impl Node {
         Some(self.last_heard.plus_ms(limit_ms))
     }
 
-    /// CPUs that no run holds.
-    #[must_use]
-    pub fn free_cpus(&self) -> CpuSet {
-        let mut free = self.resources.cpus.clone();
-        self.runs.values().for_each(|held| free.remove_all(&held.cpus));
-        free
-    }
-
-    /// Memory that no run holds, in bytes.
-    #[must_use]
-    pub fn free_memory_bytes(&self) -> u64 {
-        let held: u64 = self.runs.values().map(|held| held.memory_bytes).sum();
-        // A returning node may have less memory than its runs still hold.
-        self.resources.memory_bytes.saturating_sub(held)
-    }
-
     /// Resources that no run holds.
     #[must_use]
     pub fn free_resources(&self) -> Resources {
-        let mut free = self.resources.clone();
+        let mut free = self.facts.resources.clone();
         // A returning node may have fewer resources than its runs still hold.
         self.runs.values().for_each(|held| free.remove(held));
         free
     }
 
-    /// GPUs that no run holds.
-    #[must_use]
-    pub fn free_gpus(&self) -> u32 {
-        let held = self.runs.values().flat_map(|held| &held.gpus).filter(|gpu| self.resources.gpus.contains(gpu));
-        self.resources.counts().gpus - held.count() as u32
-    }
-
-    /// Units of counted resources that no run holds.
-    #[must_use]
-    pub fn free_counted(&self) -> Counted {
-        let held = self.runs.values().map(|held| &held.counted).filter(|counted| !counted.is_empty());
-        held.fold(self.resources.counted.clone(), |free, held| free.minus(held))
-    }
-
     /// All its resources, as counts.
-    pub(super) fn total(&self) -> Request {
-        self.resources.counts()
+    #[must_use]
+    pub fn total(&self) -> Request {
+        self.facts.resources.counts()
     }
 
     /// Resources that no run holds, as counts.
-    pub(super) fn free(&self) -> Request {
-        Request {
-            cpus: self.free_cpus().len(),
-            memory_bytes: self.free_memory_bytes(),
-            gpus: self.free_gpus(),
-            counted: self.free_counted(),
-        }
+    #[must_use]
+    pub fn free(&self) -> Request {
+        self.free_resources().counts()
     }
 }

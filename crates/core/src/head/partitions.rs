@@ -96,9 +96,9 @@ impl Owner {
     pub(super) const fn runs_on(self, node: &Node) -> bool {
         match self {
             Self::User => true,
-            Self::Root => !node.advisory.refuses_root,
+            Self::Root => !node.facts.advisory.refuses_root,
             // A node that runs all jobs as one user needs no account for the owner.
-            Self::ThroughNode => node.advisory.users.is_some(),
+            Self::ThroughNode => node.facts.advisory.users.is_some(),
         }
     }
 }
@@ -171,7 +171,7 @@ impl Partitions {
 
     /// Whether a node has a feature: from its agent, from operators, or its name.
     fn has(&self, node: &Node, feature: &Feature) -> bool {
-        node.features.contains(feature)
+        node.facts.features.contains(feature)
             || node.name.as_str() == feature.as_str()
             || self.traits.get(&node.name).is_some_and(|traits| traits.features.contains(feature))
     }
@@ -298,7 +298,7 @@ impl State {
     #[must_use]
     pub fn features_of(&self, node: &Node) -> BTreeSet<Feature> {
         let set = self.partitions.traits(&node.name).into_iter().flat_map(|traits| traits.features.iter());
-        node.features.iter().chain(set).cloned().collect()
+        node.facts.features.iter().chain(set).cloned().collect()
     }
 
     /// The nodes that a job may use; `None` for all.

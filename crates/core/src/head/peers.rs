@@ -6,10 +6,9 @@
 //! Each node reports its gossip address in its hello and learns the other peers from the head. After a change, the head waits a moment
 //! and then notifies all peers once: many nodes may join together, and each peer requests the whole list.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use hostler_model::{Digest, Feature, Timestamp};
+use hostler_model::{NodeFacts, Timestamp};
 use hostler_proto::link::HeadMessage;
 
 use super::event::{Changes, Effect};
@@ -37,18 +36,11 @@ impl Peers {
     }
 
     /// A node has reported its gossip address, key and features. Schedules a notification if they differ.
-    pub(super) fn seen(
-        &mut self,
-        before: Option<&Node>,
-        (address, at, call_key): (Option<IpAddr>, Option<SocketAddr>, Option<Digest>),
-        features: &BTreeSet<Feature>,
-        now: Timestamp,
-    ) {
-        let known = before.filter(|node| node.gossip_at.is_some());
-        let is_same = known.is_some_and(|node| {
-            (node.address, node.gossip_at, node.call_key) == (address, at, call_key) && node.features == *features
-        });
-        if !is_same && (known.is_some() || at.is_some()) {
+    pub(super) fn seen(&mut self, before: Option<&Node>, facts: &NodeFacts, now: Timestamp) {
+        let shared = |facts: &NodeFacts| (facts.address, facts.gossip_at, facts.call_key);
+        let known = before.map(|node| &node.facts).filter(|facts| facts.gossip_at.is_some());
+        let is_same = known.is_some_and(|known| shared(known) == shared(facts) && known.features == facts.features);
+        if !is_same && (known.is_some() || facts.gossip_at.is_some()) {
             self.changed(now);
         }
     }
@@ -63,8 +55,8 @@ impl Node {
     /// The address at which the node gossips.
     #[must_use]
     pub fn gossip_address(&self) -> Option<SocketAddr> {
-        let at = self.gossip_at?;
-        let ip = if at.ip().is_unspecified() { self.address? } else { at.ip() };
+        let at = self.facts.gossip_at?;
+        let ip = if at.ip().is_unspecified() { self.facts.address? } else { at.ip() };
         Some(SocketAddr::new(ip, at.port()))
     }
 }
@@ -72,7 +64,8 @@ impl Node {
 /// Notifies all connected nodes that gossip.
 pub(super) fn tell_peers(state: &mut State, changes: &mut Changes) {
     state.peers.due = None;
-    let links = state.nodes.values().filter(|node| node.gossip_at.is_some()).filter_map(|node| node.link.as_ref());
+    let links =
+        state.nodes.values().filter(|node| node.facts.gossip_at.is_some()).filter_map(|node| node.link.as_ref());
     let tell =
         |link: &super::node::Link| Effect::Send { connection: link.connection, message: HeadMessage::PeersChanged };
     changes.effects.extend(links.map(tell));

@@ -263,7 +263,7 @@ impl State {
     /// has no meter, or had none at the placement.
     fn energy(&self, part: &Part, now: Timestamp) -> Option<Energy> {
         let drawn = self.power.reading(&part.node, now)?.since(part.metered?);
-        let all = self.nodes.get(&part.node)?.resources.cpus.len();
+        let all = self.nodes.get(&part.node)?.facts.resources.cpus.len();
         Some(drawn.share(part.resources.cpus.len(), all))
     }
 
@@ -298,7 +298,7 @@ fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
 /// The placement message for one part.
 fn placement(state: &State, active: &Active, rank: u32) -> Placement {
     // The node of an ended part may have been forgotten.
-    let address = |node: &NodeName| state.nodes.get(node).and_then(|node| node.address);
+    let address = |node: &NodeName| state.nodes.get(node).and_then(|node| node.facts.address);
     let peer = |node: &NodeName| Peer { name: node.clone(), address: address(node) };
     let is_gang = active.parts.len() > 1;
     Placement {

@@ -171,7 +171,7 @@ impl Assignment {
     /// Chooses CPUs and GPUs of the node for a task.
     fn take(&mut self, node: &Node, request: &Request) -> Resources {
         let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
-        let taken = node.hardware.choose(free, request).expect("the plan places no more than is free");
+        let taken = node.facts.hardware.choose(free, request).expect("the plan places no more than is free");
         free.remove(&taken);
         taken
     }

@@ -176,7 +176,7 @@ impl State {
         let node = self.nodes.remove(name).expect("the event was decided for a node that is known");
         assert!(node.runs.is_empty() && node.link.is_none(), "node {name} is forgotten while it is in use");
         node.next_limit(&self.settings).map(|at| self.silences.remove(&(at, name.clone())));
-        if node.gossip_at.is_some() {
+        if node.facts.gossip_at.is_some() {
             self.peers.changed(now);
         }
         self.names.remove(&node.ix);
@@ -401,14 +401,15 @@ impl State {
     pub fn capacity(&self) -> Capacity {
         let mut all = Capacity::default();
         for node in self.nodes.values().filter(|node| self.node_state(node) == NodeState::Up) {
-            all.cpus.total += u64::from(node.resources.cpus.len());
-            all.cpus.free += u64::from(node.free_cpus().len());
-            all.memory_bytes.total = all.memory_bytes.total.saturating_add(node.resources.memory_bytes);
-            all.memory_bytes.free = all.memory_bytes.free.saturating_add(node.free_memory_bytes());
-            all.gpus.total += u64::from(node.resources.counts().gpus);
-            all.gpus.free += u64::from(node.free_gpus());
-            add_counts(&mut all.counted, &node.resources.counted);
-            add_counts(&mut all.counted_free, &node.free_counted());
+            let (total, free) = (node.total(), node.free());
+            all.cpus.total += u64::from(total.cpus);
+            all.cpus.free += u64::from(free.cpus);
+            all.memory_bytes.total = all.memory_bytes.total.saturating_add(total.memory_bytes);
+            all.memory_bytes.free = all.memory_bytes.free.saturating_add(free.memory_bytes);
+            all.gpus.total += u64::from(total.gpus);
+            all.gpus.free += u64::from(free.gpus);
+            add_counts(&mut all.counted, &total.counted);
+            add_counts(&mut all.counted_free, &free.counted);
         }
         all
     }

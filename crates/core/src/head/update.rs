@@ -56,18 +56,10 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address, gossip_at, call_key } => {
-            let said = (*address, *gossip_at, *call_key);
-            step.state.peers.seen(step.state.nodes.get(node), said, features, now.at);
+        Event::NodeSeen { node, facts } => {
+            step.state.peers.seen(step.state.nodes.get(node), facts, now.at);
             step.see_node(node, |node| {
-                node.boot.clone_from(boot);
-                node.resources.clone_from(resources);
-                node.hardware.clone_from(hardware);
-                node.advisory.clone_from(advisory);
-                node.features.clone_from(features);
-                node.address = *address;
-                node.gossip_at = *gossip_at;
-                node.call_key = *call_key;
+                node.facts.clone_from(facts);
                 node.given_up = false;
             });
         }

@@ -38,7 +38,7 @@ fn held(head: &Head, job: JobId) -> String {
 }
 
 fn free(head: &Head) -> u32 {
-    head.state.nodes().next().expect("one node").free_gpus()
+    head.state.nodes().next().expect("one node").free().gpus
 }
 
 #[test]

@@ -10,7 +10,7 @@ use hostler_core::head::{
     update,
 };
 use hostler_model::{
-    Advisory, BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, PowerVerb,
+    Advisory, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, PowerVerb,
     Request, Resources, RunId, Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
@@ -188,22 +188,14 @@ impl Head {
         let key = Digest([1; 32]);
         let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
         self.command(&join).expect("it is invited by its name");
-        let hello = AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".into(),
-            node: name(node),
-            boot: BootId(boot.into()),
-            pid: 1,
-            resources,
+        let facts = NodeFacts {
             hardware,
             advisory: self.advisory.clone(),
-            features: std::collections::BTreeSet::new(),
             address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
             gossip_at: self.gossip_at,
-            call_key: None,
-            runs,
+            ..NodeFacts::new(boot, resources)
         };
+        let hello = AgentHello::new(name(node), 1, facts, runs);
         let command = Command::Hello {
             connection: ConnectionId(connection),
             key,

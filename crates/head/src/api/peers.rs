@@ -33,7 +33,7 @@ pub(crate) async fn peers(
             name: node.name.clone(),
             address,
             features: state.features_of(node),
-            call_key: node.call_key,
+            call_key: node.facts.call_key,
             is_drained: node.drain.is_some(),
         })
     };

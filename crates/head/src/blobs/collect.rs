@@ -209,7 +209,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use hostler_core::head::{Caller, ConnectionId, Now, State, SubmissionKey};
-    use hostler_model::{BootId, CpuSet, Ending, JobSpec, JobState, Request, Resources, RunId};
+    use hostler_model::{CpuSet, Ending, JobSpec, JobState, NodeFacts, Request, Resources, RunId};
     use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunResult, RunStatus};
     use hostler_proto::manifest::{Chunk, Content, Manifest, ResultManifest, VERSION};
     use hostler_snapshot::{pack::Frame, wire};
@@ -332,22 +332,8 @@ mod tests {
     /// Submits jobs with one task each to a connected node, and returns their runs.
     async fn runs(engine: &Engine, count: usize) -> Vec<RunId> {
         let resources = Resources::new(CpuSet::first(8), 1 << 30);
-        let hello = AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".to_owned(),
-            node: "n1".parse().expect("a valid name"),
-            boot: BootId("boot".to_owned()),
-            pid: 1,
-            resources,
-            hardware: Default::default(),
-            advisory: Default::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-            runs: Vec::new(),
-        };
+        let node = "n1".parse().expect("a valid name");
+        let hello = AgentHello::new(node, 1, NodeFacts::new("boot", resources), Vec::new());
         let key = Digest([1; 32]);
         let join = Command::Join { node: hello.node.clone(), key, life_ms: 1 << 40, may_replace: true };
         engine.command(join).await.expect("invited");

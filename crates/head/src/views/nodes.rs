@@ -12,6 +12,7 @@ use super::NAMED;
 /// A node as an entry of a list.
 pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     let link = node.link.as_ref();
+    let (total, free) = (node.total(), node.free());
     NodeView {
         name: node.name.clone(),
         state: state.node_state(node),
@@ -21,19 +22,19 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
             None => "unknown",
         }
         .to_owned(),
-        cpus: node.resources.cpus.len(),
-        cpus_free: node.free_cpus().len(),
-        memory_bytes: node.resources.memory_bytes,
-        memory_free_bytes: node.free_memory_bytes(),
-        gpus: node.resources.counts().gpus,
-        gpus_free: node.free_gpus(),
-        counted: node.resources.counted.clone(),
-        counted_free: node.free_counted(),
+        cpus: total.cpus,
+        cpus_free: free.cpus,
+        memory_bytes: total.memory_bytes,
+        memory_free_bytes: free.memory_bytes,
+        gpus: total.gpus,
+        gpus_free: free.gpus,
+        counted: total.counted,
+        counted_free: free.counted,
         tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
         agent_pid: link.map_or(0, |link| link.pid),
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),
-        advisory: node.advisory.clone(),
+        advisory: node.facts.advisory.clone(),
         partitions: state.partitions_of(&node.name).map(|partition| partition.name.clone()).collect(),
         features: state.features_of(node),
         weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
@@ -50,7 +51,7 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
             at: drain.at,
         }),
         silent_ms: if node.link.is_some() { 0 } else { now.at.ms_since(node.last_heard) },
-        cpu_ids: node.resources.cpus.to_string(),
+        cpu_ids: node.facts.resources.cpus.to_string(),
         gpu_list: gpus(node),
         runs: node
             .runs
@@ -121,11 +122,11 @@ const fn hours(microjoules: u64) -> u64 {
 fn gpus(node: &Node) -> Vec<GpuView> {
     let held: BTreeMap<&GpuId, TaskId> =
         node.runs.iter().flat_map(|(run, held)| held.gpus.iter().map(|id| (id, run.task))).collect();
-    let known = |id: &GpuId| node.hardware.gpus.iter().position(|gpu| gpu.id == *id);
-    let mut ids: Vec<_> = node.resources.gpus.iter().map(|id| (known(id).unwrap_or(usize::MAX), id)).collect();
+    let known = |id: &GpuId| node.facts.hardware.gpus.iter().position(|gpu| gpu.id == *id);
+    let mut ids: Vec<_> = node.facts.resources.gpus.iter().map(|id| (known(id).unwrap_or(usize::MAX), id)).collect();
     ids.sort_unstable();
     let view = |(at, id): (usize, &GpuId)| {
-        let gpu = node.hardware.gpus.get(at);
+        let gpu = node.facts.hardware.gpus.get(at);
         GpuView {
             id: id.clone(),
             vendor: gpu.map(|gpu| gpu.vendor),
@@ -163,7 +164,7 @@ pub(super) fn drained_line(node: &Node) -> Option<String> {
 /// Sentences about the drained nodes on which a task of this job could otherwise run.
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
-    let could_run = |node: &&Node| node.resources.counts().covers(request);
+    let could_run = |node: &&Node| node.total().covers(request);
     let may_run = |node: &&Node| state.may_use(job, node) && could_run(node);
     state.nodes().filter(may_run).filter_map(drained_line).take(NAMED).collect()
 }

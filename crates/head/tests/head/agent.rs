@@ -3,7 +3,7 @@
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{Client, ClientError, Endpoint, Stream, tls};
 use hostler_core::link::{Inbox, Outbox};
-use hostler_model::{BootId, CpuSet, Ending, JobState, NodeName, Resources, RunId};
+use hostler_model::{CpuSet, Ending, JobState, NodeFacts, NodeName, Resources, RunId};
 use hostler_proto::api::{BASE, JoinRequest, RenewRequest};
 use hostler_proto::join::JoinCode;
 use hostler_proto::link::{
@@ -65,22 +65,8 @@ impl Identity {
 
     /// The hello of an agent with four CPUs and these `runs`.
     pub(crate) fn hello(&self, runs: Vec<RunReport>) -> AgentHello {
-        AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".to_owned(),
-            node: self.name.clone(),
-            boot: BootId("boot".to_owned()),
-            pid: 4242,
-            resources: Resources::new(CpuSet::first(4), 1 << 30),
-            hardware: Default::default(),
-            advisory: Default::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-            runs,
-        }
+        let facts = NodeFacts::new("boot", Resources::new(CpuSet::first(4), 1 << 30));
+        AgentHello::new(self.name.clone(), 4242, facts, runs)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hostler_core::agent::Event;
 use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
+use hostler_model::NodeFacts;
 use hostler_proto::link::{AgentHello, AgentMessage, Frame};
 
 use super::Rule;
@@ -55,22 +56,8 @@ impl World {
             inbox: Inbox::default(),
             waiting: Outgoing::default(),
         });
-        let hello = AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "simulated".to_owned(),
-            node: name,
-            boot,
-            pid: agent.life as u32,
-            resources,
-            hardware,
-            advisory: Default::default(),
-            features: std::collections::BTreeSet::new(),
-            address: None,
-            gossip_at: None,
-            call_key: None,
-            runs: agent.state.reports(),
-        };
+        let facts = NodeFacts { boot, resources, hardware, ..Default::default() };
+        let hello = AgentHello::new(name, agent.life as u32, facts, agent.state.reports());
         let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();
         self.note(format_args!("n{node} says hello on connection {connection}, holding [{}]", held.join(", ")));
         self.transmit(connection, End::Head, Packet::Hello(Box::new(HelloPacket(hello))));

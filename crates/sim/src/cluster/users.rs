@@ -158,12 +158,7 @@ impl World {
     /// On some nodes at once, what each of them has.
     fn make_gang(&mut self) -> (Request, u32) {
         let all = self.nodes.iter().map(|node| node.resources.counts());
-        let least = all.reduce(|least, other| Request {
-            cpus: least.cpus.min(other.cpus),
-            memory_bytes: least.memory_bytes.min(other.memory_bytes),
-            gpus: least.gpus.min(other.gpus),
-            counted: least.counted.at_most(&other.counted),
-        });
+        let least = all.reduce(|least, other| least.zip(&other, u64::min));
         let request = self.make_request(&least.expect("there are nodes"));
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }

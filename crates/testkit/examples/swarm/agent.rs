@@ -8,11 +8,11 @@ use anyhow::{Context, bail, ensure};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{Client, ClientError, Endpoint, Stream, tls};
-use hostler_model::{BootId, Ending, NodeName, Resources, TaskState};
+use hostler_model::{Ending, NodeFacts, NodeName, Resources, TaskState};
 use hostler_proto::api::JoinRequest;
 use hostler_proto::join::{HEAD_NAME, JoinCode};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, PROTOCOL, RunEnd, RunReport, RunStatus, Usage,
+    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, RunEnd, RunReport, RunStatus, Usage,
 };
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
@@ -136,21 +136,10 @@ async fn link(
 }
 
 fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
+    let facts = NodeFacts::new("swarm", Resources::new("0-3".parse()?, 8 << 30));
     Ok(AgentHello {
-        protocol_min: *PROTOCOL.start(),
-        protocol_max: *PROTOCOL.end(),
         version: "swarm".to_owned(),
-        node: node.clone(),
-        boot: BootId("swarm".to_owned()),
-        pid: std::process::id(),
-        resources: Resources::new("0-3".parse()?, 8 << 30),
-        hardware: Default::default(),
-        advisory: Default::default(),
-        features: std::collections::BTreeSet::new(),
-        address: None,
-        gossip_at: None,
-        call_key: None,
-        runs: Vec::new(),
+        ..AgentHello::new(node.clone(), std::process::id(), facts, Vec::new())
     })
 }
 

@@ -250,7 +250,7 @@ impl View<'_> {
 
     /// Whether the connected agent belongs to the boot that was told to shut down.
     fn is_boot_before(&self) -> bool {
-        self.is_linked() && self.node.is_some_and(|node| Some(&node.boot) == self.power.boot_before.as_ref())
+        self.is_linked() && self.node.is_some_and(|node| Some(&node.facts.boot) == self.power.boot_before.as_ref())
     }
 
     fn is_linked(&self) -> bool {

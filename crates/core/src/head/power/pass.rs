@@ -255,7 +255,7 @@ impl Step<'_> {
     fn enter(&mut self, name: &NodeName, stage: Stage, why: &str) {
         let now = self.now;
         let retry_at = self.state.power.node(name).map(|power| view(self.state, name, power, now.at).retry_at());
-        let boot = self.state.node(name).map(|node| node.boot.clone());
+        let boot = self.state.node(name).map(|node| node.facts.boot.clone());
         let (mut before, epoch) = (Stage::Unknown, self.state.epoch);
         let stop_timeout_ms = self.state.power.policy().stop_timeout_ms;
         self.change_power(name, |power| {
@@ -447,10 +447,9 @@ impl State {
     /// Updates a node's meter. Call this whenever the node's power stage or placed runs change.
     pub(in crate::head) fn meter(&mut self, name: &NodeName, now: Timestamp) {
         let traits = self.power.traits(name);
-        let (held, all) = self
-            .nodes
-            .get(name)
-            .map_or((0, 1), |node| (node.runs.values().map(|held| held.cpus.len()).sum(), node.resources.cpus.len()));
+        let (held, all) = self.nodes.get(name).map_or((0, 1), |node| {
+            (node.runs.values().map(|held| held.cpus.len()).sum(), node.facts.resources.cpus.len())
+        });
         if let Some(power) = self.power.nodes.get_mut(name) {
             // Use only logged data, so that a replay of the log gives the same readings.
             let (is_off, is_measured) = (power.stage == Stage::Off, power.stage.is_powered());

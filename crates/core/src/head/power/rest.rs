@@ -66,7 +66,7 @@ fn is_wanted(state: &State, node: &Node) -> bool {
         return false;
     }
     let fits = |job: hostler_sched::Waiting| {
-        job.among.as_ref().is_none_or(|among| among.contains(node.ix)) && node.resources.counts().covers(&job.request)
+        job.among.as_ref().is_none_or(|among| among.contains(node.ix)) && node.total().covers(&job.request)
     };
     startable(state).any(fits)
 }

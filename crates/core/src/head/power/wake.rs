@@ -175,7 +175,7 @@ impl Question<'_> {
         let state = self.state;
         let mut pool: Pool = state.pool.clone();
         for node in nodes.iter().filter_map(|name| state.node(name)) {
-            pool.set(node.ix, &node.name, &node.resources.counts(), &node.free_resources().counts(), true);
+            pool.set(node.ix, &node.name, &node.total(), &node.free(), true);
         }
         let plan = plan(&pool, startable(state), || running(state), state.settings.policy, self.now);
         let mut started = Started::new();
@@ -279,9 +279,7 @@ pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<
     state.power.nodes().next()?;
     let waiting = asked(state, state.owner_of(job), &job.spec);
     let fits = |name: &NodeName| {
-        state
-            .node(name)
-            .is_some_and(|node| state.may_use(job, node) && node.resources.counts().covers(&waiting.request))
+        state.node(name).is_some_and(|node| state.may_use(job, node) && node.total().covers(&waiting.request))
     };
     let suited: Vec<(&NodeName, &Power)> = state.power.nodes().filter(|(name, _)| fits(name)).collect();
     let waking: Vec<WakingNode> = suited

@@ -41,7 +41,7 @@ pub(super) fn brief(event: &Event) -> String {
             let result = if result.is_some() { " with a result" } else { "" };
             format!("run {run} is over on its node of rank {rank}: {}{result}", how(*fate))
         }
-        Event::NodeSeen { node, boot, .. } => format!("{node} is seen: {}", boot.0),
+        Event::NodeSeen { node, facts } => format!("{node} is seen: {}", facts.boot.0),
         Event::NodeGivenUp { node } => format!("{node} is given up with all its runs"),
         Event::NodeForgotten { node } => format!("{node} is taken off the list of nodes"),
         Event::NodeDrained { node, .. } => format!("{node} is drained"),
