@@ -170,6 +170,32 @@ fn every_dependency_says_why_it_is_here() {
 }
 
 #[test]
+fn every_dependency_is_used() {
+    let mut named = BTreeSet::new();
+    for package in workspace_members() {
+        let name = text(package, "name");
+        let directory = Path::new(text(package, "manifest_path")).parent().expect("a manifest has a directory");
+        let mut sources = String::new();
+        for path in
+            files_of_the_project().iter().filter(|path| path.starts_with(directory) && has_extension(path, "rs"))
+        {
+            sources += &read_path(path);
+        }
+        for dependency in array(package, "dependencies") {
+            let dependency = text(dependency, "name");
+            assert!(is_named(&sources, &dependency.replace('-', "_")), "{name} does not use {dependency}: remove it");
+            named.insert(dependency.to_owned());
+        }
+    }
+    named.extend(table(&toml_file("fuzz/Cargo.toml"), "dependencies").keys().cloned());
+    let workspace = toml_file("Cargo.toml");
+    let workspace = workspace["workspace"].as_table().expect("the workspace is described");
+    for dependency in table(workspace, "dependencies").keys() {
+        assert!(named.contains(dependency), "no crate uses {dependency}: remove it from the workspace's Cargo.toml");
+    }
+}
+
+#[test]
 fn every_crate_introduces_itself_and_obeys_the_lints() {
     for package in workspace_members() {
         let name = text(package, "name");
@@ -234,6 +260,16 @@ fn licence_expressions_are_understood() {
 }
 
 #[test]
+fn only_paths_and_attributes_count_as_uses() {
+    for used in ["use csv;", "csv::Reader", "(csv::Reader", "use csv as table", "with = \"csv\"", "extern crate csv;"] {
+        assert!(is_named(used, "csv"), "{used}");
+    }
+    for unused in ["a csv file", "read_csv::go", "csv_core::Reader", "roster.csv", ""] {
+        assert!(!is_named(unused, "csv"), "{unused}");
+    }
+}
+
+#[test]
 fn only_relative_links_outside_code_count() {
     let page =
         "[a](b.md#part) ![c](d/e.png) [f](https://g) [h](#i) [j](mailto:k)\n```\n[x](no.md)\n```\n[l](<m n.md>)\n";
@@ -260,6 +296,15 @@ fn relative_links(page: &str) -> Vec<String> {
         .filter_map(|target| target.split('#').next().filter(|path| !path.is_empty()))
         .map(str::to_owned)
         .collect()
+}
+
+/// Whether source code names a crate: at the start of a path, in `use`, or in a string of an attribute.
+fn is_named(sources: &str, name: &str) -> bool {
+    sources.match_indices(name).any(|(at, _)| {
+        let starts = !sources[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+        let rest = &sources[at + name.len()..];
+        starts && ["::", ";", " as ", "\""].iter().any(|end| rest.starts_with(end))
+    })
 }
 
 /// Whether a pure crate must not depend on the crate `name`.
@@ -344,6 +389,10 @@ fn read_path(path: &Path) -> String {
 
 fn toml_file(path: &str) -> toml::Table {
     toml::from_str(&read(path)).unwrap_or_else(|error| panic!("{path} is not TOML: {error}"))
+}
+
+fn table<'a>(table: &'a toml::Table, key: &str) -> &'a toml::Table {
+    table[key].as_table().unwrap_or_else(|| panic!("{key} is not a table"))
 }
 
 fn has_extension(path: &Path, extension: &str) -> bool {
