@@ -40,7 +40,7 @@ const PROBLEMS_KEPT: usize = 1000;
 /// If files of the run cannot be read.
 pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
     let mut owner = None;
-    let found = match &launch.spec.work {
+    let found = match &launch.spec().work {
         Work::Project { .. } if directory.baseline().exists() => {
             let manifest: Manifest = hostler_proto::decode(&fs::read(directory.manifest())?)?;
             let baseline = Baseline::load(&directory.baseline())?;
@@ -82,7 +82,7 @@ struct Packed {
 /// Combines the files and outputs of a run into one result.
 fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<Packed, TooMuch> {
     let Changes { tree, removed, mut problems, mut sources } = found;
-    let cap_bytes = launch.output_cap_bytes().min(MOST_BYTES);
+    let cap_bytes = launch.job.output_cap_bytes().min(MOST_BYTES);
     let mut output = |output: Output| {
         content(&mut sources, &directory.output(output), cap_bytes).unwrap_or_else(|error| {
             problems.push(format!("cannot read its {}: {error}", output.as_str()));
@@ -103,7 +103,7 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
     problems.extend((not_kept > 0).then(|| format!("And {not_kept} more.")));
     let manifest = ResultManifest {
         version: VERSION,
-        run: launch.run,
+        run: launch.run(),
         tree,
         removed: removed.into_iter().map(ByteBuf::from).collect(),
         stdout,

@@ -33,6 +33,7 @@ use hostler_model::{BootId, RunId};
 use hostler_proto::link::{Output, RunEnd};
 use hostler_shepherd::journal::{self, Story};
 use hostler_snapshot::remove_tree;
+use serde::{Deserialize, Serialize};
 
 use crate::temporary;
 
@@ -92,7 +93,7 @@ impl Runs {
     /// Creates the directory of a new run and writes launch and boot id to its journal. `owner` is the uid of the run's
     /// user, if known. Returns the identity that a shepherd must name to take the run.
     pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId, owner: Option<u32>) -> io::Result<String> {
-        let directory = self.of(launch.run);
+        let directory = self.of(launch.run());
         match owner.and_then(|owner| self.spares().take(owner)) {
             Some(spare) if fs::rename(&spare.path, &directory.path).is_ok() => {}
             // The run's directory already exists.
@@ -181,7 +182,7 @@ impl Runs {
         for entry in fs::read_dir(&self.root)? {
             let directory = RunDirectory { path: entry?.path() };
             match directory.launch() {
-                Ok(Some((boot, launch))) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
+                Ok(Some(Note { boot, launch })) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
                 Ok(None) => self.discard(directory),
                 Err(error) => {
                     return Err(io::Error::other(format!(
@@ -203,6 +204,14 @@ impl Spares {
     }
 }
 
+/// The launch of a run, as stored in its journal.
+#[derive(Serialize, Deserialize)]
+struct Note<L> {
+    /// The boot in which it was launched.
+    boot: BootId,
+    launch: L,
+}
+
 impl RunDirectory {
     /// Starts a new journal with launch and boot id, replacing an earlier one. Returns the identity that a shepherd
     /// must name to take the run. It is unique, so a shepherd that was asked earlier and comes late cannot take the
@@ -211,8 +220,8 @@ impl RunDirectory {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let identity = format!("{}#{}.{now}.{count}", launch.run, std::process::id());
-        journal::begin(&self.path, &identity, &(boot, launch))?;
+        let identity = format!("{}#{}.{now}.{count}", launch.run(), std::process::id());
+        journal::begin(&self.path, &identity, &Note { boot: boot.clone(), launch })?;
         Ok(identity)
     }
 
@@ -282,7 +291,7 @@ impl RunDirectory {
     }
 
     /// The launch stored here; `None` if there is none, or if it belongs to another run.
-    fn launch(&self) -> io::Result<Option<(BootId, RunLaunch)>> {
+    fn launch(&self) -> io::Result<Option<Note<RunLaunch>>> {
         let story = Story::read(&self.path)?;
         if !story.is_of(self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {
             return Ok(None);

@@ -152,7 +152,7 @@ impl Handle {
 
     /// Limit for each stored output of a run, in bytes.
     pub(crate) fn output_cap_bytes(&self, run: RunId) -> u64 {
-        self.state().run(run).map_or(OUTPUT_CAP_BYTES, |run| run.launch.output_cap_bytes())
+        self.state().run(run).map_or(OUTPUT_CAP_BYTES, |run| run.launch.job.output_cap_bytes())
     }
 
     /// CPUs and memory of this node that jobs hold.
@@ -165,7 +165,7 @@ impl Handle {
     pub(crate) fn held_parts(&self) -> (CpuSet, u64) {
         let state = self.state();
         let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
-        held.map(|(_, run)| &run.launch.resources).fold(
+        held.map(|(_, run)| &run.launch.placement.resources).fold(
             (CpuSet::default(), 0),
             |(mut cpus, memory_bytes): (_, u64), held| {
                 cpus.add_all(&held.cpus);
@@ -309,10 +309,10 @@ impl Engine {
     }
 
     fn start(&mut self, launch: Arc<RunLaunch>) {
-        let run = launch.run;
+        let run = launch.run();
         let (control, controlled) = control();
         self.controls.insert(run, control);
-        match self.node.runs.create(&launch, &self.node.facts.boot, self.node.accounts.uid_of(&launch.user)) {
+        match self.node.runs.create(&launch, &self.node.facts.boot, self.node.accounts.uid_of(&launch.job.user)) {
             Ok(identity) => {
                 let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
                 tokio::spawn(start_run(node, handle, launch, identity, controlled));
@@ -339,10 +339,10 @@ impl Engine {
     }
 
     fn collect(&mut self, launch: Arc<RunLaunch>) {
-        self.controls.remove(&launch.run);
+        self.controls.remove(&launch.run());
         let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
         tokio::spawn(async move {
-            let run = launch.run;
+            let run = launch.run();
             let directory = node.runs.of(run);
             // Blocking work: a command's output can be long.
             let captured = transfer::blocking(move || collect::capture(&launch, &directory)).await;
@@ -355,9 +355,9 @@ impl Engine {
     }
 
     fn remove(&mut self, launch: &RunLaunch) {
-        let run = launch.run;
+        let run = launch.run();
         self.controls.remove(&run);
-        if matches!(launch.spec.work, Work::Command { .. }) && !launch.spec.first_node {
+        if matches!(launch.spec().work, Work::Command { .. }) && !launch.spec().first_node {
             return self.node.runs.retire(run);
         }
         let node = Arc::clone(&self.node);
@@ -399,7 +399,7 @@ async fn start_run(
     identity: String,
     mut controlled: Controlled,
 ) {
-    let run = launch.run;
+    let run = launch.run();
     let directory = node.runs.of(run);
     let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel).await;
     let mut orders = match prepared {
@@ -413,7 +413,7 @@ async fn start_run(
         }
     };
     orders.options.identity = identity;
-    if (launch.spec.world_size() > 1 || launch.spec.first_node)
+    if (launch.spec().world_size() > 1 || launch.spec().first_node)
         && let Err(error) = join_others(&node, &handle, &launch, &directory, &mut controlled, &mut orders).await
     {
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
@@ -442,13 +442,13 @@ async fn join_others(
     controlled: &mut Controlled,
     orders: &mut Launch,
 ) -> anyhow::Result<()> {
-    let own = launch.spec.first_node.then(Own::make).transpose()?;
+    let own = launch.spec().first_node.then(Own::make).transpose()?;
     let door = own.as_ref().map(|own| own.door);
     let port = free_port().context("no port is free")?;
-    let (port, doors) = if launch.gang.is_none() {
+    let (port, doors) = if launch.placement.gang.is_none() {
         (port, door.into_iter().collect())
     } else {
-        handle.happened(Event::Ready { run: launch.run, port, door });
+        handle.happened(Event::Ready { run: launch.run(), port, door });
         match controlled.orders.recv().await {
             Some(Order::Begin { port, doors }) => (port, doors),
             Some(Order::End { .. }) | None => bail!("ended before it started"),

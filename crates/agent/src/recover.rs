@@ -18,7 +18,7 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
     let mut going_on = HashSet::new();
     let mut leaves = exec::live_leaves(node);
     for FoundRun { launch, boot, directory } in node.runs.found()? {
-        let run = launch.run;
+        let run = launch.run();
         let (found, shepherd) = look(node, &launch, &boot, &directory).await;
         tracing::info!(%run, ?found, "found a run");
         handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });

@@ -63,14 +63,14 @@ pub(crate) async fn prepare(
     directory: &RunDirectory,
     cancel: &Arc<AtomicBool>,
 ) -> anyhow::Result<Launch> {
-    if let Some(gpu) = node.gpus.lacks(&launch.resources.gpus) {
+    if let Some(gpu) = node.gpus.lacks(&launch.placement.resources.gpus) {
         bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", node.name);
     }
-    let account = node.accounts.of(&launch.user, launch.uid).await;
+    let account = node.accounts.of(&launch.job.user, launch.job.uid).await;
     let account = account.with_context(|| format!("node {} cannot run it", node.name))?;
     let preparation =
         Preparation { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
-    match &launch.spec.work {
+    match &launch.spec().work {
         Work::Command { argv, directory: cwd } => Ok(preparation.command(argv, cwd)),
         Work::Project { snapshot, entrypoint, args } => {
             let manifest = fetch(node, *snapshot).await?;
@@ -208,14 +208,14 @@ impl Preparation {
             }
         };
         let Self { node, launch, .. } = self;
-        let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run));
+        let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
         let runner = Confined {
             launcher: &node.launcher,
             limits: self.limits(),
             leaf: &leaf,
             cancel,
             began,
-            time_limit: launch.spec.time_limit_ms.map(Duration::from_millis),
+            time_limit: launch.spec().time_limit_ms.map(Duration::from_millis),
         };
         let mut obtain = || {
             let cache = node.environments.of(self.account.as_ref())?;
@@ -224,7 +224,7 @@ impl Preparation {
                 return Ok(None);
             }
             let lease = cache.obtain(requirements, &mut write, &runner)?;
-            lease.pin(&launch.run.to_string())?;
+            lease.pin(&launch.run().to_string())?;
             Ok(Some(lease))
         };
         let lease = obtain().map_err(|error: EnvError| NoEnvironment::from(error))?;
@@ -239,28 +239,28 @@ impl Preparation {
     fn limits(&self) -> Options {
         let Self { node, launch, .. } = self;
         Options {
-            cpus: Some(launch.resources.cpus.iter().collect()),
-            memory_limit_bytes: Some(launch.resources.memory_bytes),
+            cpus: Some(launch.placement.resources.cpus.iter().collect()),
+            memory_limit_bytes: Some(launch.placement.resources.memory_bytes),
             process_limit: Some(PROCESS_LIMIT),
-            denied_devices: node.gpus.denied(&launch.resources.gpus),
+            denied_devices: node.gpus.denied(&launch.placement.resources.gpus),
             ..Options::default()
         }
     }
 
     fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> Launch {
         let Self { node, launch, directory, account } = self;
-        let gpus = &launch.resources.gpus;
+        let gpus = &launch.placement.resources.gpus;
         environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
-        let spec = &launch.spec;
+        let spec = launch.spec();
         let options = Options {
             has_journal: true,
             time_limit: spec.time_limit_ms.map(Duration::from_millis),
             grace: spec.grace_ms.map_or(Options::default().grace, Duration::from_millis),
             terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
-            output_limit_bytes: Some(launch.output_cap_bytes()),
+            output_limit_bytes: Some(launch.job.output_cap_bytes()),
             umask: spec.umask.unwrap_or(0o022),
             credentials: account.as_ref().map(|account| account.credentials()),
-            leaf: node.leaf(&launch.run.to_string()),
+            leaf: node.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(supervise::LINGER),
             ..self.limits()
         };
@@ -277,8 +277,8 @@ impl Preparation {
 /// The command line of a run. If the run has several processes on this node, labelled output or steps, this executable
 /// starts the processes.
 fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
-    let spec = &launch.spec;
-    let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
+    let spec = launch.spec();
+    let node_rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);
     if spec.first_node {
         let program = if node_rank == 0 { argv } else { Vec::new() };
         return [node.program.clone(), "steps".to_owned(), "--".to_owned()].into_iter().chain(program).collect();

@@ -51,7 +51,7 @@ impl Own {
         orders: &mut Launch,
     ) -> anyhow::Result<()> {
         let alone = [Peer { name: node.name.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
-        let (rank, peers) = launch.gang.as_ref().map_or((0, &alone[..]), |gang| (gang.rank, &gang.nodes[..]));
+        let (rank, peers) = launch.placement.gang.as_ref().map_or((0, &alone[..]), |gang| (gang.rank, &gang.nodes[..]));
         if doors.len() != peers.len() {
             bail!(
                 "the head does not say where the nodes of the job take steps; is it of an older version than the nodes?"
@@ -67,7 +67,7 @@ impl Own {
             certificate: door.certificate,
         };
         let nodes: Vec<Place> = peers.iter().zip(doors).map(place).collect();
-        let slots = launch.spec.tasks_per_node;
+        let slots = launch.spec().tasks_per_node;
         let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let steps = directory.steps();
         let variables = launcher_variables(&steps, &nodes);
@@ -120,10 +120,10 @@ fn temporary_of(
     doors: &[StepDoor],
     owner: Option<(u32, u32)>,
 ) -> anyhow::Result<Option<PathBuf>> {
-    if launch.spec.environment.contains_key(TEMPORARY) {
+    if launch.spec().environment.contains_key(TEMPORARY) {
         return Ok(None);
     }
-    let rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
+    let rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);
     let place = temporary::place(owner);
     let name = format!("hostler-run-{}", doors[0].certificate.short());
     let made = temporary::make(&place, &[name.clone(), format!("{name}-{rank}")], owner, &directory.temporary());

@@ -175,7 +175,7 @@ pub(crate) enum LaunchOutcome {
 /// If no shepherd took the run; nothing is running then, and nothing will start later.
 pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<LaunchOutcome> {
     if orders.options.linger.is_some()
-        && let Some((mut shepherd, leaf)) = node.idle.take(&launch.resources.cpus, owner_of(orders))
+        && let Some((mut shepherd, leaf)) = node.idle.take(&launch.placement.resources.cpus, owner_of(orders))
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         if shepherd.take(orders).await {
@@ -186,7 +186,7 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
             RunState::Running(shepherd) => return Ok(LaunchOutcome::Started(shepherd)),
             RunState::Ended(exit) => return Ok(LaunchOutcome::Ended(exit)),
             RunState::NeverBegan => {
-                orders.options.identity = node.runs.of(launch.run).begin(launch, &node.facts.boot)?;
+                orders.options.identity = node.runs.of(launch.run()).begin(launch, &node.facts.boot)?;
             }
         }
         orders.options.leaf = own_leaf;
@@ -222,7 +222,7 @@ pub(crate) async fn watch(
     Kept { mut shepherd, place }: Kept,
     mut orders: mpsc::Receiver<Order>,
 ) {
-    let run = launch.run;
+    let run = launch.run();
     let record = loop {
         match follow(&mut shepherd, &mut orders).await {
             Some(record) => break Ok(record),
@@ -243,10 +243,10 @@ pub(crate) async fn watch(
         Ok(record) => {
             let exit = exit_of(&record, &launch);
             if let Some((leaf, owner)) = place
-                && launch.spec.pty.is_none()
+                && launch.spec().pty.is_none()
                 && leaf.is_some() == node.cgroups.is_ok()
             {
-                let cpus = launch.resources.cpus.clone();
+                let cpus = launch.placement.resources.cpus.clone();
                 node.idle.put(shepherd, leaf, cpus, owner);
             }
             exit
@@ -296,7 +296,7 @@ pub(crate) enum RunState {
 
 /// Determines the state of a run. Retries as long as the system lacks the resources to find out.
 pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> RunState {
-    let directory = node.runs.of(launch.run);
+    let directory = node.runs.of(launch.run());
     loop {
         match adopt(directory.path()) {
             Ok(Adopted::Running(shepherd)) => return RunState::Running(Watched::new(shepherd)),
@@ -307,7 +307,7 @@ pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> RunState
                 return RunState::Ended(lost(node, found.reason));
             }
             Err(error) => {
-                tracing::warn!(run = %launch.run, %error, "cannot determine the state of a run; retrying");
+                tracing::warn!(run = %launch.run(), %error, "cannot determine the state of a run; retrying");
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
@@ -349,11 +349,11 @@ pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
     };
     let mut messages = Vec::new();
     if matches!(why, Why::OutOfMemory(_)) {
-        let limit = format_bytes(launch.resources.memory_bytes);
+        let limit = format_bytes(launch.placement.resources.memory_bytes);
         messages.push(format!("it exceeded its memory limit of {limit}; request more with --memory"));
     }
     if record.cause == Some(Cause::OutputLimit) {
-        let cap = format_bytes(launch.output_cap_bytes());
+        let cap = format_bytes(launch.job.output_cap_bytes());
         messages.push(format!(
             "it wrote more than {cap} of output (setting output-cap), and this file system cannot discard the rest"
         ));

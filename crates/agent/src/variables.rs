@@ -37,7 +37,7 @@ pub(crate) fn environment(
     is_shared: bool,
     account: Option<&Account>,
 ) -> Environment {
-    let spec = &launch.spec;
+    let spec = launch.spec();
     let mut all = Environment::new();
     if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
         let inherited = if account.is_some() { &OF_THE_NODE[..] } else { &INHERITED[..] };
@@ -62,7 +62,7 @@ pub(crate) fn environment(
 
 /// Variables for `mpirun` of Open MPI 4 and 5, whose launcher is PRRTE.
 fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
-    let spec = &launch.spec;
+    let spec = launch.spec();
     let mut all = Vec::new();
     let ranks = if spec.first_node {
         spec.tasks_per_node
@@ -92,8 +92,8 @@ pub(crate) fn meeting_port(port: u16) -> Vec<(OsString, OsString)> {
 /// Variables about the nodes of a run and this node's rank.
 fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     let alone = Gang { rank: 0, nodes: vec![Peer { name: node.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }] };
-    let gang = launch.gang.as_ref().unwrap_or(&alone);
-    let spec = &launch.spec;
+    let gang = launch.placement.gang.as_ref().unwrap_or(&alone);
+    let spec = launch.spec();
     let names = gang.nodes.iter().map(|peer| peer.name.to_string()).collect::<Vec<_>>().join(",");
     let address = |peer: &Peer| peer.address.map_or_else(|| peer.name.to_string(), |address| address.to_string());
     let mut all = vec![
@@ -137,17 +137,17 @@ fn log_in(account: &Account, all: &mut Environment) {
 
 /// Variables that describe the job.
 fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
-    let spec = &launch.spec;
-    let task = launch.run.task;
+    let spec = launch.spec();
+    let task = launch.run().task;
     let mut all = vec![
         ("HOSTLER_JOB_ID", task.job.to_string()),
         ("HOSTLER_JOB_NAME", spec.name.to_string()),
-        ("HOSTLER_ATTEMPT", launch.run.attempt.to_string()),
+        ("HOSTLER_ATTEMPT", launch.run().attempt.to_string()),
         ("HOSTLER_NODE", node.to_string()),
         ("HOSTLER_CPUS", spec.request.cpus.to_string()),
-        ("HOSTLER_CPU_IDS", launch.resources.cpus.to_string()),
+        ("HOSTLER_CPU_IDS", launch.placement.resources.cpus.to_string()),
         ("HOSTLER_MEMORY_BYTES", spec.request.memory_bytes.to_string()),
-        ("HOSTLER_USER", launch.user.clone()),
+        ("HOSTLER_USER", launch.job.user.clone()),
     ];
     if !spec.request.counted.is_empty() {
         all.push(("HOSTLER_RESOURCES", spec.request.counted.to_string()));
@@ -158,7 +158,7 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
     all.extend(places(launch, node));
     if spec.array.is_some() {
         all.push(("HOSTLER_ARRAY_INDEX", task.index.to_string()));
-        all.push(("HOSTLER_ARRAY_LEN", launch.array_len.to_string()));
+        all.push(("HOSTLER_ARRAY_LEN", launch.job.array_len.to_string()));
     }
     all
 }

@@ -12,7 +12,7 @@ use hostler_model::{
     WallTime, Work,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{Fate, Usage};
+use hostler_proto::link::{Fate, RunEnd, Usage};
 
 /// A head with one node of 16 CPUs and 16 GiB.
 struct Head {
@@ -100,7 +100,8 @@ impl Head {
         let run: RunId = self.state.job(job).expect("the job exists").active.values().next().expect("a task runs").run;
         let ending = hostler_model::Ending { state: hostler_model::JobState::Completed, exit_code: Some(0) };
         let usage = Usage::default();
-        self.apply(Event::Ended { run, rank: 0, fate: Fate::Ended(ending), message: None, result: None, usage });
+        let end = RunEnd { usage, ..RunEnd::without_result(Fate::Ended(ending), None) };
+        self.apply(Event::Ended { run, rank: 0, end });
     }
 }
 

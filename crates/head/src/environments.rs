@@ -93,7 +93,7 @@ impl Environments {
 
 fn unpack(digest: Digest, bytes: &[u8], launch: &mut Launch) -> Result<(), EnvironmentError> {
     let environment = hostler_proto::decode(bytes).map_err(|error| EnvironmentError::Damaged(digest, error))?;
-    Arc::make_mut(&mut launch.spec).environment = environment;
+    Arc::make_mut(&mut launch.job.spec).environment = environment;
     launch.environment = None;
     Ok(())
 }
@@ -101,22 +101,16 @@ fn unpack(digest: Digest, bytes: &[u8], launch: &mut Launch) -> Result<(), Envir
 #[cfg(test)]
 mod tests {
     use hostler_model::{JobId, JobSpec, Request, Work};
+    use hostler_proto::link::JobLaunch;
     use hostler_store::{Batch, Change, MemoryStore, Store};
 
     use super::*;
 
     fn launch(environment: Option<Digest>) -> Launch {
         let spec = Arc::new(JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1)));
-        Launch {
-            job: JobId(1),
-            user: "ada".to_owned(),
-            spec,
-            array_len: 1,
-            runs: Vec::new(),
-            uid: None,
-            output_cap_bytes: None,
-            environment,
-        }
+        let job =
+            JobLaunch { id: JobId(1), user: "ada".to_owned(), uid: None, spec, array_len: 1, output_cap_bytes: None };
+        Launch { job, runs: Vec::new(), environment }
     }
 
     fn environment(value: &str) -> Environment {
@@ -131,7 +125,7 @@ mod tests {
         assert_eq!(environments.pack(&Environment::new()), None);
         let mut at_once = launch(Some(digest));
         assert!(environments.fill_at_once(&mut at_once).expect("the environment is valid"));
-        assert_eq!((&at_once.spec.environment, at_once.environment), (&environment("first"), None));
+        assert_eq!((&at_once.job.spec.environment, at_once.environment), (&environment("first"), None));
 
         // Enough environments to evict the first one.
         for number in 0..20 {
@@ -143,7 +137,7 @@ mod tests {
         let keep = Change::Environment { job: JobId(1), digest, bytes };
         store.commit(&Batch::of_changes(vec![keep])).expect("memory is available");
         environments.fill(&mut later).expect("the store has the environment");
-        assert_eq!(later.spec.environment, environment("first"));
+        assert_eq!(later.job.spec.environment, environment("first"));
         assert!(environments.cached().len() <= 11);
     }
 }

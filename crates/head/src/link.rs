@@ -20,7 +20,6 @@ use hostler_core::link::{Inbox, Outbox, cut};
 use hostler_model::{Digest, Ending, JobState, NodeName, RunId};
 use hostler_proto::link::{
     AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, Launch, PROTOCOL, RunEnd, RunReport, RunStatus,
-    Usage,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
@@ -240,10 +239,10 @@ impl Link<'_> {
             // The agent reconnects, and the head then sends the missing launches again.
             return Err(error).context("cannot read the environment of a job");
         }
-        tracing::error!(job = %launch.job, %error, "cannot launch a job");
+        tracing::error!(job = %launch.job.id, %error, "cannot launch a job");
         for placement in launch.runs {
             let fate = Fate::Ended(Ending { state: JobState::Failed, exit_code: None });
-            let end = RunEnd { fate, message: Some(error.to_string()), result: None, usage: Usage::default() };
+            let end = RunEnd::without_result(fate, Some(error.to_string()));
             let report = RunReport { run: placement.run, status: RunStatus::Ended(end) };
             self.post(AgentMessage::Report(report), true, Vec::new()).await?;
         }

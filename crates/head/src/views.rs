@@ -14,7 +14,7 @@ use hostler_model::{
     WallTime, Work, format_bytes, format_duration,
 };
 use hostler_proto::api::{JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
-use hostler_proto::link::Fate;
+use hostler_proto::link::RunEnd;
 use hostler_proto::power::JobEnergy;
 use hostler_proto::record::{EndedPart, EndedTask};
 
@@ -212,10 +212,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
     }
     let view = |part: &Part| {
         let over = part.over.as_deref();
-        let ending = over.and_then(|over| match over.fate {
-            Fate::Ended(ending) => Some(ending),
-            Fate::Lost | Fate::Requeued => None,
-        });
+        let ending = over.and_then(RunEnd::ending);
         PartView {
             node: part.node.clone(),
             state: match over {
@@ -225,7 +222,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
             gpu_ids: if over.is_none() { gpu_ids(part) } else { Vec::new() },
             exit_code: ending.and_then(|ending| ending.exit_code),
             message: over.and_then(|over| over.message.as_deref()).map(|message| message_for(message, is_owner)),
-            result: over.and_then(|over| over.result).filter(|_| is_owner),
+            result: over.and_then(RunEnd::manifest).filter(|_| is_owner),
             usage: over.map(|over| over.usage),
         }
     };
@@ -238,14 +235,15 @@ fn gpu_ids(part: &Part) -> Vec<GpuId> {
 
 /// The part of an ended task on one of several nodes.
 fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
+    let ending = part.end.ending();
     PartView {
         node: part.node.clone(),
-        state: part.ending.unwrap_or(of_task).state,
+        state: ending.unwrap_or(of_task).state,
         gpu_ids: Vec::new(),
-        exit_code: part.ending.and_then(|ending| ending.exit_code),
-        message: part.message.as_deref().map(|message| message_for(message, is_owner)),
-        result: part.result.filter(|_| is_owner),
-        usage: Some(part.usage),
+        exit_code: ending.and_then(|ending| ending.exit_code),
+        message: part.end.message.as_deref().map(|message| message_for(message, is_owner)),
+        result: part.end.manifest().filter(|_| is_owner),
+        usage: Some(part.end.usage),
     }
 }
 

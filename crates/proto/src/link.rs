@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Digest, Ending, Epoch, JobId, JobSpec, NodeFacts, NodeName, Resources, RunId, UserName};
+use hostler_model::{Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeFacts, NodeName, Resources, RunId, UserName};
 use serde::{Deserialize, Serialize};
 
 /// Link protocol versions that this build supports.
@@ -198,27 +198,42 @@ pub struct Account {
 /// Runs of one job to start on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Job id.
-    pub job: JobId,
-    /// User who owns the job.
-    pub user: String,
-    /// Specification of the job.
-    pub spec: Arc<JobSpec>,
-    /// Number of tasks in the job's array.
-    pub array_len: u64,
+    /// The part that all runs share.
+    pub job: JobLaunch,
     /// The runs and their resources.
     pub runs: Vec<Placement>,
+    /// Hash of the environment variables. The head puts the variables into the specification when it sends this message;
+    /// agents never see the hash.
+    #[serde(skip)]
+    pub environment: Option<Digest>,
+}
+
+/// The part of a launch that is the same for all runs of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobLaunch {
+    /// Job id.
+    pub id: JobId,
+    /// User who owns the job.
+    pub user: String,
     /// Uid of the user in the cluster, if known. An account with the same name and another uid may belong to another
     /// person.
     #[serde(default)]
     pub uid: Option<u32>,
+    /// Specification of the job.
+    pub spec: Arc<JobSpec>,
+    /// Number of tasks in the job's array.
+    pub array_len: u64,
     /// Limit for each stored output, in bytes; [`OUTPUT_CAP_BYTES`] if absent.
     #[serde(default)]
     pub output_cap_bytes: Option<u64>,
-    /// Hash of the environment variables. The head puts the variables into `spec` when it sends this message; agents
-    /// never see the hash.
-    #[serde(skip)]
-    pub environment: Option<Digest>,
+}
+
+impl JobLaunch {
+    /// Limit for each stored output, in bytes.
+    #[must_use]
+    pub fn output_cap_bytes(&self) -> u64 {
+        self.output_cap_bytes.unwrap_or(OUTPUT_CAP_BYTES)
+    }
 }
 
 /// Default limit for each stored output of a run, in bytes.
@@ -308,7 +323,7 @@ pub enum RunStatus {
     Ended(RunEnd),
 }
 
-/// How a run ended.
+/// How a run ended on a node. The agent reports it, the log stores it, and the state and the history keep it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
     /// Outcome of the run.
@@ -319,6 +334,42 @@ pub struct RunEnd {
     pub result: Option<RunResult>,
     /// Resource usage of the run.
     pub usage: Usage,
+}
+
+impl RunEnd {
+    /// An end without a result and without resource usage.
+    #[must_use]
+    pub fn without_result(fate: Fate, message: Option<String>) -> Self {
+        Self { fate, message, result: None, usage: Usage::default() }
+    }
+
+    /// Whether the run completed: exit code 0 and a complete result.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        matches!(self.fate, Fate::Ended(Ending { state: JobState::Completed, .. }))
+    }
+
+    /// Hash of the manifest of its result.
+    #[must_use]
+    pub fn manifest(&self) -> Option<Digest> {
+        self.result.as_ref().map(|result| result.manifest)
+    }
+
+    /// The state and exit code of an ended run; `None` if it was lost or requeued.
+    #[must_use]
+    pub fn ending(&self) -> Option<Ending> {
+        match self.fate {
+            Fate::Ended(ending) => Some(ending),
+            Fate::Lost | Fate::Requeued => None,
+        }
+    }
+
+    /// A copy without the content of its result, which is stored elsewhere.
+    #[must_use]
+    pub fn without_content(&self) -> Self {
+        let result = self.manifest().map(|manifest| RunResult { manifest, inline: Vec::new() });
+        Self { fate: self.fate, message: self.message.clone(), result, usage: self.usage }
+    }
 }
 
 /// Outcome of a run.
@@ -339,6 +390,7 @@ pub struct RunResult {
     /// Hash of the [`crate::manifest::ResultManifest`].
     pub manifest: Digest,
     /// The manifest and chunks themselves if they are small; otherwise they were uploaded before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inline: Vec<serde_bytes::ByteBuf>,
 }
 

@@ -3,7 +3,7 @@
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskId, WallTime};
 use serde::{Deserialize, Serialize};
 
-use crate::link::Usage;
+use crate::link::{RunEnd, Usage};
 
 /// One ended task. Each task leaves one record; requeued attempts leave none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl EndedTask {
     pub fn results(&self) -> impl Iterator<Item = TaskResult> {
         let task = TaskId { job: self.job, index: self.index };
         let only = if self.parts.is_empty() { self.result } else { None };
-        let ranked = self.parts.iter().enumerate().rev().map(|(rank, part)| (rank as u32, part.result));
+        let ranked = self.parts.iter().enumerate().rev().map(|(rank, part)| (rank as u32, part.end.manifest()));
         let results = ranked.chain(std::iter::once((0, only)));
         results.filter_map(move |(rank, manifest)| Some(TaskResult { task, rank, manifest: manifest? }))
     }
@@ -61,12 +61,6 @@ pub struct TaskResult {
 pub struct EndedPart {
     /// Name of the node.
     pub node: NodeName,
-    /// How the part ended; absent if it was lost or never began.
-    pub ending: Option<Ending>,
-    /// Details for people.
-    pub message: Option<String>,
-    /// Hash of the complete, verified result.
-    pub result: Option<Digest>,
-    /// Resource usage on this node.
-    pub usage: Usage,
+    /// How the part ended.
+    pub end: RunEnd,
 }

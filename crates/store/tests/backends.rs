@@ -314,7 +314,7 @@ fn history_comes_back_as_it_was(backend: &impl Backend) {
     assert_eq!(
         results.iter().map(|result| result.manifest).collect::<Vec<_>>(),
         [
-            rows[3].parts[1].result.expect("it has one"),
+            rows[3].parts[1].end.manifest().expect("it has one"),
             rows[3].result.expect("it has one"),
             rows[0].result.expect("it has one"),
             rows[2].result.expect("it has one"),

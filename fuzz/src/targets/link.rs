@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_core::link::{Inbox, Outbox};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, EndCause, Frame, Gang, HeadHello, HeadMessage, Launch, Output, Peer, Placement,
+    AgentHello, AgentMessage, EndCause, Frame, Gang, HeadHello, HeadMessage, JobLaunch, Launch, Output, Peer, Placement,
     RunReport, StreamKind, StreamRequest,
 };
 use serde::Serialize;
@@ -64,17 +64,19 @@ fn conversation(bytes: &[u8]) {
 fn seeds() -> Vec<Vec<u8>> {
     let run = values::run(3);
     let launch = Launch {
-        job: run.task.job,
-        user: "ada".into(),
-        spec: Arc::new(values::spec()),
-        array_len: 5,
+        job: JobLaunch {
+            id: run.task.job,
+            user: "ada".into(),
+            uid: Some(2000),
+            spec: Arc::new(values::spec()),
+            array_len: 5,
+            output_cap_bytes: None,
+        },
         runs: vec![Placement {
             run,
             resources: values::hello().facts.resources,
             gang: Some(Gang { rank: 1, nodes: vec![Peer { name: values::node(), address: None }] }),
         }],
-        uid: Some(2000),
-        output_cap_bytes: None,
         environment: None,
     };
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".into(), run, what });

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{JobSpec, Resources, RunId};
+use hostler_model::{JobSpec, RunId};
 use hostler_proto::link::{
-    Account, AgentMessage, EndCause, Gang, HeadMessage, OUTPUT_CAP_BYTES, RunEnd, RunReport, RunResult, RunStatus,
+    Account, AgentMessage, EndCause, HeadMessage, JobLaunch, Placement, RunEnd, RunReport, RunResult, RunStatus,
     StepDoor, StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
@@ -37,32 +37,23 @@ pub struct Run {
 /// Everything an agent needs to start one run; stored in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLaunch {
-    /// The run.
-    pub run: RunId,
-    /// The owner of the run.
-    pub user: String,
-    /// What to run.
-    pub spec: Arc<JobSpec>,
-    /// The number of tasks in the array.
-    pub array_len: u64,
-    /// Resources assigned to the run.
-    pub resources: Resources,
-    /// The other nodes of a run on several nodes.
-    #[serde(default)]
-    pub gang: Option<Gang>,
-    /// The owner's uid in the cluster, if known.
-    #[serde(default)]
-    pub uid: Option<u32>,
-    /// How many bytes of each output are kept, if the head has set it.
-    #[serde(default)]
-    pub output_cap_bytes: Option<u64>,
+    /// The part that all runs of the job share.
+    pub job: Arc<JobLaunch>,
+    /// The run and its resources.
+    pub placement: Placement,
 }
 
 impl RunLaunch {
-    /// How many bytes of each output are kept.
+    /// The run.
     #[must_use]
-    pub fn output_cap_bytes(&self) -> u64 {
-        self.output_cap_bytes.unwrap_or(OUTPUT_CAP_BYTES)
+    pub const fn run(&self) -> RunId {
+        self.placement.run
+    }
+
+    /// What to run.
+    #[must_use]
+    pub fn spec(&self) -> &JobSpec {
+        &self.job.spec
     }
 }
 
@@ -82,6 +73,8 @@ pub enum Stage {
     Running,
     /// The process has ended; its results are being collected and uploaded.
     Collecting(Exit),
+    /// The run has ended, and the head requested its results again: the agent collects them once more.
+    Recollecting(RunEnd),
     /// The run has ended. The agent reports it until the head has recorded the end.
     Over(RunEnd),
 }
@@ -287,7 +280,7 @@ impl Stage {
             Self::Staging => RunStatus::Accepted,
             Self::Ready { port, door } => RunStatus::Ready { port: *port, door: *door },
             Self::Running => RunStatus::Running,
-            Self::Collecting(_) => RunStatus::Completing,
+            Self::Collecting(_) | Self::Recollecting(_) => RunStatus::Completing,
             Self::Over(end) => RunStatus::Ended(end.clone()),
         }
     }

@@ -26,7 +26,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
 
 fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
     match message {
-        HeadMessage::Launch(launch) => accept(state, &launch, effects),
+        HeadMessage::Launch(launch) => accept(state, launch, effects),
         HeadMessage::Begin { run, port, doors } => begin(state, run, port, doors, effects),
         HeadMessage::End { run, cause, grace_ms } => end(state, run, cause, grace_ms, effects),
         HeadMessage::Forget { run } => forget(state, run, effects),
@@ -34,7 +34,7 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
             if let Some(held) = state.runs.get_mut(&run)
                 && let Stage::Over(end) = &held.stage
             {
-                held.stage = Stage::Collecting(exit_again(end));
+                held.stage = Stage::Recollecting(end.clone());
                 effects.push(Effect::Collect { launch: Arc::clone(&held.launch) });
             }
         }
@@ -67,25 +67,18 @@ fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
 }
 
 /// Accepts new runs; ignores a launch of a run that the agent already has.
-fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
-    for placement in &launch.runs {
-        if state.runs.contains_key(&placement.run) {
+fn accept(state: &mut State, launch: Launch, effects: &mut Vec<Effect>) {
+    let job = Arc::new(launch.job);
+    for placement in launch.runs {
+        let run = placement.run;
+        if state.runs.contains_key(&run) {
             continue;
         }
-        let launch = Arc::new(RunLaunch {
-            run: placement.run,
-            user: launch.user.clone(),
-            spec: Arc::clone(&launch.spec),
-            array_len: launch.array_len,
-            resources: placement.resources.clone(),
-            gang: placement.gang.clone(),
-            uid: launch.uid,
-            output_cap_bytes: launch.output_cap_bytes,
-        });
-        let run = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
-        state.runs.insert(placement.run, run);
+        let launch = Arc::new(RunLaunch { job: Arc::clone(&job), placement });
+        let held = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
+        state.runs.insert(run, held);
         effects.push(Effect::Start(launch));
-        report(state, placement.run, effects);
+        report(state, run, effects);
     }
 }
 
@@ -102,7 +95,7 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     held.ending = Some(cause);
     match held.stage {
         Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms }),
-        Stage::Collecting(_) | Stage::Over(_) => {}
+        Stage::Collecting(_) | Stage::Recollecting(_) | Stage::Over(_) => {}
     }
 }
 
@@ -113,13 +106,13 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     match held.stage {
         Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
         // The run is removed when its collection ends.
-        Stage::Collecting(_) => {}
+        Stage::Collecting(_) | Stage::Recollecting(_) => {}
         Stage::Over(_) => remove(state, run, effects),
     }
 }
 
 fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
-    let run = launch.run;
+    let run = launch.run();
     let stage = match found {
         Found::Launch => {
             effects.push(Effect::Start(Arc::clone(&launch)));
@@ -169,17 +162,31 @@ fn collected(
     effects: &mut Vec<Effect>,
 ) {
     let Some(held) = state.runs.get(&run) else { return };
-    let Stage::Collecting(exit) = held.stage.clone() else { return };
+    let stage = held.stage.clone();
+    if !matches!(stage, Stage::Collecting(_) | Stage::Recollecting(_)) {
+        return;
+    }
     if held.forgotten {
         return remove(state, run, effects);
     }
-    match result {
-        Ok((result, problems)) => over(state, run, &exit, Some(result), problems, effects),
+    let (result, problems, is_whole) = match result {
+        Ok((result, problems)) => (Some(result), problems, true),
         Err(Uncollected { reason, rest }) => {
-            // A job whose results are lost has not completed, whatever its exit code.
-            let failed = Exit { why: failed_to_collect(exit.why), ..exit };
-            over(state, run, &failed, rest, Some(format!("its results could not be collected: {reason}")), effects);
+            (rest, Some(format!("its results could not be collected: {reason}")), false)
         }
+    };
+    match stage {
+        Stage::Collecting(exit) => {
+            // A job whose results are lost has not completed, whatever its exit code.
+            let why = if is_whole { exit.why } else { failed_to_collect(exit.why) };
+            over(state, run, &Exit { why, ..exit }, result, problems, effects);
+        }
+        Stage::Recollecting(end) => {
+            let fate = if is_whole || !end.is_completed() { end.fate } else { fate(Why::NotStarted, held.ending) };
+            let message = join(end.message, problems);
+            finish(state, run, RunEnd { fate, message, result, usage: end.usage }, true, effects);
+        }
+        Stage::Staging | Stage::Ready { .. } | Stage::Running | Stage::Over(_) => {}
     }
 }
 
@@ -196,14 +203,26 @@ fn over(
     problems: Option<String>,
     effects: &mut Vec<Effect>,
 ) {
-    let held = state.runs.get_mut(&run).expect("checked by the caller");
-    let messages: Vec<String> = exit.message.iter().cloned().chain(problems).collect();
-    let message = (!messages.is_empty()).then(|| messages.join("; "));
+    let held = state.runs.get(&run).expect("checked by the caller");
+    let message = join(exit.message.clone(), problems);
     let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
-    held.stage = Stage::Over(end.clone());
     // A restarted agent derives the end from the exit record. These runs may have none, e.g. when the build of an environment
     // reached a limit.
-    if matches!(exit.why, Why::NotStarted | Why::Lost | Why::TimeLimit(_) | Why::OutOfMemory(_)) {
+    let stores = matches!(exit.why, Why::NotStarted | Why::Lost | Why::TimeLimit(_) | Why::OutOfMemory(_));
+    finish(state, run, end, stores, effects);
+}
+
+/// Joins both messages; `None` if there are none.
+fn join(message: Option<String>, problems: Option<String>) -> Option<String> {
+    let all: Vec<String> = message.into_iter().chain(problems).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Sets the end of a run and reports it. Stores it on disk if `stores` is set.
+fn finish(state: &mut State, run: RunId, end: RunEnd, stores: bool, effects: &mut Vec<Effect>) {
+    let held = state.runs.get_mut(&run).expect("checked by the caller");
+    held.stage = Stage::Over(end.clone());
+    if stores {
         effects.push(Effect::StoreEnd { run, end });
     }
     report(state, run, effects);
@@ -224,22 +243,6 @@ fn fate(why: Why, asked: Option<EndCause>) -> Fate {
         (Why::TimeLimit(code), _) => ended(JobState::Timeout, Some(code)),
         (Why::OutOfMemory(code), _) => ended(JobState::OutOfMemory, Some(code)),
     }
-}
-
-/// Reconstructs the exit of an ended run, to collect its results again.
-fn exit_again(end: &RunEnd) -> Exit {
-    let why = match end.fate {
-        Fate::Lost => Why::Lost,
-        Fate::Requeued => Why::Asked(0),
-        Fate::Ended(Ending { state, exit_code }) => match (state, exit_code) {
-            (JobState::Cancelled, code) => Why::Asked(code.unwrap_or_default()),
-            (JobState::Timeout, code) => Why::TimeLimit(code.unwrap_or_default()),
-            (JobState::OutOfMemory, code) => Why::OutOfMemory(code.unwrap_or_default()),
-            (_, Some(code)) => Why::Exited(code),
-            (_, None) => Why::NotStarted,
-        },
-    };
-    Exit { why, message: end.message.clone(), usage: end.usage }
 }
 
 fn remove(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {

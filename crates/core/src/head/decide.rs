@@ -8,7 +8,7 @@ use hostler_model::{
     format_bytes,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus};
 
 use hostler_sched::NeverFits;
 
@@ -373,7 +373,7 @@ fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     let may_be_lost = state.job(run.task.job).is_some_and(|job| job.spec.requeue);
     let is_spared = !may_be_lost && never_began(state, run, rank);
     let (fate, message) = if is_spared { (Fate::Requeued, None) } else { (Fate::Lost, Some(message)) };
-    Event::Ended { run, rank, fate, message, result: None, usage: Usage::default() }
+    Event::Ended { run, rank, end: RunEnd::without_result(fate, message) }
 }
 
 /// Whether a part of a run that its agent does not have certainly never started: the agent never confirmed the launch, or not all
@@ -403,13 +403,12 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
         }
         RunStatus::Running => if_further(Phase::Running, Event::Running { run, rank }),
         RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),
-        RunStatus::Ended(RunEnd { fate, message, result, usage }) => {
-            let result = result.as_ref().map(|result| result.manifest);
+        RunStatus::Ended(end) => {
             // A result counts only when it is complete. Until then the run does not end, and the shell requests the result again.
-            if result.is_some() && !result_is_complete {
+            if end.result.is_some() && !result_is_complete {
                 return Vec::new();
             }
-            vec![Event::Ended { run, rank, fate: *fate, message: message.clone(), result, usage: *usage }]
+            vec![Event::Ended { run, rank, end: end.without_content() }]
         }
     }
 }

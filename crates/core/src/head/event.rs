@@ -7,7 +7,7 @@ use hostler_model::{
     Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
-use hostler_proto::link::{Fate, HeadMessage, StepDoor, Usage};
+use hostler_proto::link::{HeadMessage, RunEnd, StepDoor};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
@@ -157,13 +157,7 @@ pub enum Event {
         #[serde(default)]
         rank: u32,
         /// How the run ended.
-        fate: Fate,
-        /// More details, for people.
-        message: Option<String>,
-        /// The result's manifest.
-        result: Option<hostler_model::Digest>,
-        /// Resources that the run used.
-        usage: Usage,
+        end: RunEnd,
     },
     /// A node reported what it has, because it is new, changed, or was restarted.
     NodeSeen {

@@ -7,7 +7,7 @@ use hostler_model::{
     Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
     TaskId, Timestamp, WallTime,
 };
-use hostler_proto::link::{EndCause, Fate, StepDoor, Usage};
+use hostler_proto::link::{EndCause, RunEnd, StepDoor};
 use serde::{Deserialize, Serialize};
 
 use super::event::SubmissionKey;
@@ -100,28 +100,7 @@ pub struct Part {
     pub metered: Option<Energy>,
     /// How it ended, if it has.
     #[serde(default)]
-    pub over: Option<Box<PartOver>>,
-}
-
-/// The end of a part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartOver {
-    /// How the part ended.
-    pub fate: Fate,
-    /// More details, for people.
-    pub message: Option<String>,
-    /// Its result's manifest.
-    pub result: Option<Digest>,
-    /// Resources that it used.
-    pub usage: Usage,
-}
-
-impl PartOver {
-    /// Whether the part completed.
-    #[must_use]
-    pub fn is_completed(&self) -> bool {
-        matches!(self.fate, Fate::Ended(Ending { state: JobState::Completed, .. }))
-    }
+    pub over: Option<Box<RunEnd>>,
 }
 
 /// How far a part of a run is.

@@ -36,7 +36,7 @@ pub use decide::decide;
 pub use durability::{Answer, Delivery, Durability, NotDone};
 pub use ended::{Ended, EndedJobs, Moves};
 pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
-pub use job::{Active, Job, Part, PartOver, Phase};
+pub use job::{Active, Job, Part, Phase};
 pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};
 pub use node::{Drain, Link, Node, Silence};
 pub use partitions::{NodeTraits, Partition, Partitions, PartitionsCommand, PartitionsEvent};

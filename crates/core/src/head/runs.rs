@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{Ending, Energy, JobId, JobState, NodeName, NodeState, RunId, Timestamp, WallTime};
-use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, StepDoor, Usage};
+use hostler_proto::link::{
+    EndCause, Fate, Gang, HeadMessage, JobLaunch, Launch, Peer, Placement, RunEnd, StepDoor, Usage,
+};
 use hostler_proto::record::{EndedPart, EndedTask};
 
 use super::event::{ConnectionId, Record, Start};
-use super::job::{Active, Job, Part, PartOver, Phase};
+use super::job::{Active, Job, Part, Phase};
 use super::state::State;
 use super::update::Step;
 
@@ -79,17 +81,16 @@ impl Step<'_> {
     pub(super) fn launch(&mut self, connection: ConnectionId, id: JobId, parts: &[(RunId, u32)]) {
         let job = self.job(id);
         let runs = parts.iter().map(|(run, rank)| placement(self.state, &job.active[&run.task.index], *rank)).collect();
-        let launch = Launch {
-            job: id,
+        let launch = JobLaunch {
+            id,
             user: job.user.clone(),
-            spec: Arc::clone(&job.spec),
-            array_len: job.len(),
-            runs,
             // The submitter's uid takes precedence: a user added later under this name may be another person.
             uid: job.uid.or_else(|| self.state.users.get(&job.user).map(|user| user.uid)),
+            spec: Arc::clone(&job.spec),
+            array_len: job.len(),
             output_cap_bytes: self.state.settings.output_cap_bytes,
-            environment: job.environment,
         };
+        let launch = Launch { job: launch, runs, environment: job.environment };
         self.send(connection, HeadMessage::Launch(launch));
     }
 
@@ -150,7 +151,7 @@ impl Step<'_> {
         }
     }
 
-    pub(super) fn end_part(&mut self, run: RunId, rank: u32, over: PartOver) {
+    pub(super) fn end_part(&mut self, run: RunId, rank: u32, over: RunEnd) {
         self.state.unconfirmed.remove(&(run, rank));
         let energy = self.state.active(run).and_then(|active| self.state.energy(active.part(rank)?, self.now.at));
         let (node, breaks, is_last) = self.state.change_job(run.task.job, |job| {
@@ -210,9 +211,9 @@ impl Step<'_> {
             node: Some(active.parts[0].node.clone()),
             started_at,
             ended_at: now.wall,
-            result: overs(active).next().and_then(|over| over.result),
+            result: overs(active).next().and_then(RunEnd::manifest),
             usage,
-            parts: if active.parts.len() > 1 { active.parts.iter().map(ended_part).collect() } else { Vec::new() },
+            parts: if active.parts.len() > 1 { ended_parts(active) } else { Vec::new() },
         })));
         self.state.change_job(run.task.job, |job| {
             job.endings.entry(ending).or_default().insert(run.task.index);
@@ -344,8 +345,14 @@ fn verdict(state: &State, active: &Active) -> Option<Ending> {
 }
 
 /// The ends of a run's parts that are over.
-fn overs(active: &Active) -> impl Iterator<Item = &PartOver> {
+fn overs(active: &Active) -> impl Iterator<Item = &RunEnd> {
     active.parts.iter().filter_map(|part| part.over.as_deref())
+}
+
+/// The ends of a run's parts, for the history.
+fn ended_parts(active: &Active) -> Vec<EndedPart> {
+    let nodes = active.nodes().cloned();
+    nodes.zip(overs(active)).map(|(node, end)| EndedPart { node, end: end.clone() }).collect()
 }
 
 /// The message for people about the end of a run.
@@ -363,18 +370,4 @@ fn message(active: &Active) -> Option<String> {
     });
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     Some(format!("node {} (rank {rank}) was the first to fail{why}", part.node))
-}
-
-fn ended_part(part: &Part) -> EndedPart {
-    let over = part.over.as_deref();
-    EndedPart {
-        node: part.node.clone(),
-        ending: over.and_then(|over| match over.fate {
-            Fate::Ended(ending) => Some(ending),
-            Fate::Lost | Fate::Requeued => None,
-        }),
-        message: over.and_then(|over| over.message.clone()),
-        result: over.and_then(|over| over.result),
-        usage: over.map(|over| over.usage).unwrap_or_default(),
-    }
 }

@@ -7,6 +7,7 @@ use hostler_model::{
     Counted, Dependency, Digest, Epoch, JobId, JobSpec, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
 };
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
+use hostler_proto::link::RunEnd;
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
 
@@ -301,7 +302,7 @@ impl State {
     /// Results of ended parts whose runs continue. The history does not contain them yet.
     #[must_use]
     pub fn early_results(&self) -> Vec<Digest> {
-        let over = |part: &Part| part.over.as_ref().and_then(|over| over.result);
+        let over = |part: &Part| part.over.as_deref().and_then(RunEnd::manifest);
         self.placed()
             .filter(|(_, active, _)| active.parts.len() > 1)
             .flat_map(|(_, active, _)| &active.parts)

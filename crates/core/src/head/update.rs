@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobState, NodeName, RunId, Timestamp};
 use hostler_proto::api::Notice;
-use hostler_proto::link::{EndCause, Fate, HeadMessage, Usage};
+use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 
 use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped};
-use super::job::{Job, PartOver, Phase};
+use super::job::{Job, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
 use super::partitions::update_partitions;
@@ -52,10 +52,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Ready { run, rank, port, door } => step.get_ready(*run, *rank, *port, *door),
         Event::Running { run, rank } => step.advance(*run, *rank, Phase::Running),
         Event::Completing { run, rank } => step.advance(*run, *rank, Phase::Completing),
-        Event::Ended { run, rank, fate, message, result, usage } => {
-            let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
-            step.end_part(*run, *rank, over);
-        }
+        Event::Ended { run, rank, end } => step.end_part(*run, *rank, end.clone()),
         Event::NodeSeen { node, facts } => {
             step.state.peers.seen(step.state.nodes.get(node), facts, now.at);
             step.see_node(node, |node| {
@@ -364,7 +361,7 @@ impl Step<'_> {
         let runs: Vec<RunId> = self.state.nodes[name].runs.keys().copied().collect();
         for (run, rank) in runs.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
             let message = Some(message.to_owned());
-            self.end_part(run, rank, PartOver { fate: Fate::Lost, message, result: None, usage: Usage::default() });
+            self.end_part(run, rank, RunEnd::without_result(Fate::Lost, message));
         }
     }
 

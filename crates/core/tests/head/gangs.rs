@@ -114,7 +114,8 @@ fn first_failure_ends_the_other_parts_and_decides_the_ending() {
         panic!("one row, not {:?}", head.changes)
     };
     assert_eq!(row.message.as_deref(), Some("node n3 (rank 2) was the first to fail: exit code 7"));
-    let states: Vec<Option<JobState>> = row.parts.iter().map(|part| part.ending.map(|ending| ending.state)).collect();
+    let states: Vec<Option<JobState>> =
+        row.parts.iter().map(|part| part.end.ending().map(|ending| ending.state)).collect();
     assert_eq!(states, [JobState::Cancelled, JobState::Completed, JobState::Failed].map(Some));
 }
 

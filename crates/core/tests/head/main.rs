@@ -39,7 +39,7 @@ fn launch_contains_the_users_uid_in_the_cluster() {
         let sent = head.sent();
         head.act(job, JobAction::Cancel).expect("accepted");
         let found = sent.into_iter().find_map(|message| match message {
-            HeadMessage::Launch(launch) => Some(launch.uid),
+            HeadMessage::Launch(launch) => Some(launch.job.uid),
             _ => None,
         });
         found.expect("there is room")

@@ -117,7 +117,7 @@ async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<S
     if let Some(active) = job.active.get(&task.index) {
         let part = active.part(rank).ok_or_else(|| no_such_rank(&job, rank))?;
         if let Some(over) = &part.over {
-            return Ok(Standing::Over(active.run.attempt, over.result));
+            return Ok(Standing::Over(active.run.attempt, over.manifest()));
         }
         return Ok(Standing::Live(Live {
             run: active.run,

@@ -20,7 +20,7 @@ async fn job_completes_with_an_inline_result() {
 
     let id = client.submit(&request("a")).await.expect("accepted").id;
     let launch = agent.next_launch().await;
-    assert_eq!((launch.job, launch.runs.len()), (id, 1));
+    assert_eq!((launch.job.id, launch.runs.len()), (id, 1));
     let run = launch.runs[0].run;
     agent.report(run, RunStatus::Accepted).await;
     agent.report(run, RunStatus::Running).await;

@@ -52,11 +52,11 @@ async fn settings_fill_unspecified_values_of_a_submission() {
     let mut open = request("open");
     open.unsaid = vec![Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
     client.submit(&open).await.expect("accepted");
-    let spec = agent.next_launch().await.spec;
+    let spec = agent.next_launch().await.job.spec;
     assert_eq!((spec.request.cpus, spec.request.memory_bytes), (1, 64 << 20));
     assert_eq!(spec.time_limit_ms, Some(7_200_000));
     client.submit(&request("said")).await.expect("accepted");
-    let spec = agent.next_launch().await.spec;
+    let spec = agent.next_launch().await.job.spec;
     assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (4 << 20, None), "explicit values have precedence");
 }
 

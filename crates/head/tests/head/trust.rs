@@ -118,7 +118,7 @@ async fn node_is_drained_and_resumed() {
     assert!(node.node.reason.is_some_and(|text| text == format!("drained by {}: new disk", drain.by)));
     let node = client.resume_node(&name).await.expect("permitted");
     assert_eq!((node.node.state, node.drain), (NodeState::Up, None));
-    assert_eq!(agent.next_launch().await.job, waiting);
+    assert_eq!(agent.next_launch().await.job.id, waiting);
     client.shutdown(LiveJobs::Keep).await.expect("it stops");
 }
 

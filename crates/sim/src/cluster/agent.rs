@@ -112,7 +112,7 @@ impl World {
 
     /// How far a run had come.
     fn look(&mut self, node: usize, launch: &Arc<RunLaunch>) -> Found {
-        let run = launch.run;
+        let run = launch.run();
         let (forgets_boots, now_us) = (self.breaks(Rule::NothingTwiceAfterBoot), self.now_us);
         let starts_again = self.breaks(Rule::AdoptShepherds);
         let machine = &mut self.nodes[node];
@@ -193,9 +193,9 @@ impl World {
             Effect::Begin { run, .. } => self.begin(node, run),
             Effect::End { run, grace_ms } => self.end(node, run, grace_ms),
             Effect::Collect { launch } => {
-                self.agent(node).controls.remove(&launch.run);
+                self.agent(node).controls.remove(&launch.run());
                 let delay = self.rng.skewed(10 * MS);
-                self.agent_later(node, delay, AgentStep::Captured { run: launch.run });
+                self.agent_later(node, delay, AgentStep::Captured { run: launch.run() });
             }
             Effect::StoreEnd { run, end } => {
                 let now_us = self.now_us;
@@ -208,7 +208,7 @@ impl World {
                 }
             }
             Effect::Remove { launch } => {
-                let run = launch.run;
+                let run = launch.run();
                 self.agent(node).controls.remove(&run);
                 let delay = self.rng.skewed(MS);
                 self.agent_later(node, delay, AgentStep::Remove { run });
@@ -236,7 +236,7 @@ impl World {
     }
 
     fn stage(&mut self, node: usize, launch: Arc<RunLaunch>) {
-        let run = launch.run;
+        let run = launch.run();
         let now_us = self.now_us;
         self.agent(node).controls.insert(run, Control::default());
         let machine = &mut self.nodes[node];
@@ -250,13 +250,13 @@ impl World {
     }
 
     fn staged(&mut self, node: usize, launch: &Arc<RunLaunch>) {
-        let run = launch.run;
+        let run = launch.run();
         let fails = self.rng.chance(30);
         let Some(control) = self.agent(node).controls.get(&run).copied() else { return };
         if control.cancel {
             return self.not_started(node, run, "ended before it had started");
         }
-        if launch.gang.is_some() && !control.has_begun && !self.breaks(Rule::BeginTogether) {
+        if launch.placement.gang.is_some() && !control.has_begun && !self.breaks(Rule::BeginTogether) {
             self.agent(node).controls.insert(run, Control { waits: true, ..control });
             let port = self.rng.range(1_024, 65_536) as u16;
             return self.agent_event(node, Event::Ready { run, port, door: None });

@@ -192,7 +192,7 @@ impl Books {
             Event::Running { run, rank } | Event::Completing { run, rank } => {
                 self.see_progress(*run, *rank, |part| part.has_run = true);
             }
-            Event::Ended { run, rank, fate, .. } => self.see_end(*run, *rank, *fate, records),
+            Event::Ended { run, rank, end } => self.see_end(*run, *rank, end.fate, records),
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::NodeForgotten { node } => {

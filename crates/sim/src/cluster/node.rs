@@ -253,7 +253,7 @@ impl World {
     /// A shepherd takes a run and starts its process; says whether it could.
     pub(super) fn launch_shepherd(&mut self, node: usize, launch: &Arc<RunLaunch>) -> bool {
         let now_us = self.now_us;
-        let run = launch.run;
+        let run = launch.run();
         let (boot, is_full) = (self.nodes[node].boots, self.nodes[node].is_full);
         let Some(directory) = self.nodes[node].directories.get_mut(&run) else { return false };
         if directory.claim.is_some() || is_full {
@@ -267,7 +267,7 @@ impl World {
 
     /// Starts a run's process, for better or worse.
     pub(super) fn start_process(&mut self, node: usize, launch: &Arc<RunLaunch>) {
-        let run = launch.run;
+        let run = launch.run();
         let boot = self.nodes[node].boots;
         let lasts = match self.rng.below(20) {
             0 => FOREVER,
@@ -283,11 +283,11 @@ impl World {
             ignores_term: self.rng.chance(200),
         };
         self.note(format_args!("{run} starts on n{node} for {} ms", lasts / MS));
-        self.books.process_starts(node, run, &launch.resources);
+        self.books.process_starts(node, run, &launch.placement.resources);
         self.nodes[node].shepherds.insert(run, shepherd);
         self.node_later(node, lasts, NodeStep::ProcessEnds { boot, run, plan: 0 });
-        if let Some(limit_ms) = launch.spec.time_limit_ms {
-            let grace_ms = launch.spec.grace_ms.unwrap_or(10_000);
+        if let Some(limit_ms) = launch.spec().time_limit_ms {
+            let grace_ms = launch.spec().grace_ms.unwrap_or(10_000);
             self.node_later(node, limit_ms * MS, NodeStep::TimeLimit { boot, run, grace_ms });
         }
     }

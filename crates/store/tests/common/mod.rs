@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use hostler_model::{Attempt, Digest, Ending, JobId, TaskId, TaskState, WallTime};
-use hostler_proto::link::{IoSource, IoUsage, Usage};
+use hostler_proto::link::{Fate, IoSource, IoUsage, RunEnd, RunResult, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 use hostler_store::{Batch, Change};
 
@@ -34,12 +34,12 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
 /// The row of a task on two nodes, of which the second was lost.
 pub(crate) fn ended_on_two_nodes(job: u64, index: u32) -> EndedTask {
     let row = ended(job, index);
-    let part = |node: &str, result| EndedPart {
+    let part = |node: &str, manifest: Option<Digest>| EndedPart {
         node: node.parse().expect("a name"),
-        ending: None,
-        message: None,
-        result,
-        usage: Usage::default(),
+        end: RunEnd {
+            result: manifest.map(|manifest| RunResult { manifest, inline: Vec::new() }),
+            ..RunEnd::without_result(Fate::Lost, None)
+        },
     };
     EndedTask { parts: vec![part("node-1", row.result), part("node-2", Some(digest_of(&[job, 7])))], ..row }
 }

@@ -37,9 +37,9 @@ pub(super) fn brief(event: &Event) -> String {
         Event::Completing { run, rank } => {
             format!("run {run} has ended on its node of rank {rank}; results are collected")
         }
-        Event::Ended { run, rank, fate, result, .. } => {
-            let result = if result.is_some() { " with a result" } else { "" };
-            format!("run {run} is over on its node of rank {rank}: {}{result}", how(*fate))
+        Event::Ended { run, rank, end } => {
+            let result = if end.result.is_some() { " with a result" } else { "" };
+            format!("run {run} is over on its node of rank {rank}: {}{result}", how(end.fate))
         }
         Event::NodeSeen { node, facts } => format!("{node} is seen: {}", facts.boot.0),
         Event::NodeGivenUp { node } => format!("{node} is given up with all its runs"),
