@@ -305,5 +305,5 @@ fn agents_get_the_privileged_uids() {
     // Root is handled separately.
     let epoch = head.state.next_epoch();
     head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(0) });
-    assert_eq!(head.state.guarded_uids(), []);
+    assert_eq!(head.state.guarded_uids(), Vec::<u32>::new());
 }

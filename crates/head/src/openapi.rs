@@ -1,18 +1,338 @@
-//! The description of the API, OpenAPI 3.1: one table of routes and one of shapes.
-//!
-//! Written by hand, since the shapes live in a crate that knows nothing of OpenAPI and a table is easier to read than a hundred
-//! attributes. Tests keep it honest: every route of the router is in the table and every route of the table in the router, and each
-//! shape has exactly the fields that its type serialises to.
+//! The OpenAPI 3.1 description of the API. It is generated from the routes and the types of the handlers' arguments and
+//! responses.
 
-mod tables;
+use std::future::Future;
+use std::sync::Arc;
 
-use hostler_proto::api::BASE;
+use axum::body::Body;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::handler::Handler;
+use axum::response::{NoContent, Response, Sse};
+use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::{Extension, Router};
+use hostler_model::{Digest, JobId, NodeName, PartitionName, UserName};
+use hostler_proto::api::{BASE, ErrorBody, Notice};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
-use self::tables::Payload::{self, Bytes, Events, Json, Nothing, WebSocket};
-pub(crate) use self::tables::ROUTES;
-use self::tables::{Field, Route, SHAPES};
-use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents};
+use crate::api::access::{About, Person};
+use crate::api::extract::{Json, Path, Query};
+use crate::api::reply::{Binary, JsonText, List, OrNull};
+use crate::api::who::{Agent, Anyone, Certified, User};
+use crate::api::{OPERATIONS, error::ApiError};
+use crate::head::Head;
+use crate::rights::Who;
+
+/// Routes, with the accepted callers and the description of each.
+pub(crate) struct Api {
+    pub(crate) router: Router<Arc<Head>>,
+    pub(crate) operations: Vec<Operation>,
+}
+
+/// An operation of the API.
+pub(crate) struct Operation {
+    /// HTTP method in lower case.
+    pub(crate) method: &'static str,
+    /// Path relative to [`BASE`].
+    pub(crate) path: &'static str,
+    pub(crate) who: Who,
+    summary: &'static str,
+    draft: Draft,
+}
+
+/// The description collected so far from the types of a handler.
+#[derive(Default)]
+pub(crate) struct Draft {
+    /// Schemas of the path parameters, in order.
+    in_path: Vec<Value>,
+    parameters: Vec<Value>,
+    /// Content of the body, and whether it is required.
+    body: Option<(Value, bool)>,
+    answer: Option<(&'static str, Value)>,
+    /// Referenced schemas.
+    schemas: Vec<(String, Value)>,
+}
+
+/// An argument of a handler.
+pub(crate) trait Input {
+    /// Adds the part of the request that it needs; by default nothing.
+    fn describe(_: &mut Draft) {}
+}
+
+/// The response of a handler.
+pub(crate) trait Output {
+    /// Adds the response.
+    fn describe(draft: &mut Draft);
+}
+
+/// A function whose arguments and response have descriptions.
+pub(crate) trait Described<Arguments> {
+    fn draft() -> Draft;
+}
+
+macro_rules! described {
+    ($($argument:ident),*) => {
+        impl<F, Answering, Answer, $($argument),*> Described<($($argument,)*)> for F
+        where
+            F: Fn($($argument),*) -> Answering,
+            Answering: Future<Output = Answer>,
+            Answer: Output,
+            $($argument: Input,)*
+        {
+            fn draft() -> Draft {
+                let mut draft = Draft::default();
+                $($argument::describe(&mut draft);)*
+                Answer::describe(&mut draft);
+                draft
+            }
+        }
+    };
+}
+
+described!();
+described!(A);
+described!(A, B);
+described!(A, B, C);
+described!(A, B, C, D);
+described!(A, B, C, D, E);
+
+macro_rules! method {
+    ($name:ident) => {
+        /// Adds an operation with this method.
+        pub(crate) fn $name<H, T, A>(self, path: &'static str, who: Who, handler: H, summary: &'static str) -> Self
+        where
+            H: Handler<T, Arc<Head>> + Described<A>,
+            T: 'static,
+        {
+            let operation = Operation { method: stringify!($name), path, who, summary, draft: H::draft() };
+            self.with(operation, $name(handler))
+        }
+    };
+}
+
+impl Api {
+    pub(crate) fn new() -> Self {
+        Self { router: Router::new(), operations: Vec::new() }
+    }
+
+    method!(get);
+    method!(post);
+    method!(put);
+    method!(delete);
+
+    fn with(mut self, operation: Operation, route: MethodRouter<Arc<Head>>) -> Self {
+        self.router = self.router.route(operation.path, route);
+        self.operations.push(operation);
+        self
+    }
+
+    /// Limits the size of bodies for the operations added so far.
+    pub(crate) fn limit_bodies(mut self, bytes: usize) -> Self {
+        self.router = self.router.layer(DefaultBodyLimit::max(bytes));
+        self
+    }
+
+    /// Adds the operations of `other`.
+    pub(crate) fn merge(mut self, other: Self) -> Self {
+        self.router = self.router.merge(other.router);
+        self.operations.extend(other.operations);
+        self
+    }
+}
+
+impl Draft {
+    /// Adds the schema of `T` and returns a reference to it.
+    fn reference<T: ToSchema>(&mut self) -> Value {
+        self.collect::<T>();
+        self.schemas.push((T::name().into_owned(), inline::<T>()));
+        json!({ "$ref": format!("#/components/schemas/{}", T::name()) })
+    }
+
+    /// Adds the schemas that the schema of `T` refers to.
+    fn collect<T: ToSchema>(&mut self) {
+        let mut schemas = Vec::new();
+        T::schemas(&mut schemas);
+        self.schemas.extend(schemas.into_iter().map(|(name, schema)| (name, value(&schema))));
+    }
+
+    fn answers(&mut self, media: &str, schema: &Value) {
+        let content = json!({ media: { "schema": schema } });
+        self.answer = Some(("200", json!({ "description": "Done.", "content": content })));
+    }
+}
+
+fn inline<T: ToSchema>() -> Value {
+    value(&T::schema())
+}
+
+fn value(schema: &impl serde::Serialize) -> Value {
+    serde_json::to_value(schema).expect("a schema is JSON")
+}
+
+const JSON: &str = "application/json";
+const BINARY: &str = "application/octet-stream";
+
+fn bytes() -> Value {
+    json!({ "type": "string", "format": "binary" })
+}
+
+impl Input for User {}
+impl Input for Person {}
+impl Input for Agent {}
+impl Input for Certified {}
+impl Input for Anyone {}
+impl Input for State<Arc<Head>> {}
+impl<T> Input for Extension<T> {}
+impl<T> Input for Option<Extension<T>> {}
+impl<A, B> Input for (Extension<A>, Extension<B>) {}
+
+impl Input for Body {
+    fn describe(draft: &mut Draft) {
+        draft.body = Some((json!({ BINARY: { "schema": bytes() } }), false));
+    }
+}
+
+impl<T: ToSchema> Input for Json<T> {
+    fn describe(draft: &mut Draft) {
+        let schema = draft.reference::<T>();
+        draft.body = Some((json!({ JSON: { "schema": schema } }), true));
+    }
+}
+
+/// Each field is a parameter. A query omits fields that are null in JSON.
+impl<T: ToSchema> Input for Query<T> {
+    fn describe(draft: &mut Draft) {
+        draft.collect::<T>();
+        let mut object = inline::<T>();
+        let required = object["required"].take();
+        let Some(fields) = object["properties"].as_object_mut() else { return };
+        for (name, schema) in fields {
+            let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+            let mut parameter = json!({ "name": name, "in": "query", "schema": without_null(schema.take()) });
+            parameter["required"] = json!(required.as_array().is_some_and(|names| names.iter().any(|it| it == name)));
+            if let Some(description) = description {
+                parameter["description"] = description;
+            }
+            draft.parameters.push(parameter);
+        }
+    }
+}
+
+fn without_null(mut schema: Value) -> Value {
+    if let Some(kinds) = schema["type"].as_array().cloned() {
+        schema["type"] = kinds.into_iter().find(|kind| kind != "null").unwrap_or_default();
+    }
+    if let Some(kinds) = schema["oneOf"].as_array() {
+        return kinds.iter().find(|kind| kind["type"] != "null").cloned().unwrap_or_default();
+    }
+    schema
+}
+
+/// The parameters of a path.
+pub(crate) trait PathParts {
+    /// A schema for each parameter.
+    fn schemas() -> Vec<Value>;
+}
+
+macro_rules! path_part {
+    ($($part:ty),*) => { $(
+        impl PathParts for $part {
+            fn schemas() -> Vec<Value> {
+                vec![inline::<$part>()]
+            }
+        }
+    )* };
+}
+
+path_part!(JobId, NodeName, PartitionName, UserName, Digest, String);
+
+impl<A: ToSchema, B: ToSchema> PathParts for (A, B) {
+    fn schemas() -> Vec<Value> {
+        vec![inline::<A>(), inline::<B>()]
+    }
+}
+
+impl<A: ToSchema, B: ToSchema, C: ToSchema> PathParts for (A, B, C) {
+    fn schemas() -> Vec<Value> {
+        vec![inline::<A>(), inline::<B>(), inline::<C>()]
+    }
+}
+
+impl<T: PathParts> Input for Path<T> {
+    fn describe(draft: &mut Draft) {
+        draft.in_path = T::schemas();
+    }
+}
+
+impl Input for WebSocketUpgrade {
+    fn describe(draft: &mut Draft) {
+        draft.answer = Some(("101", json!({ "description": "A WebSocket." })));
+    }
+}
+
+impl<T: Output> Output for Result<T, ApiError> {
+    fn describe(draft: &mut Draft) {
+        T::describe(draft);
+    }
+}
+
+impl<T: Output> Output for (Extension<About>, T) {
+    fn describe(draft: &mut Draft) {
+        T::describe(draft);
+    }
+}
+
+impl Output for NoContent {
+    fn describe(draft: &mut Draft) {
+        draft.answer = Some(("204", json!({ "description": "Done." })));
+    }
+}
+
+/// The response of a WebSocket, which an argument describes.
+impl Output for Response {
+    fn describe(_: &mut Draft) {}
+}
+
+impl Output for Binary {
+    fn describe(draft: &mut Draft) {
+        draft.answers(BINARY, &bytes());
+    }
+}
+
+impl<T: ToSchema> Output for axum::Json<T> {
+    fn describe(draft: &mut Draft) {
+        let schema = draft.reference::<T>();
+        draft.answers(JSON, &schema);
+    }
+}
+
+impl<T: ToSchema> Output for JsonText<T> {
+    fn describe(draft: &mut Draft) {
+        axum::Json::<T>::describe(draft);
+    }
+}
+
+impl<T: ToSchema> Output for List<T> {
+    fn describe(draft: &mut Draft) {
+        let schema = draft.reference::<T>();
+        draft.answers(JSON, &json!({ "type": "array", "items": schema }));
+    }
+}
+
+impl<T: ToSchema> Output for OrNull<T> {
+    fn describe(draft: &mut Draft) {
+        let schema = draft.reference::<T>();
+        draft.answers(JSON, &json!({ "oneOf": [{ "type": "null" }, schema] }));
+    }
+}
+
+impl<S> Output for Sse<S> {
+    fn describe(draft: &mut Draft) {
+        let schema = draft.reference::<Notice>();
+        draft.answers("text/event-stream", &schema);
+    }
+}
 
 /// The OpenAPI document, pretty-printed JSON with a final newline.
 ///
@@ -20,18 +340,25 @@ use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, Users
 /// Never: the document is a constant.
 #[must_use]
 pub fn openapi() -> String {
-    let mut text = serde_json::to_string_pretty(&document()).expect("a JSON value can be written");
+    let mut text = serde_json::to_string_pretty(&document(&OPERATIONS)).expect("a JSON value can be written");
     text.push('\n');
     text
 }
 
-fn document() -> Value {
-    let mut paths = Map::new();
-    for route in ROUTES {
-        let item = paths.entry(route.path).or_insert_with(|| json!({}));
-        item[route.method] = operation(route);
+fn document(operations: &[Operation]) -> Value {
+    let mut errors = Draft::default();
+    let error = errors.reference::<ErrorBody>();
+    let mut schemas: Map<String, Value> = errors.schemas.into_iter().collect();
+    for operation in operations {
+        schemas.extend(operation.draft.schemas.iter().cloned());
     }
-    json!({
+    let mut paths = Map::new();
+    for operation in operations {
+        let item = paths.entry(operation.path).or_insert_with(|| json!({}));
+        item[operation.method] = operation.describe(&error);
+        add_links(operation, operations, &schemas, &mut item[operation.method]);
+    }
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Hostler",
@@ -41,264 +368,164 @@ fn document() -> Value {
                             says who they are, or over TLS with the token of a login; agents over TLS with a certificate of the \
                             cluster. Times are milliseconds since the Unix \
                             epoch, sizes are bytes. Clients ignore fields they do not know. A client may say the version of the \
-                            API that it speaks in the header `hostler-api`; another one than the head's is refused.",
+                            API that it speaks in the header `hostler-api`; another one than the head's is refused. A request \
+                            that this document rules out is answered with 400 or 422; one that contradicts the state of the \
+                            cluster, or itself, with 404 or 409.",
         },
         "servers": [{ "url": BASE }],
         "paths": paths,
-        "components": { "schemas": schemas() },
-    })
-}
-
-fn operation(route: &Route) -> Value {
-    let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let mut parameters: Vec<Value> = in_path.map(path_parameter).collect();
-    parameters.extend(route.query.iter().map(|(name, kind, meaning)| {
-        json!({ "name": name, "in": "query", "required": false, "description": meaning, "schema": schema(kind) })
-    }));
-    let who = match route.who {
-        Users => "For users.",
-        Owners => "For users, about what is theirs; for operators about everything.",
-        Operators => "For operators and admins.",
-        Admins => "For admins: on the head's socket root and the user that runs the head, and whom they have made one.",
-        Agents => "For agents.",
-        UsersAndAgents => "For users and agents.",
-        Anyone => "For anyone.",
-    };
-    let mut operation = json!({
-        "operationId": operation_id(route),
-        "summary": route.summary,
-        "description": who,
-        "parameters": parameters,
-        "responses": {
-            "default": { "description": "What went wrong.", "content": content(Json("Error")) },
-        },
+        "components": { "schemas": schemas },
     });
-    let (status, answer) = match route.answer {
-        Nothing => ("204", json!({ "description": "Done." })),
-        WebSocket(messages) => ("101", json!({ "description": format!("A WebSocket: {messages}.") })),
-        payload => ("200", json!({ "description": "Done.", "content": content(payload) })),
-    };
-    operation["responses"][status] = answer;
-    if !matches!(route.body, Nothing) {
-        operation["requestBody"] = json!({ "required": true, "content": content(route.body) });
-    }
-    operation
+    complete(&mut document);
+    document
 }
 
-/// `get_jobs_id_why`.
-fn operation_id(route: &Route) -> String {
-    let words = route.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    std::iter::once(route.method).chain(words).collect::<Vec<_>>().join("_")
-}
+impl Operation {
+    /// Operation id, e.g. `get_jobs_id_why`.
+    fn id(&self) -> String {
+        let words = self.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        std::iter::once(self.method).chain(words).collect::<Vec<_>>().join("_")
+    }
 
-fn path_parameter(name: &str) -> Value {
-    let (kind, meaning) = match name {
-        "id" => ("string", "a job id, or the name of a stream"),
-        "name" => ("string", "the name of a node, a user, a group or a setting"),
-        "index" => ("integer", "a task's index, 0 for a job that is no array"),
-        "output" => ("Output", "which output"),
-        _ => ("string", "BLAKE3, 64 hexadecimal digits"),
-    };
-    json!({ "name": name, "in": "path", "required": true, "description": meaning, "schema": schema(kind) })
-}
+    /// Names of the parameters in its path.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+    }
 
-fn content(payload: Payload) -> Value {
-    match payload {
-        Nothing | WebSocket(_) => json!({}),
-        Json(kind) => json!({ "application/json": { "schema": schema(kind) } }),
-        Bytes(media) => json!({ media: { "schema": { "type": "string", "format": "binary" } } }),
-        Events => json!({ "text/event-stream": { "schema": schema("Notice") } }),
-    }
-}
-
-/// The schema that a type of [`Field`] stands for.
-fn schema(kind: &str) -> Value {
-    if let Some(inner) = kind.strip_suffix('*') {
-        return schema(inner);
-    }
-    if let Some(inner) = kind.strip_suffix('?') {
-        return json!({ "oneOf": [schema(inner), { "type": "null" }] });
-    }
-    if let Some(inner) = kind.strip_prefix('[').and_then(|kind| kind.strip_suffix(']')) {
-        return json!({ "type": "array", "items": schema(inner) });
-    }
-    match kind {
-        "string" | "integer" | "boolean" | "object" => json!({ "type": kind }),
-        name => json!({ "$ref": format!("#/components/schemas/{name}") }),
+    fn describe(&self, error: &Value) -> Value {
+        let in_path = self.names().zip(&self.draft.in_path);
+        let in_path =
+            in_path.map(|(name, schema)| json!({ "name": name, "in": "path", "required": true, "schema": schema }));
+        let parameters: Vec<Value> = in_path.chain(self.draft.parameters.iter().cloned()).collect();
+        let who = match self.who {
+            Who::Users => "For users.",
+            Who::Owners => "For users, for their own objects; for operators, for all objects.",
+            Who::Operators => "For operators and admins.",
+            Who::Admins => {
+                "For admins: root and the user that runs the head, on the head's socket, and users with the role admin."
+            }
+            Who::Agents => "For agents.",
+            Who::UsersAndAgents => "For users and agents.",
+            Who::Anyone => "For anyone.",
+        };
+        let mut operation = json!({
+            "operationId": self.id(),
+            "summary": self.summary,
+            "description": who,
+            "parameters": parameters,
+            "responses": { "default": { "description": "The error.", "content": { JSON: { "schema": error } } } },
+        });
+        if let Some((status, answer)) = &self.draft.answer {
+            operation["responses"][status] = answer.clone();
+        }
+        if let Some((content, is_required)) = &self.draft.body {
+            operation["requestBody"] = json!({ "required": is_required, "content": content });
+        }
+        operation
     }
 }
 
-fn object(meaning: &str, fields: &[Field]) -> Value {
-    let properties: Map<String, Value> = fields
-        .iter()
-        .map(|(name, kind, meaning)| {
-            let mut schema = schema(kind);
-            schema["description"] = json!(meaning);
-            ((*name).to_owned(), schema)
-        })
-        .collect();
-    let required: Vec<&str> = fields.iter().filter(|field| !field.1.ends_with('*')).map(|field| field.0).collect();
-    json!({ "type": "object", "description": meaning, "properties": properties, "required": required })
+/// Links an operation that creates an object to the operations on it: `POST /jobs` returns the `id` of `/jobs/{id}`.
+fn add_links(maker: &Operation, operations: &[Operation], schemas: &Map<String, Value>, description: &mut Value) {
+    let answer = &mut description["responses"]["200"];
+    let schema = answer["content"][JSON]["schema"]["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    let Some(fields) = schema.and_then(|name| schemas[name]["properties"].as_object()) else { return };
+    let mut links = Map::new();
+    for about in operations.iter().filter(|_| maker.method == "post") {
+        let names: Vec<_> = about.names().collect();
+        let [name] = names[..] else { continue };
+        let below = about.path.strip_prefix(maker.path).is_some_and(|rest| rest.starts_with(&format!("/{{{name}}}")));
+        if below && fields.contains_key(name) {
+            let parameters = json!({ name: format!("$response.body#/{name}") });
+            links.insert(about.id(), json!({ "operationId": about.id(), "parameters": parameters }));
+        }
+    }
+    if !links.is_empty() {
+        answer["links"] = links.into();
+    }
 }
 
-fn words(words: &[&str]) -> Value {
-    json!({ "type": "string", "enum": words })
-}
-
-/// Every shape, with those that are no plain objects.
-fn schemas() -> Value {
-    let mut all: Map<String, Value> =
-        SHAPES.iter().map(|(name, meaning, fields)| ((*name).to_owned(), object(meaning, fields))).collect();
-    let detail = all["JobDetail"].take();
-    all.insert("JobDetail".to_owned(), json!({ "allOf": [schema("JobSummary"), detail] }));
-    let detail = all["NodeDetail"].take();
-    all.insert("NodeDetail".to_owned(), json!({ "allOf": [schema("Node"), detail] }));
-    let states: Vec<&str> = hostler_model::JobState::ALL.iter().map(|state| state.as_str()).collect();
-    all.insert("JobState".to_owned(), words(&states));
-    all.insert("PowerByNode".to_owned(), json!({ "type": "object", "additionalProperties": schema("Power") }));
-    all.insert("PowerState".to_owned(), words(&["off", "waking", "up", "idle", "stopping", "failed", "unknown"]));
-    all.insert("Supply".to_owned(), words(&["on", "off"]));
-    all.insert("Gauge".to_owned(), words(&["agent", "controller"]));
-    all.insert("PowerAction".to_owned(), words(&["on", "off", "look"]));
-    let states = ["up", "suspect", "down", "off", "waking", "stopping", "draining", "drained", "removed"];
-    all.insert("NodeState".to_owned(), words(&states));
-    all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
-    all.insert("Vendor".to_owned(), words(&["nvidia", "amd", "intel"]));
-    all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));
-    all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
-    all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
-    all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
-    all.insert("Environment".to_owned(), json!({ "type": "object", "additionalProperties": { "type": "string" } }));
-    all.insert("Totals".to_owned(), json!({ "type": "object", "additionalProperties": { "type": "integer" } }));
-    let count = json!({ "type": "integer", "minimum": 1, "maximum": 1_000_000_000 });
-    all.insert("Counted".to_owned(), json!({ "type": "object", "additionalProperties": count, "maxProperties": 64 }));
-    all.insert(
-        "Work".to_owned(),
-        tagged(
-            "kind",
-            &[
-                (
-                    "project",
-                    &[
-                        ("snapshot", "string", "the hash of the captured folder's manifest"),
-                        ("entrypoint", "string", "what of it to run"),
-                        ("args", "[string]*", "arguments"),
-                    ],
-                ),
-                (
-                    "command",
-                    &[
-                        ("argv", "[string]", "the command and its arguments"),
-                        ("directory", "string", "where to run it, an absolute path on the node"),
-                    ],
-                ),
-            ],
-        ),
-    );
-    all.insert(
-        "Notice".to_owned(),
-        tagged(
-            "event",
-            &[
-                ("job", &[("id", "integer", "the job"), ("state", "JobState", "where it stands now")]),
-                ("node", &[("name", "string", "the node"), ("state", "NodeState", "whether it can be given work")]),
-                ("missed", &[]),
-            ],
-        ),
-    );
-    all.insert(
-        "Reason".to_owned(),
-        tagged(
-            "kind",
-            &[
-                ("held", &[]),
-                ("dependency", &[("jobs", "[integer]", "the jobs it still waits for")]),
-                ("array_limit", &[("limit", "integer", "how many of its tasks may run at once")]),
-                (
-                    "quota",
-                    &[
-                        ("whose", "string", "a user, or `group` and its name"),
-                        ("of", "QuotaKind", "what is limited"),
-                        ("used", "integer", "how much of it is used, by what runs and what is ahead in the queue"),
-                        ("limit", "integer", "the limit"),
-                    ],
-                ),
-                (
-                    "blocked",
-                    &[
-                        ("user", "string", "the account that is blocked"),
-                        ("why", "string?", "why, in an admin's words"),
-                    ],
-                ),
-                ("partition_paused", &[("partition", "string", "its partition")]),
-                ("partition_gone", &[("partition", "string", "its partition")]),
-                (
-                    "no_nodes",
-                    &[
-                        ("partition", "string?", "whose nodes it may use; all when null"),
-                        ("constraint", "string?", "what they must have"),
-                        ("for_root", "boolean", "whether there are such nodes, and none of them runs jobs of root"),
-                    ],
-                ),
-                ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
-                (
-                    "too_few_nodes",
-                    &[
-                        ("wanted", "integer", "how many nodes it needs at once"),
-                        ("enough", "integer", "how many have enough free"),
-                        ("closest", "[Shortfall]", "the others that came closest, best first"),
-                    ],
-                ),
-                ("priority", &[("ahead", "integer", "how many jobs are ahead")]),
-                ("reservation", &[("job", "integer", "the job that it could delay")]),
-                (
-                    "nodes_down",
-                    &[
-                        ("wanted", "integer", "how many nodes it needs at once"),
-                        ("nodes", "[string]", "the nodes that could run it"),
-                    ],
-                ),
-                (
-                    "nodes_drained",
-                    &[
-                        ("wanted", "integer", "how many nodes it needs at once"),
-                        ("nodes", "[string]", "the nodes that could run it and are drained"),
-                        ("down", "[string]", "others that could and are down or suspect"),
-                    ],
-                ),
-                ("scheduling", &[]),
-            ],
-        ),
-    );
-    all.insert(
-        "Shortfall".to_owned(),
-        object(
-            "What one node lacks for a job.",
-            &[
-                ("node", "string", "the node"),
-                ("cpus", "integer", "free CPUs it lacks"),
-                ("memory_bytes", "integer", "free memory it lacks"),
-                ("gpus", "integer*", "free GPUs it lacks; none when absent"),
-                ("counted", "Counted*", "what it lacks of what configurations count; nothing when absent"),
-            ],
-        ),
-    );
-    Value::Object(all)
-}
-
-/// One of several objects, told apart by a word in the field `tag`.
-fn tagged(tag: &str, kinds: &[(&str, &[Field])]) -> Value {
-    let kinds: Vec<Value> = kinds
-        .iter()
-        .map(|(word, fields)| {
-            let mut one = object(word, fields);
-            one["properties"][tag] = json!({ "const": word });
-            one["required"].as_array_mut().expect("objects list what they require").insert(0, json!(tag));
-            one
-        })
-        .collect();
-    json!({ "oneOf": kinds })
+/// Adds the ranges of numbers, which the types do not contain, and removes `uniqueItems`: the head accepts repetitions in
+/// lists that it reads as sets.
+fn complete(schema: &mut Value) {
+    match schema {
+        Value::Array(parts) => parts.iter_mut().for_each(complete),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(complete);
+            fields.remove("uniqueItems");
+            let kind = &fields.get("type").cloned().unwrap_or_default();
+            let is_integer =
+                kind == "integer" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("integer")));
+            if is_integer {
+                // The registry of formats spells these without a hyphen.
+                let format = fields.get("format").and_then(Value::as_str).map(|format| format.replace('-', ""));
+                let (least, most) = match format.as_deref() {
+                    Some("uint8") => (json!(0), json!(u8::MAX)),
+                    Some("uint16") => (json!(0), json!(u16::MAX)),
+                    Some("uint32") => (json!(0), json!(u32::MAX)),
+                    Some("int32") => (json!(i32::MIN), json!(i32::MAX)),
+                    Some("int64") => (json!(i64::MIN), json!(i64::MAX)),
+                    _ => (json!(0), json!(u64::MAX)),
+                };
+                if let Some(format) = format {
+                    fields.insert("format".to_owned(), format.into());
+                }
+                fields.entry("minimum").or_insert(least);
+                fields.entry("maximum").or_insert(most);
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn references_resolve_and_operation_ids_are_unique() {
+        let document = document(&OPERATIONS);
+        for reference in document.to_string().split("#/components/schemas/").skip(1) {
+            let name = reference.split('"').next().expect("split yields at least one part");
+            assert!(document["components"]["schemas"].get(name).is_some(), "{name} is not described");
+        }
+        let ids: BTreeSet<String> = OPERATIONS.iter().map(Operation::id).collect();
+        assert_eq!(ids.len(), OPERATIONS.len());
+    }
+
+    #[test]
+    fn schema_names_are_unique() {
+        let mut known: BTreeMap<&str, &Value> = BTreeMap::new();
+        for (name, schema) in OPERATIONS.iter().flat_map(|operation| &operation.draft.schemas) {
+            let before = known.insert(name, schema);
+            assert!(before.is_none_or(|before| before == schema), "two types have the name {name}");
+        }
+    }
+
+    #[test]
+    fn paths_answers_and_numbers_are_described() {
+        let document = document(&OPERATIONS);
+        for operation in OPERATIONS.iter() {
+            assert_eq!(operation.names().count(), operation.draft.in_path.len(), "{}", operation.path);
+            assert!(operation.draft.answer.is_some(), "{}", operation.path);
+        }
+        let schemas = &document["components"]["schemas"];
+        assert_eq!(schemas["JobId"]["minimum"], 1);
+        assert_eq!(schemas["JobId"]["maximum"], u64::MAX);
+        assert_eq!(schemas["Request"]["properties"]["memory_bytes"]["minimum"], 4_194_304);
+        let submitted = &document["paths"]["/jobs"]["post"]["responses"]["200"]["links"];
+        assert_eq!(submitted["get_jobs_id_why"]["parameters"]["id"], "$response.body#/id");
+    }
+
+    #[test]
+    fn every_reason_is_described() {
+        let schemas = &document(&OPERATIONS)["components"]["schemas"];
+        let kinds = schemas["Reason"]["oneOf"].as_array().expect("a job waits for one of several reasons");
+        let words: Vec<_> = kinds.iter().map(|kind| &kind["properties"]["kind"]["enum"][0]).collect();
+        for word in ["waking", "nodes_asleep", "scheduling"] {
+            assert!(words.iter().any(|it| **it == word), "{word} is not among {words:?}");
+        }
+    }
+}

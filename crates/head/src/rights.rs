@@ -1,7 +1,5 @@
-//! Permissions. The API's description ([`crate::openapi`]) contains the only table. It names the callers that each
-//! operation accepts.
+//! Permissions. The API's routes ([`crate::api`]) are the only table. It names the callers that each operation accepts.
 //! Every request is checked against the table before its handler runs, and the documentation is generated from it.
-//! An operation that is missing from the table cannot be called.
 //!
 //! | value | accepted callers |
 //! | --- | --- |
@@ -20,7 +18,7 @@ use std::sync::LazyLock;
 
 use hostler_model::Role;
 
-use crate::openapi::ROUTES;
+use crate::api::OPERATIONS;
 
 /// Callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +56,14 @@ impl Who {
 /// braces.
 pub(crate) fn rule_of(method: &str, path: &str) -> Option<Who> {
     static RULES: LazyLock<HashMap<(&'static str, &'static str), Who>> =
-        LazyLock::new(|| ROUTES.iter().map(|route| ((route.method, route.path), route.who)).collect());
+        LazyLock::new(|| OPERATIONS.iter().map(|it| ((it.method, it.path), it.who)).collect());
     RULES.get(&(method, path)).copied()
+}
+
+/// The methods that a path supports, for the header `allow`.
+pub(crate) fn methods_of(path: &str) -> String {
+    let methods = OPERATIONS.iter().filter(|operation| operation.path == path);
+    methods.map(|operation| operation.method.to_ascii_uppercase()).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the audit log records a successful call: all changes, except chunk uploads (a chunk has no effect until a
@@ -74,15 +78,18 @@ pub(crate) fn is_audited(method: &str, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::Operation;
 
     #[test]
     fn every_operation_has_a_rule_and_dangerous_ones_need_an_admin() {
-        for route in ROUTES {
-            assert_eq!(rule_of(route.method, route.path), Some(route.who), "{} {}", route.method, route.path);
+        for operation in OPERATIONS.iter() {
+            let Operation { method, path, who, .. } = operation;
+            assert_eq!(rule_of(method, path), Some(*who), "{method} {path}");
         }
         assert_eq!(rule_of("post", "/nothing"), None);
         // A new operation for anyone must be added here on purpose.
-        let open: Vec<&str> = ROUTES.iter().filter(|route| route.who == Who::Anyone).map(|route| route.path).collect();
+        let open = OPERATIONS.iter().filter(|operation| operation.who == Who::Anyone);
+        let open: Vec<&str> = open.map(|operation| operation.path).collect();
         assert_eq!(open, ["/openapi.json", "/login/challenge", "/login/key", "/login/code", "/agent/join"]);
         for (method, path) in [
             ("post", "/shutdown"),

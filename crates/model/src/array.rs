@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ParseError;
-use crate::text::write_ranges;
+use crate::text::{text_schema, write_ranges};
 
 /// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges: a million tasks in the same state need one pair.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -271,6 +271,21 @@ impl FromStr for IndexSet {
         Ok(Self { ranges: merge(ranges).into() })
     }
 }
+
+text_schema!(
+    IndexSet,
+    "index-list",
+    "^[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?(,[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?)*$",
+    "Array indices of at most 1,000,000, such as `0-5,7` or `1-9:2`. A range ends at or after its start."
+);
+
+text_schema!(
+    ArraySpec,
+    "array",
+    "^[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?(,[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?)*(%[1-9][0-9]{0,8})?$",
+    "Array indices of at most 1,000,000, such as `0-99` or `1-9:2`, and after `%` how many tasks may run at once. A range ends at or \
+     after its start."
+);
 
 impl Serialize for IndexSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -6,12 +6,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::ParseError;
 
 /// A feature of some nodes: a word such as `ssd` or `rack-2`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._:+-]{0,62}$")]
 pub struct Feature(Arc<str>);
 
 impl Feature {
@@ -70,8 +72,9 @@ impl fmt::Display for Feature {
 
 /// The nodes that a job may use, by features: `ssd&!old`, `(intel|amd)&rack-2`. `&` binds more tightly than `|`, and a comma means `&`. A
 /// node's name is also one of its features.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, format = "node-constraint", max_length = 1000)]
 pub struct Constraint(Term);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,9 +7,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 
 /// Names that already have a meaning in a request.
 const RESERVED: [&str; 10] = ["cpu", "cpus", "gpu", "gpus", "memory", "mem", "node", "nodes", "time", "tasks"];
+
+/// Pattern of names, without the reserved ones.
+const NAMES: &str = "^(?!(cpus?|gpus?|memory|mem|nodes?|time|tasks)$)[a-z][a-z0-9._-]{0,62}$";
 
 const MAX_NAME: usize = 63;
 
@@ -28,6 +32,21 @@ pub struct Counted(
     /// Never an empty map. `None`, the common case, is cheap to clone.
     Option<Arc<Counts>>,
 );
+
+impl utoipa::PartialSchema for Counted {
+    fn schema() -> RefOr<Schema> {
+        let name = ObjectBuilder::new().schema_type(Type::String).pattern(Some(NAMES));
+        let count = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_COUNT));
+        ObjectBuilder::new()
+            .property_names(Some(Schema::from(name)))
+            .additional_properties(Some(Schema::from(count)))
+            .max_properties(Some(MAX_KINDS))
+            .description(Some("Counted resources from the configurations of nodes, e.g. licences: counts by name."))
+            .into()
+    }
+}
+
+impl utoipa::ToSchema for Counted {}
 
 type Counts = BTreeMap<Arc<str>, u64>;
 

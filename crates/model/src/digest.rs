@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use crate::ParseError;
 
 /// A BLAKE3 hash of 32 bytes: 64 lower-case hexadecimal digits in text formats, bytes in binary formats.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
+#[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
@@ -35,8 +37,8 @@ impl FromStr for Digest {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || ParseError::new(text, "a content hash of 64 hexadecimal digits");
-        if text.len() != 64 || !text.is_ascii() {
+        let error = || ParseError::new(text, "a content hash of 64 lower-case hexadecimal digits");
+        if text.len() != 64 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(error());
         }
         let mut bytes = [0; 32];
@@ -77,5 +79,20 @@ impl serde::de::Visitor<'_> for EitherForm {
 
     fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Digest, E> {
         bytes.try_into().map(Digest).map_err(|_| E::invalid_length(bytes.len(), &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_have_one_spelling() {
+        let digest = Digest([0xab; 32]);
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        let (upper, signed) = ("AB".repeat(32), "+f".repeat(32));
+        for text in ["", "ab", &upper, &signed, &"ab".repeat(33)] {
+            assert!(text.parse::<Digest>().is_err(), "{text}");
+        }
     }
 }

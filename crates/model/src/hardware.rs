@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{CpuSet, ParseError, Request, Resources, Topology};
 
@@ -16,12 +17,13 @@ const MAX_ID_BYTES: usize = 128;
 
 /// The id of a GPU: permanent and unique on its node, such as `GPU-5d8f0c1a-…`, `MIG-…` or `pci-0000:07:00.0`. Visible ASCII without
 /// commas, so that ids can be listed with commas.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = r"^[!-+\--~]{1,128}$")]
 pub struct GpuId(String);
 
 /// The vendor of a GPU; decides which environment variables make it visible to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Vendor {
     /// NVIDIA.

@@ -4,13 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 use crate::ParseError;
 
 /// A job, numbered from 1 in the order of submission. Never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
 #[serde(transparent)]
+#[schema(minimum = 1)]
 pub struct JobId(pub u64);
 
 impl fmt::Display for JobId {
@@ -26,12 +29,26 @@ impl FromStr for JobId {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        text.parse().map(Self).map_err(|_| ParseError::new(text, JOB))
+        number(text).filter(|id| *id > 0).map(Self).ok_or_else(|| ParseError::new(text, JOB))
+    }
+}
+
+/// Parses a number of digits only. The standard library also accepts a sign.
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    if text.starts_with('+') { None } else { text.parse().ok() }
+}
+
+impl<'de> Deserialize<'de> for JobId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            0 => Err(D::Error::invalid_value(Unexpected::Unsigned(0), &JOB)),
+            id => Ok(Self(id)),
+        }
     }
 }
 
 /// A task of a job's array; a job without an array has the single task 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct TaskId {
     /// The job.
     pub job: JobId,
@@ -51,12 +68,12 @@ impl FromStr for TaskId {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let error = || ParseError::new(text, "an array task such as 12_3");
         let (job, index) = text.split_once('_').ok_or_else(error)?;
-        Ok(Self { job: job.parse().map_err(|_| error())?, index: index.parse().map_err(|_| error())? })
+        Ok(Self { job: job.parse().map_err(|_| error())?, index: number(index).ok_or_else(error)? })
     }
 }
 
 /// The number of a task's placement, from 1. A requeue increments it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
 
@@ -107,8 +124,9 @@ impl FromStr for RunId {
 }
 
 /// A node's name: unique in the cluster; up to 63 letters, digits, `-`, `_` and `.`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
@@ -158,3 +176,19 @@ impl fmt::Display for NodeName {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BootId(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_ids_are_positive_and_have_no_sign() {
+        assert_eq!("12".parse(), Ok(JobId(12)));
+        assert_eq!(serde_json::from_str::<JobId>("12").ok(), Some(JobId(12)));
+        for text in ["0", "+12", "-1", "", "1.5", "18446744073709551616"] {
+            assert!(text.parse::<JobId>().is_err(), "{text}");
+        }
+        assert!(serde_json::from_str::<JobId>("0").is_err());
+        assert!("12_+3".parse::<TaskId>().is_err());
+    }
+}

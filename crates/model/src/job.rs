@@ -6,7 +6,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
+use crate::text::text_schema;
 use crate::{ArraySpec, Constraint, Counted, Digest, JobId, ParseError, PartitionName, format_bytes};
 
 /// The smallest memory request, in bytes. With less, under cgroup v1, the shepherd process does not fit into the job's memory group, and
@@ -17,10 +20,11 @@ pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 pub type Environment = BTreeMap<String, String>;
 
 /// A submitted job. It never changes after it is accepted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
     /// A name for people, not necessarily unique. Equal names share memory, as do equal directories.
+    #[schema(value_type = String, pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,255}$")]
     pub name: Arc<str>,
     /// The program or project.
     pub work: Work,
@@ -28,9 +32,11 @@ pub struct JobSpec {
     pub request: Request,
     /// The number of nodes of each task, all at once; at least one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[schema(minimum = 1)]
     pub nodes: u32,
     /// The number of processes of each task per node, each with its own rank; at least one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[schema(minimum = 1, maximum = 4096)]
     pub tasks_per_node: u32,
     /// Whether the program starts on the first node only; the other nodes wait for processes launched with `mpirun` or `hostler step`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -46,12 +52,14 @@ pub struct JobSpec {
     pub constraint: Option<Constraint>,
     /// The time limit of a task in milliseconds; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
     pub time_limit_ms: Option<u64>,
     /// The array's indices; a single task 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArraySpec>,
     /// Conditions on other jobs before it may start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 1000)]
     pub after: Vec<Dependency>,
     /// Jobs with a higher priority start first; equal priorities in order of submission.
     #[serde(default)]
@@ -64,6 +72,7 @@ pub struct JobSpec {
     pub requeue: bool,
     /// Environment variables in addition to those that Hostler sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
     pub environment: Environment,
     /// The size of its terminal, for `attach`; no terminal when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +146,7 @@ const fn is_one(count: &u32) -> bool {
 }
 
 /// The work of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
     /// A captured project folder. Each run gets a fresh copy on its node and returns the changed files.
@@ -145,6 +154,7 @@ pub enum Work {
         /// The manifest of the captured folder.
         snapshot: Digest,
         /// A file in the folder, or a command.
+        #[schema(min_length = 1)]
         entrypoint: String,
         /// The arguments.
         #[serde(default)]
@@ -153,10 +163,19 @@ pub enum Work {
     /// A command in a directory that exists on the node. The run returns only its output.
     Command {
         /// The program and its arguments; at least the program.
+        #[schema(schema_with = argv_schema)]
         argv: Vec<String>,
         /// The working directory, an absolute path.
+        #[schema(value_type = String, pattern = "^/")]
         directory: Arc<str>,
     },
+}
+
+/// Words, the first of which is not empty.
+fn argv_schema() -> Schema {
+    let word = || ObjectBuilder::new().schema_type(Type::String);
+    let program = Schema::from(word().min_length(Some(1)));
+    ArrayBuilder::new().items(word()).prefix_items([program]).min_items(Some(1)).into()
 }
 
 impl Work {
@@ -167,11 +186,13 @@ impl Work {
 }
 
 /// Resources of one task on each of its nodes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Request {
     /// CPUs, at least one.
+    #[schema(minimum = 1)]
     pub cpus: u32,
     /// Memory in bytes.
+    #[schema(minimum = 4_194_304)]
     pub memory_bytes: u64,
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -265,7 +286,7 @@ impl fmt::Display for Request {
 }
 
 /// A terminal's size in character cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WindowSize {
     /// Lines.
     pub rows: u16,
@@ -362,6 +383,13 @@ impl FromStr for Dependency {
     }
 }
 
+text_schema!(
+    Dependency,
+    "dependency",
+    "^((after|afterany|afterok|afternotok):)?[1-9][0-9]{0,18}$",
+    "What must have happened to another job, such as `afterok:12`. A job id alone means `afterok`."
+);
+
 impl TryFrom<String> for Dependency {
     type Error = ParseError;
 
@@ -377,7 +405,7 @@ impl From<Dependency> for String {
 }
 
 /// The state of a job. An array is running while any task runs; once all tasks have ended, it has the most severe ending.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// It waits; [`crate::Reason`] says why.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{BootId, Counted, CpuSet, Digest, Feature, GpuId, Hardware, Request};
 
@@ -110,7 +111,7 @@ impl Resources {
 }
 
 /// Protections that a node does not provide, each with the reason; `None` where it does. Mostly limits that its kernel cannot enforce.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Advisory {
     /// Jobs can use CPUs of other jobs.
     pub cpus: Option<String>,
@@ -128,7 +129,7 @@ pub struct Advisory {
 }
 
 /// Whether a node can get work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// Its agent is connected.

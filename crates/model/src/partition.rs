@@ -5,12 +5,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use crate::text::text_schema;
 use crate::{NodeName, ParseError};
 
 /// The name of a partition: up to 63 letters, digits, `-` and `_`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 pub struct PartitionName(Arc<str>);
 
 impl PartitionName {
@@ -57,7 +60,7 @@ impl fmt::Display for PartitionName {
 }
 
 /// Whether a partition accepts and starts jobs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionState {
     /// Jobs are accepted and start.
@@ -226,6 +229,14 @@ impl FromStr for NodePatterns {
         Ok(Self { text: text.trim().into(), patterns })
     }
 }
+
+text_schema!(
+    NodePatterns,
+    "node-patterns",
+    r"^[A-Za-z0-9_.*\[\],-]{1,4096}$",
+    "Nodes by their names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. A range ends at or after its start, and a pattern has at most \
+     four choices."
+);
 
 impl TryFrom<String> for NodePatterns {
     type Error = ParseError;

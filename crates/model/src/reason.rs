@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, format_duration};
 
 /// Why a job is pending. Every pending job has one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
     /// It is on hold until `release`.
@@ -121,7 +122,7 @@ pub enum Reason {
 }
 
 /// A node that is being switched on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WakingNode {
     /// The node.
     pub node: NodeName,
@@ -132,7 +133,7 @@ pub struct WakingNode {
 }
 
 /// What a node lacks for a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Shortfall {
     /// The node.
     pub node: NodeName,

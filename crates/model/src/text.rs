@@ -70,6 +70,26 @@ fn is_deceptive(c: char) -> bool {
     c.is_control() || changes_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
+/// Implements the schema of a type that is serialized as text: a pattern, and a format for rules beyond the pattern.
+macro_rules! text_schema {
+    ($type:ty, $format:literal, $pattern:literal, $description:literal) => {
+        impl utoipa::PartialSchema for $type {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                utoipa::openapi::ObjectBuilder::new()
+                    .schema_type(utoipa::openapi::Type::String)
+                    .format(Some(utoipa::openapi::SchemaFormat::Custom($format.to_owned())))
+                    .pattern(Some($pattern))
+                    .description(Some($description))
+                    .into()
+            }
+        }
+
+        impl utoipa::ToSchema for $type {}
+    };
+}
+
+pub(crate) use text_schema;
+
 /// Writes inclusive ranges as `0-3,8`.
 pub(crate) fn write_ranges(f: &mut fmt::Formatter<'_>, ranges: impl Iterator<Item = (u32, u32)>) -> fmt::Result {
     let mut separator = "";

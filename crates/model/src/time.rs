@@ -1,6 +1,7 @@
 //! The cluster's clock, for decisions, and the wall clock, for display.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Milliseconds on the cluster's clock. It starts at zero when the cluster is created, continues across restarts of the head, and never
 /// goes backwards. All deadlines and reservations use it.
@@ -26,6 +27,6 @@ impl Timestamp {
 }
 
 /// Milliseconds since the Unix epoch on the head's wall clock, for display only: it may jump.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct WallTime(pub i64);

@@ -5,12 +5,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{ParseError, format_bytes};
 
 /// The name of a user or group: a name that `useradd` accepts on every system. It can never be an option or a path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[a-z_][a-z0-9_-]{0,31}$")]
 pub struct UserName(Arc<str>);
 
 impl UserName {
@@ -64,7 +66,7 @@ impl fmt::Display for UserName {
 }
 
 /// The rights of a user. Each role includes the rights of the previous one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// See the cluster's state, without content of others, and submit jobs.
@@ -118,7 +120,7 @@ impl FromStr for Role {
 }
 
 /// Limits for a user, or for all users of a group together. An absent limit means unlimited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quota {
     /// CPUs of running jobs.
     #[serde(default)]
@@ -143,7 +145,7 @@ impl Quota {
 }
 
 /// A limit of a quota on running jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaKind {
     /// CPUs.

@@ -10,7 +10,9 @@ use hostler_model::{
     NodeName, NodeState, PartitionName, Reason, TaskId, Vendor, WallTime,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+pub use crate::blobs::{BlobRequest, DigestList};
 use crate::link::Usage;
 use crate::power::{JobEnergy, PowerView};
 
@@ -24,9 +26,10 @@ pub const API_VERSION: u32 = 1;
 pub const VERSION_HEADER: &str = "hostler-api";
 
 /// `POST /jobs`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmitRequest {
     /// Idempotency key, created by the client: a retry with the same key returns the same job.
+    #[schema(min_length = 1, max_length = 256)]
     pub key: String,
     /// Specification of the job.
     pub spec: JobSpec,
@@ -36,7 +39,7 @@ pub struct SubmitRequest {
 }
 
 /// A field of [`JobSpec`] that the user did not set, in [`SubmitRequest`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unsaid {
     /// Number of nodes per task.
@@ -60,7 +63,7 @@ impl SubmitRequest {
 }
 
 /// The answer to [`SubmitRequest`]. The job is on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     /// Job id.
     pub id: JobId,
@@ -69,7 +72,7 @@ pub struct Submitted {
 }
 
 /// An error for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// Stable code for programs, e.g. `no_such_job`.
     pub code: String,
@@ -81,7 +84,7 @@ pub struct ErrorBody {
 }
 
 /// `GET /info`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Info {
     /// The head.
     pub head: HeadInfo,
@@ -105,7 +108,7 @@ pub struct Info {
 }
 
 /// The head process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeadInfo {
     /// Process id.
     pub pid: u32,
@@ -141,7 +144,7 @@ pub struct HeadInfo {
 }
 
 /// Machine on which the head runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeadMachine {
     /// Host name.
     pub name: String,
@@ -152,7 +155,7 @@ pub struct HeadMachine {
 }
 
 /// Number of nodes in each state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
     /// Connected.
     pub up: u32,
@@ -178,7 +181,7 @@ pub struct NodeCounts {
 }
 
 /// Number of live tasks in each state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LiveCounts {
     /// Waiting.
     pub pending: u64,
@@ -191,7 +194,7 @@ pub struct LiveCounts {
 }
 
 /// A total and its free part.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Amount {
     /// Total amount.
     pub total: u64,
@@ -200,7 +203,7 @@ pub struct Amount {
 }
 
 /// One node, in `GET /nodes`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     /// Name of the node.
     pub name: NodeName,
@@ -253,7 +256,7 @@ pub struct NodeView {
 }
 
 /// `GET /nodes/{name}`: details of one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
     /// The fields of the list.
     #[serde(flatten)]
@@ -277,7 +280,7 @@ pub struct NodeDetail {
 }
 
 /// A drain, in [`NodeDetail`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainView {
     /// User who drained the node.
     pub by: String,
@@ -288,7 +291,7 @@ pub struct DrainView {
 }
 
 /// A task on a node, in [`NodeDetail`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeRunView {
     /// Job id.
     pub job: JobId,
@@ -307,7 +310,7 @@ pub struct NodeRunView {
 }
 
 /// A GPU of a node, in [`NodeDetail`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GpuView {
     /// Stable id of the GPU, which allocations use.
     pub id: GpuId,
@@ -324,7 +327,7 @@ pub struct GpuView {
 }
 
 /// A node's certificate, in [`NodeDetail`]. Times are on the cluster's clock, which stops while no head runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateView {
     /// Time since it was issued, in milliseconds.
     pub age_ms: u64,
@@ -335,26 +338,31 @@ pub struct CertificateView {
 }
 
 /// `POST /nodes/invite`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invite {
     /// Name of the node; absent to allow any new name.
     #[serde(default)]
     pub node: Option<NodeName>,
     /// Address at which the node reaches the head, `HOST:PORT`; absent for the head's configured address.
     #[serde(default)]
+    #[schema(
+        format = "address",
+        pattern = r"^([A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62}){0,2}|\[[0-9a-fA-F:.]{2,45}\])(:[1-9][0-9]{0,3})?$"
+    )]
     pub address: Option<String>,
 }
 
 /// `POST /nodes/{name}/drain`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainRequest {
-    /// Reason to show with the node: one line of at most 500 bytes.
+    /// Reason to show with the node: one line of at most 500 characters.
     #[serde(default)]
+    #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{0,500}$")]
     pub reason: Option<String>,
 }
 
 /// A page of `GET /jobs`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobPage {
     /// Jobs, newest first.
     pub jobs: Vec<JobSummary>,
@@ -365,7 +373,7 @@ pub struct JobPage {
 }
 
 /// A job in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobSummary {
     /// Job id.
     pub id: JobId,
@@ -422,7 +430,7 @@ const fn one() -> u32 {
 }
 
 /// Number of a job's tasks in each state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskCounts {
     /// All tasks.
     pub total: u64,
@@ -440,7 +448,7 @@ pub struct TaskCounts {
 }
 
 /// `GET /jobs/{id}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobDetail {
     /// The fields of the list.
     #[serde(flatten)]
@@ -474,7 +482,7 @@ pub struct JobDetail {
 }
 
 /// A limit on a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LimitView {
     /// `cpus`, `memory`, `gpus`, `time`, or the name of a counted resource.
     pub name: String,
@@ -487,7 +495,7 @@ pub struct LimitView {
 }
 
 /// One task of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
     /// Index of the task.
     pub index: u32,
@@ -520,7 +528,7 @@ pub struct TaskView {
 }
 
 /// The part of a multi-node task on one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartView {
     /// Name of the node.
     pub node: NodeName,
@@ -540,7 +548,7 @@ pub struct PartView {
 }
 
 /// `GET /jobs/{id}/why`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
     /// Job id.
     pub id: JobId,
@@ -581,32 +589,15 @@ impl JobAction {
     }
 }
 
-/// `POST /blobs/missing`: the request lists hashes, and the answer lists those that the head lacks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DigestList {
-    /// Content hashes.
-    pub digests: Vec<Digest>,
-}
-
-/// `POST /blobs/fetch`: the requested blobs, and the results that contain them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlobRequest {
-    /// Content hashes.
-    pub digests: Vec<Digest>,
-    /// Tasks whose results contain the blobs. Operators need none; other users may read only blobs of these results.
-    #[serde(default)]
-    pub results: Vec<TaskId>,
-}
-
 /// `POST /jobs/{id}/fetched`: results that the client has stored safely.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Fetched {
     /// Task indices.
     pub indices: hostler_model::IndexSet,
 }
 
 /// `GET /results`: results that can be fetched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResultPage {
     /// Results by job and index.
     pub results: Vec<ResultView>,
@@ -616,7 +607,7 @@ pub struct ResultPage {
 }
 
 /// One result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResultView {
     /// Job id.
     pub job: JobId,
@@ -636,7 +627,7 @@ pub struct ResultView {
 }
 
 /// A server-sent event of `GET /events`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Notice {
     /// A job changed.
@@ -658,7 +649,7 @@ pub enum Notice {
 }
 
 /// `POST /agent/join`: an agent proves that it was invited and requests a certificate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinRequest {
     /// One-time secret of the join code.
     pub secret: String,
@@ -673,14 +664,14 @@ pub struct JoinRequest {
 }
 
 /// `POST /agent/renew`: an agent requests a certificate for a new key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RenewRequest {
     /// Certificate signing request, PEM.
     pub csr: String,
 }
 
 /// The answer to [`JoinRequest`] and [`RenewRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Joined {
     /// Certificate of the agent, PEM.
     pub certificate: String,
@@ -693,7 +684,7 @@ pub struct Joined {
 }
 
 /// The answer to [`Invite`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {
     /// Join code for one node: address, fingerprint of the cluster's authority and a one-time secret.
     pub code: String,

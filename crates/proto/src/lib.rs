@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 pub mod api;
+mod blobs;
 pub mod join;
 pub mod link;
 pub mod manifest;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use hostler_model::{Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeFacts, NodeName, Resources, RunId, UserName};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Link protocol versions that this build supports.
 pub const PROTOCOL: std::ops::RangeInclusive<u16> = 1..=1;
@@ -395,7 +396,7 @@ pub struct RunResult {
 }
 
 /// Resource usage of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
     /// Time from start to end of the process, in milliseconds.
     pub wall_ms: u64,
@@ -415,7 +416,7 @@ pub struct Usage {
 }
 
 /// Disk reads and writes of a run. Reads and writes served from memory do not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IoUsage {
     /// Bytes read.
     pub read_bytes: u64,
@@ -426,7 +427,7 @@ pub struct IoUsage {
 }
 
 /// Source of disk read and write counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IoSource {
     /// The cgroup: covers all processes.
@@ -491,7 +492,7 @@ pub enum StreamKind {
 }
 
 /// An output of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
     /// Standard output, or the terminal's output.

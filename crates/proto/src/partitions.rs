@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use hostler_model::{Feature, NodePatterns, PartitionName, PartitionState, UserName};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
 
 /// A partition, in `GET /partitions`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartitionView {
     /// Name of the partition.
     pub name: PartitionName,
@@ -41,7 +43,7 @@ pub struct PartitionView {
 }
 
 /// Changes to a partition, for `POST /partitions/{name}`. Absent fields keep their values.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartitionChange {
     /// Name patterns of its nodes.
@@ -73,17 +75,24 @@ pub struct PartitionChange {
     pub groups: Option<BTreeSet<UserName>>,
 }
 
+/// A change with the required field `nodes`.
+fn change_with_nodes() -> Schema {
+    let change = Ref::from_schema_name("PartitionChange");
+    AllOfBuilder::new().item(change).item(ObjectBuilder::new().required("nodes")).into()
+}
+
 /// A new partition: `POST /partitions`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewPartition {
     /// Name of the partition.
     pub name: PartitionName,
     /// Its properties; `nodes` is required.
+    #[schema(schema_with = change_with_nodes)]
     pub about: PartitionChange,
 }
 
 /// Changes to a node, for `POST /nodes/{name}/traits`. Absent fields keep their values.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraitsChange {
     /// Nodes with a lower weight are used first.
@@ -91,5 +100,6 @@ pub struct TraitsChange {
     pub weight: Option<u32>,
     /// All features of the node except those that its agent reports.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 1000)]
     pub features: Option<BTreeSet<Feature>>,
 }

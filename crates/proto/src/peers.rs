@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 
 use hostler_model::{Digest, Feature, NodeName};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Path of [`LoadTable`] on the agent's Unix socket, below the API's base path. The head does not serve it.
 pub const LOAD_PATH: &str = "/load";
 
 /// `GET /agent/peers`: the nodes that gossip with each other.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Peers {
     /// Changes whenever the content changes.
     #[serde(default)]
@@ -23,7 +24,7 @@ pub struct Peers {
 }
 
 /// The version that an agent already has, in the query of `GET /agent/peers`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Known {
     /// [`Peers::version`] of the last answer.
     #[serde(default)]
@@ -31,13 +32,14 @@ pub struct Known {
 }
 
 /// A node that gossips.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GossipPeer {
     /// Small number that identifies the node as long as it is in the cluster.
     pub id: u32,
     /// Name of the node.
     pub name: NodeName,
     /// Address for gossip.
+    #[schema(value_type = String)]
     pub address: SocketAddr,
     /// Features of the node.
     #[serde(default)]

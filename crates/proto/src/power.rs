@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use hostler_model::{Energy, Gauge, NodeName, PowerState, Supply, WallTime};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Power state of a node that the head can switch on and off. Part of [`NodeDetail`](crate::api::NodeDetail) and
 /// [`EnergyView`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PowerView {
     /// Current power state.
     pub state: PowerState,
@@ -51,7 +52,7 @@ pub struct PowerView {
 }
 
 /// `GET /energy`: power and energy of the nodes that the head can switch. Each total is the sum over these nodes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnergyView {
     /// Values of each node.
     pub nodes: BTreeMap<NodeName, PowerView>,
@@ -69,7 +70,7 @@ pub struct EnergyView {
 }
 
 /// Energy of a job: its share of each node's energy while it was placed there, by the share of CPUs it held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobEnergy {
     /// Total energy, in joules.
     pub joules: u64,
@@ -84,7 +85,7 @@ impl From<Energy> for JobEnergy {
 }
 
 /// `POST /nodes/{name}/power`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PowerRequest {
     /// Requested action.
     pub action: PowerAction,
@@ -94,7 +95,7 @@ pub struct PowerRequest {
 }
 
 /// Action on a node's power.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerAction {
     /// Switch the node on.

@@ -2,9 +2,10 @@
 
 use hostler_model::WallTime;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One setting, in `GET /settings`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettingView {
     /// Name of the setting.
     pub name: String,
@@ -27,7 +28,7 @@ pub struct SettingView {
 }
 
 /// Origin of a setting's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingSource {
     /// The default.
@@ -39,7 +40,7 @@ pub enum SettingSource {
 }
 
 /// `PUT /settings/{name}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewValue {
     /// New value in its readable form, e.g. `90s`, `14d` or `2G`.
     pub value: String,

@@ -5,6 +5,7 @@ use std::fmt;
 
 use hostler_model::{Digest, NodeName, Quota, Role, UserName, WallTime};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Namespace of login signatures (`ssh-keygen -Y sign`). It makes them useless for other purposes.
 pub const LOGIN_NAMESPACE: &str = "hostler-login@v1";
@@ -17,7 +18,7 @@ const MAX_NONCE_LEN: usize = 256;
 pub const RELAY_HEADER: &str = "hostler-relayed-user";
 
 /// A user, in `GET /users`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserView {
     /// Name, the same on every machine.
     pub name: UserName,
@@ -45,7 +46,7 @@ const fn yes() -> bool {
 }
 
 /// Block of an account.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockView {
     /// Admin who blocked the account.
     pub by: String,
@@ -57,64 +58,76 @@ pub struct BlockView {
 }
 
 /// `POST /users/{name}/block`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockUser {
     /// Uid of the account. Needed if neither the cluster nor the head's machine knows the account.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// Reason: one line of at most 500 bytes.
+    /// Reason: one line of at most 500 characters.
     #[serde(default)]
+    #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{0,500}$")]
     pub reason: Option<String>,
 }
 
 /// `POST /users`, and one row of an import.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUser {
     /// Name of the user.
     pub name: UserName,
     /// Uid. If absent, the uid of the account with this name on the head's machine, or else a free one.
     #[serde(default)]
+    #[schema(minimum = 1000, maximum = 4_294_967_293_u32)]
     pub uid: Option<u32>,
     /// Role of the user.
     #[serde(default)]
     pub role: Role,
     /// Groups, which matter for quotas.
     #[serde(default)]
+    #[schema(max_items = 64)]
     pub groups: BTreeSet<UserName>,
     /// SSH public keys, as lines of an `authorized_keys` file.
     #[serde(default)]
+    #[schema(value_type = Vec<PublicKey>, max_items = 64)]
     pub keys: Vec<String>,
 }
 
+/// An SSH public key, as a line of an `authorized_keys` file: ed25519, ecdsa with nistp256, or rsa of at least 2048 bits.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = "ssh-public-key")]
+#[expect(dead_code, reason = "used only for its schema")]
+struct PublicKey(String);
+
 /// `POST /users/import`: adds all users or none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportUsers {
     /// The users, in the order of the imported list.
     pub users: Vec<AddUser>,
 }
 
 /// `POST /users/{name}/role`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SetRole {
     /// The new role.
     pub role: Role,
 }
 
 /// `POST /users/{name}/keys`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeKeys {
     /// Keys to add.
     #[serde(default)]
+    #[schema(value_type = Vec<PublicKey>, max_items = 64)]
     pub add: Vec<String>,
     /// Keys to remove; their comments may be left out.
     #[serde(default)]
+    #[schema(value_type = Vec<PublicKey>)]
     pub remove: Vec<String>,
 }
 
 /// Quota of a group, in `GET /groups`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupView {
     /// Name of the group.
     pub name: UserName,
@@ -123,7 +136,7 @@ pub struct GroupView {
 }
 
 /// The answer to `POST /login/challenge`: what the client signs. Valid once, for a minute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Challenge {
     /// Random value. The first login with it invalidates it.
     pub nonce: String,
@@ -149,7 +162,7 @@ impl Challenge {
 }
 
 /// `POST /login/key`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyLogin {
     /// Name of the user.
     pub user: String,
@@ -160,14 +173,14 @@ pub struct KeyLogin {
 }
 
 /// `POST /login/code`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CodeLogin {
     /// One-time secret of a login code.
     pub secret: String,
 }
 
 /// The answer to a login.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoggedIn {
     /// The authenticated user.
     pub user: UserName,
@@ -194,7 +207,7 @@ impl fmt::Debug for LoggedIn {
 }
 
 /// One entry of the audit log, in `GET /audit`: a change or a refused request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     /// Time on the head's wall clock.
     pub at: WallTime,
@@ -227,7 +240,7 @@ pub struct AuditEntry {
 }
 
 /// `GET /audit`: entries, oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
     /// Entries that match the filter.
     pub entries: Vec<AuditEntry>,

@@ -256,6 +256,9 @@ pub enum Refusal {
     /// The specification is invalid.
     #[error("{0}")]
     BadSpec(String),
+    /// A job of several processes has a terminal.
+    #[error("a job of several processes cannot have a terminal; leave out one of the two")]
+    TerminalForSeveral,
     /// The setting's new value is invalid, or conflicts with another setting.
     #[error("{0}")]
     BadSetting(String),
@@ -335,7 +338,7 @@ impl Refusal {
             Self::NoSuchDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } => "wrong_state",
-            Self::BadSpec(_) => "bad_spec",
+            Self::BadSpec(_) | Self::TerminalForSeveral => "bad_spec",
             Self::BadSetting(_) => "bad_setting",
             Self::NoSuchPartition { .. } => "no_such_partition",
             Self::PartitionExists(_) => "partition_exists",

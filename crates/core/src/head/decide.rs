@@ -35,8 +35,13 @@ const MAX_TASKS_PER_NODE: u32 = 4096;
 /// The largest number of dependencies of a job. Each is looked up, possibly in the store, before the submission is decided.
 pub(super) const MAX_DEPENDENCIES: usize = 1_000;
 
-/// The longest drain reason, in bytes.
-const MAX_REASON_BYTES: usize = 500;
+/// The longest reason for a drain or a block, in characters.
+pub(super) const MAX_REASON_CHARACTERS: usize = 500;
+
+/// Whether a text is a valid reason: one line of limited length.
+pub(super) fn is_reason(text: &str) -> bool {
+    text.chars().count() <= MAX_REASON_CHARACTERS && !text.contains(char::is_control)
+}
 
 /// Returns the events that follow from `command`, in order. `ended` contains the ended jobs that the command refers to.
 ///
@@ -196,13 +201,13 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return bad("a job has at most 4096 processes on a node");
     }
     if spec.pty.is_some() && spec.world_size() > 1 {
-        return bad("a job of several processes cannot have a terminal; leave out one of the two");
+        return Err(Refusal::TerminalForSeveral);
     }
     if spec.request.memory_bytes < LEAST_MEMORY_BYTES {
         let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
         return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory; this one asks for {asked}")));
     }
-    if spec.name.is_empty() || spec.name.len() > 255 || spec.name.contains(char::is_control) {
+    if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.contains(char::is_control) {
         return bad("a job's name must have 1 to 255 characters and no control characters");
     }
     if spec.time_limit_ms == Some(0) {
@@ -303,8 +308,8 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
 /// Repeating a drain with the same reason changes nothing; a new reason replaces the old one.
 fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
-    if reason.is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains(char::is_control)) {
-        return Err(Refusal::BadSpec(format!("a reason is one line of at most {MAX_REASON_BYTES} bytes")));
+    if reason.is_some_and(|reason| !is_reason(reason)) {
+        return Err(Refusal::BadSpec(format!("a reason is one line of at most {MAX_REASON_CHARACTERS} characters")));
     }
     if node.drain.as_ref().is_some_and(|drain| drain.by == by && drain.reason.as_deref() == reason) {
         return Ok(Vec::new());

@@ -14,6 +14,7 @@ use hostler_model::{Digest, NodeName, Quota, Role, Timestamp, UserName, WallTime
 use hostler_proto::link::{Account, HeadMessage};
 use serde::{Deserialize, Serialize};
 
+use super::decide::{MAX_REASON_CHARACTERS, is_reason};
 use super::event::{Changes, ConnectionId, Effect, Now};
 use super::state::State;
 
@@ -26,9 +27,6 @@ const TOKENS_EACH: usize = 64;
 const MAX_USERS: usize = 20_000;
 
 const MAX_KEYS: usize = 64;
-
-/// The longest reason for a block, in bytes.
-const MAX_REASON_BYTES: usize = 500;
 
 const MAX_GROUPS: usize = 64;
 
@@ -260,7 +258,7 @@ pub enum UsersRefusal {
     #[error("{0} is always an admin on the head's machine and cannot be blocked")]
     CannotBlock(UserName),
     /// The reason is too long or contains control characters.
-    #[error("a reason is one line of at most {MAX_REASON_BYTES} bytes")]
+    #[error("a reason is one line of at most {MAX_REASON_CHARACTERS} characters")]
     BadReason,
 }
 
@@ -465,7 +463,7 @@ fn block(
     reason: Option<&str>,
     now: Now,
 ) -> Result<Vec<UsersEvent>, UsersRefusal> {
-    if reason.is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains(char::is_control)) {
+    if reason.is_some_and(|reason| !is_reason(reason)) {
         return Err(UsersRefusal::BadReason);
     }
     let known = users.get(name.as_str()).map(|user| user.uid);

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{ALLOW, AUTHORIZATION};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -27,7 +27,7 @@ use crate::blobs::name_of;
 use crate::guests::Party;
 use crate::head::Head;
 use crate::listen::{Peer, Visitor};
-use crate::rights::{Who, is_audited, rule_of};
+use crate::rights::{Who, is_audited, methods_of, rule_of};
 use crate::trust::Bearer;
 
 /// Maximum length of a user name from a node's kernel.
@@ -122,7 +122,9 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
         "HEAD" => "get".to_owned(),
         method => method.to_ascii_lowercase(),
     };
-    let Some(rule) = rule_of(&method, &path) else { return super::wrong_method().await.into_response() };
+    let Some(rule) = rule_of(&method, &path) else {
+        return ([(ALLOW, methods_of(&path))], super::wrong_method().await).into_response();
+    };
     let visitor = request.extensions().get::<Visitor>().cloned();
     let identity = identify(&head, request.extensions().get::<Peer>(), request.headers());
     let party = Party::from(&identity);

@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, NoContent};
 use axum::{Extension, Json};
 use futures_util::{StreamExt, stream};
 use hostler_core::head::Refusal;
@@ -18,10 +18,12 @@ use hostler_proto::api::{BlobRequest, DigestList};
 use hostler_snapshot::pack;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 
 use super::access::Identity;
 use super::error::ApiError;
 use super::extract::{Json as JsonBody, Path, Query, list as parse_list};
+use super::reply::Binary;
 use super::results::readable;
 use super::who::{Anyone, User};
 use crate::answers::{Answer, hold};
@@ -69,7 +71,7 @@ pub(crate) async fn upload(
     Extension(identity): Extension<Identity>,
     State(head): State<Arc<Head>>,
     body: Body,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let party = Party::from(&identity);
     let _turn = head.guests.uploads.take(&party, 1).await;
     let mut room = None;
@@ -107,7 +109,7 @@ pub(crate) async fn upload(
         }
     };
     keep(&head, who, frames).await?;
-    outcome.map(|()| StatusCode::NO_CONTENT)
+    outcome.map(|()| NoContent)
 }
 
 /// Stores chunks, unless the disk is nearly full. Agents may use the space that is reserved for results.
@@ -140,7 +142,7 @@ pub(crate) async fn fetch(
     (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
     State(head): State<Arc<Head>>,
     JsonBody(BlobRequest { digests, results }): JsonBody<BlobRequest>,
-) -> Result<Response, ApiError> {
+) -> Result<Binary, ApiError> {
     answer.reserve_list(&head.guests, digests.len() * size_of::<Digest>()).await;
     may_read(&head, &identity, &digests, results).await?;
     // The status cannot change later, so missing chunks must be found before the first byte.
@@ -159,12 +161,14 @@ pub(crate) async fn fetch(
             pack::frame(&digest, &wire).map_err(io::Error::other)
         }
     });
-    Ok(([(CONTENT_TYPE, BINARY)], Body::from_stream(frames)).into_response())
+    Ok(Binary(([(CONTENT_TYPE, BINARY)], Body::from_stream(frames)).into_response()))
 }
 
 /// The query of `GET /blobs/{digest}`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Within {
+    /// Tasks whose results contain the blob, separated by commas, e.g. `12_0`. Operators need none.
+    #[schema(pattern = "^[1-9][0-9]{0,18}_[0-9]{1,9}(,[1-9][0-9]{0,18}_[0-9]{1,9})*$")]
     result: Option<String>,
 }
 
@@ -175,10 +179,10 @@ pub(crate) async fn show(
     State(head): State<Arc<Head>>,
     Path(digest): Path<Digest>,
     Query(Within { result }): Query<Within>,
-) -> Result<Response, ApiError> {
+) -> Result<Binary, ApiError> {
     may_read(&head, &identity, &[digest], parse_list(result.as_deref())?).await?;
     let bytes = read(&head, &answer, digest, Library::get).await?;
-    Ok(([(CONTENT_TYPE, BINARY)], bytes).into_response())
+    Ok(Binary(([(CONTENT_TYPE, BINARY)], bytes).into_response()))
 }
 
 /// Reads a blob when the caller's limit for response memory allows it. The bytes keep the memory reservation.
@@ -258,11 +262,11 @@ pub(crate) async fn commit(
     Extension(identity): Extension<Identity>,
     State(head): State<Arc<Head>>,
     Path(manifest): Path<Digest>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     // The number of threads for blocking work is limited.
     let _turn = head.guests.commits.take(&Party::from(&identity), 1).await;
     let outcome = on_disk(&head, move |library| library.commit(&manifest)).await;
-    outcome.map(|()| StatusCode::NO_CONTENT).map_err(|error| match error {
+    outcome.map(|()| NoContent).map_err(|error| match error {
         // A different error than for a missing blob, because the client can upload the manifest.
         Failure::Library(LibraryError::Missing(_)) => {
             ApiError::new(StatusCode::CONFLICT, "chunks_missing", format!("the manifest {manifest} is not on the head"))

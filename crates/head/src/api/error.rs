@@ -106,9 +106,9 @@ impl From<Refusal> for ApiError {
             Refusal::PartitionExists(_) | Refusal::PartitionInUse { .. } => StatusCode::CONFLICT,
             Refusal::PartitionRefuses { .. } => StatusCode::FORBIDDEN,
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => StatusCode::NOT_FOUND,
-            Refusal::Users(UsersRefusal::Twice(_) | UsersRefusal::TooMany(_)) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Users(UsersRefusal::Blocked { .. }) => StatusCode::FORBIDDEN,
-            Refusal::Users(UsersRefusal::UnknownUid(_) | UsersRefusal::BadReason) => StatusCode::UNPROCESSABLE_ENTITY,
+            // 422 is for requests that the API's description rules out. A valid request in conflict with the state is 409.
+            Refusal::BadSpec(_) | Refusal::Users(UsersRefusal::BadReason) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Users(_) => StatusCode::CONFLICT,
             Refusal::NotYours { .. } | Refusal::Unwelcome(_) => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
@@ -117,10 +117,8 @@ impl From<Refusal> for ApiError {
             Refusal::OverQuota(_) | Refusal::TooMuchWaits(_) => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
-            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
-            Refusal::NoNodes(_) | Refusal::BadPartition(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
+            Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::TerminalForSeveral => StatusCode::CONFLICT,
         };
         let hint = match &refusal {
             Refusal::NoPower(_) => Some("configure the node's controller there; the guide on power has an example of each kind".to_owned()),
@@ -186,8 +184,7 @@ impl From<Refusal> for ApiError {
             Refusal::Users(UsersRefusal::UnknownUid(name)) => Some(format!(
                 "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
-            Refusal::NotForRootOfNode
-            | Refusal::BadPartition(_) => None,
+            Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::TerminalForSeveral => None,
             Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
@@ -208,7 +205,7 @@ impl From<LibraryError> for ApiError {
             LibraryError::Incomplete { .. } => Self::new(StatusCode::CONFLICT, "chunks_missing", message)
                 .hint("POST /api/v1/blobs/missing lists them; upload them"),
             LibraryError::NotAManifest(_) | LibraryError::BadManifest(_) => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_manifest", message)
+                Self::new(StatusCode::CONFLICT, "bad_manifest", message)
             }
             LibraryError::Chunks(Chunks::DiskFull { .. }) => Self::disk_full(message),
             LibraryError::Chunks(Chunks::Refused { source, .. }) => {

@@ -1,10 +1,15 @@
 //! Extractors for handlers, with the API's own error format.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::StatusCode;
-use serde::de::DeserializeOwned;
+use axum::http::request::Parts;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
 
 use super::error::ApiError;
@@ -19,13 +24,36 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match timeout(BODY_TIME, axum::Json::from_request(request, state)).await {
-            Ok(body) => Ok(Self(body?.0)),
+        match timeout(BODY_TIME, axum::Json::<Fields<T>>::from_request(request, state)).await {
+            Ok(body) => Ok(Self(body?.0.0)),
             Err(_) => {
                 let message = format!("the request's body was incomplete after {} seconds", BODY_TIME.as_secs());
                 Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message))
             }
         }
+    }
+}
+
+/// A value from a JSON object. Without it, types would also accept an array of their fields.
+struct Fields<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor(PhantomData))
+    }
+}
+
+struct FieldsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldsVisitor<T> {
+    type Value = Fields<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Fields<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Fields)
     }
 }
 
@@ -35,15 +63,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 pub(crate) struct Query<T>(pub(crate) T);
 
 /// The path parameters of a request.
-#[derive(FromRequestParts)]
-#[from_request(via(axum::extract::Path), rejection(ApiError))]
 pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let axum::extract::Path(value) = axum::extract::Path::from_request_parts(parts, state).await?;
+        // The number parser accepts a leading plus sign, which the API does not. No name begins with one.
+        let texts = RawPathParams::from_request_parts(parts, state).await.map_err(ApiError::internal)?;
+        match texts.iter().find(|(_, text)| text.starts_with('+')) {
+            Some((name, text)) => Err(ApiError::bad_request(format!("`{text}` in the path is not a valid {name}"))),
+            None => Ok(Self(value)),
+        }
+    }
+}
 
 /// Parses a list such as `1,2,3`.
 pub(crate) fn list<T: std::str::FromStr<Err = hostler_model::ParseError>>(
     text: Option<&str>,
 ) -> Result<Vec<T>, ApiError> {
-    let parts = text.unwrap_or_default().split(',').filter(|part| !part.is_empty());
+    let parts = text.into_iter().flat_map(|text| text.split(','));
     parts
         .map(|part| part.parse().map_err(|error: hostler_model::ParseError| ApiError::bad_request(error.to_string())))
         .collect()

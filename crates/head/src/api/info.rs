@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
 use hostler_core::head::Capacity;
 use hostler_proto::api::{API_VERSION, HeadInfo, HeadMachine, Info};
 use tokio::sync::OnceCell;
+use utoipa::ToSchema;
 
+use super::reply::JsonText;
 use super::who::User;
 use crate::head::Head;
 use crate::trust::hostname;
@@ -61,9 +61,13 @@ async fn machine() -> &'static HeadMachine {
         .await
 }
 
+/// An OpenAPI document.
+#[derive(ToSchema)]
+pub(crate) struct Document {}
+
 /// `GET /openapi.json`. Open to anyone, because it contains nothing about this cluster.
-pub(crate) async fn openapi() -> impl IntoResponse {
+pub(crate) async fn openapi() -> JsonText<Document> {
     // All responses share one copy.
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi().into());
-    ([(CONTENT_TYPE, "application/json")], TEXT.clone())
+    JsonText::new(TEXT.clone())
 }

@@ -15,6 +15,8 @@ use serde::Deserialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
+use utoipa::openapi::{ObjectBuilder, Schema, Type};
 
 use super::access::About;
 use super::error::ApiError;
@@ -53,7 +55,7 @@ const LOOKED_AT: usize = 100;
 /// Maximum wait for the end of a job in one request. The client then repeats the request.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Maximum length of a submission key, in bytes.
+/// Maximum length of a submission key, in characters.
 const MAX_KEY_LEN: usize = 256;
 
 /// `POST /jobs`.
@@ -62,8 +64,8 @@ pub(crate) async fn submit(
     State(head): State<Arc<Head>>,
     Body(SubmitRequest { key, mut spec, unsaid }): Body<SubmitRequest>,
 ) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
-    if key.is_empty() || key.len() > MAX_KEY_LEN {
-        return Err(ApiError::bad_request("a submission key has 1 to 256 bytes"));
+    if key.is_empty() || key.chars().count() > MAX_KEY_LEN {
+        return Err(ApiError::bad_request("a submission key has 1 to 256 characters"));
     }
     let key = submission_key(&user.0.user, &key);
     // Retries of an accepted submission always succeed.
@@ -116,14 +118,30 @@ async fn is_complete(head: &Head, snapshot: hostler_model::Digest) -> Result<boo
 }
 
 /// The query of `GET /jobs`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Filter {
+    /// States, separated by commas; all if absent.
+    #[schema(schema_with = states_schema)]
     state: Option<String>,
+    /// Only jobs of this user; all if absent.
     user: Option<String>,
-    limit: Option<usize>,
+    /// Maximum number of jobs: 100 if absent, at most 1000. A page has fewer jobs if command lines are long.
+    limit: Option<u32>,
+    /// `next` of the previous page.
     before: Option<JobId>,
+    /// Include the command line of each job.
     #[serde(default)]
     commands: bool,
+}
+
+fn states_schema() -> Schema {
+    let states = JobState::ALL.map(JobState::as_str).join("|");
+    let pattern = format!("^({states})(,({states}))*$");
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(pattern))
+        .description(Some("States, separated by commas; all if absent."))
+        .into()
 }
 
 /// `GET /jobs`, newest first.
@@ -134,7 +152,7 @@ pub(crate) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Json<JobPage>, ApiError> {
     let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
-    let limit = filter.limit.unwrap_or(PAGE).clamp(1, LONGEST_PAGE);
+    let limit = filter.limit.map_or(PAGE, |limit| limit as usize).clamp(1, LONGEST_PAGE);
     let wanted = Wanted { user: filter.user, states };
     answer.reserve(&head.guests, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
     let Page { jobs: mut page, total, is_truncated } = head.engine.jobs(wanted, filter.before, limit + 1).await?;
@@ -180,11 +198,15 @@ async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
 }
 
 /// The query of `GET /jobs/{id}`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Show {
-    tasks: Option<usize>,
+    /// Number of ended tasks to show: 100 if absent, at most 10000.
+    tasks: Option<u32>,
+    /// Show only ended tasks, from this index on.
     from: Option<u32>,
+    /// Index of a task of an array; all tasks if absent.
     index: Option<u32>,
+    /// Wait for the end of the job, or of the task with `index`, but at most this long.
     wait_ms: Option<u64>,
 }
 
@@ -196,7 +218,7 @@ pub(crate) async fn show(
     Path(id): Path<JobId>,
     Query(query): Query<Show>,
 ) -> Result<Json<JobDetail>, ApiError> {
-    let limit = query.tasks.unwrap_or(TASKS).min(MOST_TASKS);
+    let limit = query.tasks.map_or(TASKS, |tasks| tasks as usize).min(MOST_TASKS);
     let (shown, range) = match (query.index, query.from) {
         (Some(index), _) => (Shown::Only(index), index..=index),
         (None, Some(from)) => (Shown::Ended, from..=u32::MAX),
@@ -349,8 +371,9 @@ pub(crate) async fn why(
 }
 
 /// The query of an action.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Which {
+    /// Index of a task of an array; all tasks if absent.
     index: Option<u32>,
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::NoContent;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, Refusal, TOKEN_TTL_MS, UsersCommand, UsersRefusal};
 use hostler_model::UserName;
@@ -68,7 +69,7 @@ pub(crate) async fn by_code(
 }
 
 /// `POST /logout`.
-pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Result<StatusCode, ApiError> {
+pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Result<NoContent, ApiError> {
     let Origin::Token(token) = person.origin else {
         return Err(ApiError::new(
             StatusCode::CONFLICT,
@@ -77,7 +78,7 @@ pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Res
         ));
     };
     head.engine.command(Command::Users(UsersCommand::RevokeToken(token))).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// Issues a token for an authenticated user. If the user was removed meanwhile, the error is `otherwise`.

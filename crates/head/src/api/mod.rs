@@ -7,7 +7,7 @@ pub(crate) mod access;
 mod blobs;
 pub(crate) mod error;
 mod events;
-mod extract;
+pub(crate) mod extract;
 mod info;
 mod jobs;
 mod login;
@@ -15,25 +15,26 @@ mod nodes;
 mod output;
 mod partitions;
 mod peers;
+pub(crate) mod reply;
 mod results;
 mod settings;
 mod shutdown;
 mod streams;
 mod users;
 mod version;
-mod who;
+pub(crate) mod who;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post, put};
 use hostler_proto::api::BASE;
 
 use self::error::ApiError;
 use crate::head::Head;
+use crate::openapi::{Api, Operation};
+use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents};
 
 pub(crate) use self::jobs::LONGEST_PAGE_BYTES;
 
@@ -43,70 +44,85 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 /// Maximum size of bodies that contain long lists: about two hundred thousand digests.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
-/// All routes of the API. A test checks that [`crate::openapi`] describes each of them.
-pub(crate) fn routes(head: &Arc<Head>) -> Router {
-    let lists = Router::new()
-        .route("/blobs/missing", post(blobs::missing))
-        .route("/blobs/fetch", post(blobs::fetch))
-        .route("/users/import", post(users::import))
-        .layer(DefaultBodyLimit::max(MAX_LIST_BYTES));
-    let routes = Router::new()
-        .route("/info", get(info::info))
-        .route("/openapi.json", get(info::openapi))
-        .route("/shutdown", post(shutdown::shutdown))
-        .route("/nodes", get(nodes::list))
-        .route("/nodes/invite", post(nodes::invite))
-        .route("/nodes/{name}", get(nodes::show))
-        .route("/nodes/{name}/drain", post(nodes::drain))
-        .route("/nodes/{name}/resume", post(nodes::resume))
-        .route("/nodes/{name}/traits", post(nodes::set_traits))
-        .route("/nodes/{name}/power", post(nodes::power))
-        .route("/energy", get(nodes::energy))
-        .route("/nodes/{name}/remove", post(nodes::remove))
-        .route("/nodes/{name}/forget", post(nodes::forget))
-        .route("/partitions", get(partitions::list).post(partitions::add))
-        .route("/partitions/{name}", get(partitions::show).post(partitions::change).delete(partitions::remove))
-        .route("/settings", get(settings::list))
-        .route("/settings/{name}", put(settings::set).delete(settings::reset))
-        .route("/jobs", post(jobs::submit).get(jobs::list))
-        .route("/jobs/{id}", get(jobs::show))
-        .route("/jobs/{id}/why", get(jobs::why))
-        .route("/jobs/{id}/cancel", post(jobs::cancel))
-        .route("/jobs/{id}/hold", post(jobs::hold))
-        .route("/jobs/{id}/release", post(jobs::release))
-        .route("/jobs/{id}/requeue", post(jobs::requeue))
-        .route("/jobs/{id}/fetched", post(results::fetched))
-        .route("/jobs/{id}/tasks/{index}/output/{output}", get(output::output))
-        .route("/jobs/{id}/tasks/{index}/attach", get(output::attach))
-        .route("/users", post(users::add).get(users::list))
-        .route("/users/{name}", get(users::show))
-        .route("/users/{name}/remove", post(users::remove))
-        .route("/users/{name}/block", post(users::block))
-        .route("/users/{name}/unblock", post(users::unblock))
-        .route("/users/{name}/role", post(users::set_role))
-        .route("/users/{name}/keys", post(users::change_keys))
-        .route("/users/{name}/quota", post(users::set_quota))
-        .route("/users/{name}/invite", post(users::invite))
-        .route("/groups", get(users::groups))
-        .route("/groups/{name}/quota", post(users::set_group_quota))
-        .route("/audit", get(users::audit))
-        .route("/login/challenge", post(login::challenge))
-        .route("/login/key", post(login::by_key))
-        .route("/login/code", post(login::by_code))
-        .route("/logout", post(login::logout))
-        .route("/results", get(results::list))
-        .route("/events", get(events::events))
-        .route("/blobs", post(blobs::upload))
-        .route("/blobs/{digest}", get(blobs::show))
-        .route("/snapshots/{digest}/commit", post(blobs::commit))
-        .route("/agent/join", post(nodes::join))
-        .route("/agent/renew", post(nodes::renew))
-        .route("/agent/peers", get(peers::peers))
-        .route("/agent/link", get(nodes::link))
-        .route("/agent/streams/{id}", put(streams::upload))
-        .route("/agent/streams/{id}/terminal", get(streams::terminal))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+/// All operations of the API.
+pub(crate) static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| api().operations);
+
+#[rustfmt::skip]
+fn api() -> Api {
+    let lists = Api::new()
+        .post("/blobs/missing", UsersAndAgents, blobs::missing, "Returns the digests of those blobs that the head lacks.")
+        .post("/blobs/fetch", UsersAndAgents, blobs::fetch, "Returns a pack with these chunks. 403 `not_in_results`.")
+        .post("/users/import", Admins, users::import, "Adds all users or none. Replaces the uids, roles and groups of existing users, and adds keys.")
+        .limit_bodies(MAX_LIST_BYTES);
+    Api::new()
+        .get("/info", Users, info::info, "The cluster at a glance.")
+        .get("/openapi.json", Anyone, info::openapi, "Returns this document.")
+        .post("/shutdown", Admins, shutdown::shutdown, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` if jobs have not ended and the request neither keeps nor cancels them.")
+        .get("/nodes", Users, nodes::list, "Lists all nodes.")
+        .post("/nodes/invite", Admins, nodes::invite, "Creates a join code for one node. It is valid for one hour and one use.")
+        .get("/nodes/{name}", Users, nodes::show, "Shows a node with its tasks and its certificate.")
+        .post("/nodes/{name}/drain", Operators, nodes::drain, "Drains a node: its tasks finish, and no new tasks start.")
+        .post("/nodes/{name}/resume", Operators, nodes::resume, "Ends the drain of a node.")
+        .post("/nodes/{name}/traits", Operators, nodes::set_traits, "Changes a node's weight and its features besides those that its agent reports. Absent fields keep their values.")
+        .post("/nodes/{name}/power", Operators, nodes::power, "Switches a node on or off, or queries its controller. The action is done when the node's power state shows it.")
+        .get("/energy", Users, nodes::energy, "Shows the energy of the nodes that the head can switch, and the energy saved by switching them off.")
+        .post("/nodes/{name}/remove", Admins, nodes::remove, "Removes a node: revokes its certificate, closes its connection and gives up its tasks, in one step.")
+        .post("/nodes/{name}/forget", Operators, nodes::forget, "Removes a node from the list until its agent connects again. 409 `node_in_use` while it is connected or has tasks.")
+        .get("/partitions", Users, partitions::list, "Lists all partitions.")
+        .post("/partitions", Operators, partitions::add, "Adds a partition. 409 `partition_exists`, `bad_partition`.")
+        .get("/partitions/{name}", Users, partitions::show, "Shows a partition. 404 `no_such_partition`.")
+        .post("/partitions/{name}", Operators, partitions::change, "Changes a partition, also for waiting jobs. Absent fields keep their values.")
+        .delete("/partitions/{name}", Operators, partitions::remove, "Removes a partition. 409 `partition_in_use` while jobs wait in it.")
+        .get("/settings", Users, settings::list, "Lists all settings with their values.")
+        .put("/settings/{name}", Operators, settings::set, "Changes a setting immediately and permanently. 409 `bad_setting` if the value is invalid.")
+        .delete("/settings/{name}", Operators, settings::reset, "Resets a setting to its default.")
+        .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 409 `snapshot_missing`, `never_fits`, 507 `disk_full`.")
+        .get("/jobs", Users, jobs::list, "Lists jobs, newest first.")
+        .get("/jobs/{id}", Users, jobs::show, "Shows a job with its tasks.")
+        .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
+        .post("/jobs/{id}/cancel", Owners, jobs::cancel, "Cancels a job.")
+        .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job: its pending tasks do not start.")
+        .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job.")
+        .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start.")
+        .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely.")
+        .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` contains the attempt that wrote it.")
+        .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`.")
+        .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`; 422 `bad_key_line`.")
+        .get("/users", Admins, users::list, "Lists all added users, and other accounts that are blocked or have a quota.")
+        .get("/users/{name}", Owners, users::show, "Shows a user, to that user and to admins.")
+        .post("/users/{name}/remove", Admins, users::remove, "Removes a user and all their tokens. Jobs, quota and accounts of machines do not change: an account of this name on a machine may still use the cluster.")
+        .post("/users/{name}/block", Admins, users::block, "Blocks an account: its requests fail with 403 `blocked` and its pending jobs do not start. Running jobs continue.")
+        .post("/users/{name}/unblock", Admins, users::unblock, "Unblocks an account. 409 `not_blocked`.")
+        .post("/users/{name}/role", Admins, users::set_role, "Changes a user's role, from the next request on.")
+        .post("/users/{name}/keys", Admins, users::change_keys, "Adds and removes SSH public keys.")
+        .post("/users/{name}/quota", Admins, users::set_quota, "Sets a user's quota.")
+        .post("/users/{name}/invite", Admins, users::invite, "Creates a login code for a user. It is valid for one day and one use.")
+        .get("/groups", Users, users::groups, "Lists the groups with a quota.")
+        .post("/groups/{name}/quota", Admins, users::set_group_quota, "Sets the quota that the users of a group share.")
+        .get("/audit", Admins, users::audit, "Shows the audit log.")
+        .post("/login/challenge", Anyone, login::challenge, "Creates a challenge to sign for a login. It is valid once, for a minute. 429 `too_many_logins`.")
+        .post("/login/key", Anyone, login::by_key, "Returns a token for a signed challenge. 401 `bad_challenge`, `bad_key`; 429 `too_many_logins`.")
+        .post("/login/code", Anyone, login::by_code, "Returns a token for a login code. 401 `bad_code`, 429 `too_many_logins`.")
+        .post("/logout", Users, login::logout, "Revokes the token of the request. 409 `not_logged_in`.")
+        .get("/results", Owners, results::list, "Lists the results that can be fetched.")
+        .get("/events", Users, events::events, "Streams changes as server-sent events. The data of each event is a `Notice`.")
+        .post("/blobs", UsersAndAgents, blobs::upload, "Uploads a pack of chunks. 507 `disk_full`.")
+        .get("/blobs/{digest}", UsersAndAgents, blobs::show, "Returns a blob. 403 `not_in_results`.")
+        .post("/snapshots/{digest}/commit", UsersAndAgents, blobs::commit, "Commits a manifest and its chunks to disk. 409 `chunks_missing`.")
+        .post("/agent/join", Anyone, nodes::join, "Issues a certificate to an invited machine. 403 `not_invited` for any problem with the code, 409 `name_taken`, 429 `too_many_codes`.")
+        .post("/agent/renew", Agents, nodes::renew, "Issues a certificate for a new key. The previous one is valid until the new one is used. 403 `unwelcome`.")
+        .get("/agent/peers", Agents, peers::peers, "Returns the nodes that gossip about their load, and their shared secret; null if the agent has this version already.")
+        .get("/agent/link", Agents, nodes::link, "Opens the agent link, a WebSocket of MessagePack frames.")
+        .put("/agent/streams/{id}", Agents, streams::upload, "Uploads the output that the head requested.")
+        .get("/agent/streams/{id}/terminal", Agents, streams::terminal, "Connects the terminal that the head requested, by WebSocket with the messages of `attach`.")
+        .limit_bodies(MAX_BODY_BYTES)
         .merge(lists)
+}
+
+/// The API's router.
+pub(crate) fn routes(head: &Arc<Head>) -> Router {
+    let routes = api()
+        .router
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_route)
         .layer(from_fn_with_state(Arc::clone(head), access::check))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{NoContent, Response};
 use axum::{Extension, Json};
 use hostler_core::head::{Command, PartitionsCommand, PowerCommand, Refusal};
 use hostler_model::{NodeName, ParseError, format_duration};
@@ -19,6 +19,7 @@ use hostler_snapshot::chunk::digest_of;
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
+use super::reply::List;
 use super::who::{Certified, User};
 use crate::answers::Answer;
 use crate::head::Head;
@@ -38,11 +39,11 @@ pub(crate) async fn list(
     _: User,
     Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
-) -> Json<Vec<NodeView>> {
+) -> List<NodeView> {
     let count = head.engine.state().nodes().count();
     answer.reserve(&head.guests, count * NODE_BYTES).await;
     let state = head.engine.state();
-    Json(state.nodes().map(|node| views::node(&state, node)).collect())
+    List(state.nodes().map(|node| views::node(&state, node)).collect())
 }
 
 /// `GET /nodes/{name}`.
@@ -156,12 +157,12 @@ pub(crate) async fn remove(
     user: User,
     State(head): State<Arc<Head>>,
     Path(node): Path<NodeName>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     user.must_operate("remove nodes")?;
     let by = user.0.user.clone();
     head.engine.command(Command::RemoveNode { node: node.clone(), by: by.clone() }).await?;
     tracing::info!(%node, by, "node removed");
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// `POST /nodes/{name}/forget`.
@@ -169,11 +170,11 @@ pub(crate) async fn forget(
     user: User,
     State(head): State<Arc<Head>>,
     Path(node): Path<NodeName>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     user.must_operate("forget nodes")?;
     head.engine.command(Command::ForgetNode { node: node.clone() }).await?;
     tracing::info!(%node, by = user.0.user, "node forgotten");
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// `POST /agent/join`. Open to anyone; the secret proves the invitation.

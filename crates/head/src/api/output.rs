@@ -18,11 +18,13 @@ use hostler_proto::manifest::Content;
 use hostler_proto::record::EndedTask;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
 
 use super::blobs::read;
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::jobs::until;
+use super::reply::Binary;
 use super::results::readable;
 use super::who::User;
 use crate::answers::Answer;
@@ -43,12 +45,15 @@ pub(super) const TERMINAL_BYTES: usize = 1 << 20;
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The query of an output.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Part {
+    /// Offset of the first byte.
     #[serde(default)]
     from: u64,
+    /// Follow the output until the run ends; wait for a task that has not started.
     #[serde(default)]
     follow: bool,
+    /// Rank of the node, for a task on several nodes; 0 if absent.
     #[serde(default)]
     node_rank: u32,
 }
@@ -61,7 +66,7 @@ pub(crate) async fn output(
     State(head): State<Arc<Head>>,
     Path((id, index, output)): Path<(JobId, u32, Output)>,
     Query(Part { from, follow, node_rank: rank }): Query<Part>,
-) -> Result<Response, ApiError> {
+) -> Result<Binary, ApiError> {
     let task = TaskId { job: id, index };
     loop {
         if head.stop.is_cancelled() {
@@ -136,9 +141,9 @@ async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<S
     }
 }
 
-fn answer(attempt: Attempt, body: Body) -> Response {
+fn answer(attempt: Attempt, body: Body) -> Binary {
     let headers = [(ATTEMPT_HEADER, attempt.to_string()), (CONTENT_TYPE, "application/octet-stream".to_owned())];
-    (headers, body).into_response()
+    Binary((headers, body).into_response())
 }
 
 /// The output of an ended task, from its result.
@@ -148,7 +153,7 @@ async fn from_result(
     task: TaskId,
     rank: u32,
     part: (Output, u64),
-) -> Result<Response, ApiError> {
+) -> Result<Binary, ApiError> {
     let mut row = row_of(head, task).await?;
     if row.is_none() {
         // The end of the task may not be durable yet.
@@ -172,7 +177,7 @@ async fn from_manifest(
     attempt: Attempt,
     manifest: Digest,
     (output, from): (Output, u64),
-) -> Result<Response, ApiError> {
+) -> Result<Binary, ApiError> {
     let library = Arc::clone(&head.library);
     // Reading a manifest blocks a thread, and the number of such threads is limited.
     let turn = head.guests.manifests.take(holds.party(), 1).await;
@@ -257,10 +262,12 @@ fn silent(node: &NodeName) -> ApiError {
 }
 
 /// The query of a terminal.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Size {
+    /// Height of the window in lines.
     #[serde(default = "default_rows")]
     rows: u16,
+    /// Width of the window in characters.
     #[serde(default = "default_columns")]
     columns: u16,
 }

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::response::NoContent;
 use hostler_core::head::{Command, PartitionsCommand, Refusal};
 use hostler_model::PartitionName;
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
+use super::reply::List;
 use super::who::User;
 use crate::head::Head;
 use crate::views;
 
 /// `GET /partitions`.
-pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<PartitionView>> {
+pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> List<PartitionView> {
     let state = head.engine.state();
-    Json(state.partitions.iter().map(|partition| views::partition(&state, partition)).collect())
+    List(state.partitions.iter().map(|partition| views::partition(&state, partition)).collect())
 }
 
 /// `GET /partitions/{name}`.
@@ -65,9 +66,9 @@ pub(crate) async fn remove(
     user: User,
     State(head): State<Arc<Head>>,
     Path(name): Path<PartitionName>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     user.must_operate("remove partitions")?;
     head.engine.command(Command::Partitions(PartitionsCommand::Remove(name.clone()))).await?;
     tracing::info!(%name, by = user.0.user, "partition removed");
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }

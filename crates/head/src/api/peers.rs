@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
-use axum::{Extension, Json};
+use axum::Extension;
+use axum::extract::State;
 use hostler_core::head::Node;
 use hostler_proto::peers::{GossipPeer, Known, Peers};
 use hostler_snapshot::chunk::digest_of;
 
-use super::error::ApiError;
+use super::extract::Query;
+use super::reply::OrNull;
 use super::who::Agent;
 use crate::answers::Answer;
 use crate::head::Head;
@@ -22,7 +23,7 @@ pub(crate) async fn peers(
     Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Query(Known { known }): Query<Known>,
-) -> Result<Json<Option<Peers>>, ApiError> {
+) -> OrNull<Peers> {
     let count = head.engine.state().nodes().count();
     answer.reserve(&head.guests, count * PEER_BYTES).await;
     let state = head.engine.state();
@@ -42,5 +43,5 @@ pub(crate) async fn peers(
     drop(state);
     let digest = digest_of(&hostler_proto::encode(&peers));
     peers.version = digest.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-    Ok(Json((known != Some(peers.version)).then_some(peers)))
+    OrNull((known != Some(peers.version)).then_some(peers))
 }

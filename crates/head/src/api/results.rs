@@ -10,17 +10,18 @@ use axum::Extension;
 use axum::body::{Body as Sent, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::NoContent;
 use futures_util::{StreamExt, stream};
 use hostler_core::head::{Caller, Command, Job};
 use hostler_model::JobId;
-use hostler_proto::api::{Fetched, ResultView};
+use hostler_proto::api::{Fetched, ResultPage, ResultView};
 use hostler_proto::record::TaskResult;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
+use super::reply::JsonText;
 use super::who::User;
 use crate::answers::{Answer, hold};
 use crate::archive::ArchiveError;
@@ -28,12 +29,17 @@ use crate::head::Head;
 use crate::views::Viewer;
 
 /// The query of `GET /results`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Filter {
+    /// Only results that were never fetched.
     #[serde(default)]
     unfetched: bool,
+    /// Job ids, separated by commas; all jobs of the user if absent.
+    #[schema(pattern = "^[1-9][0-9]{0,18}(,[1-9][0-9]{0,18})*$")]
     jobs: Option<String>,
-    limit: Option<usize>,
+    /// Maximum number of jobs in a page: 1000 if absent, at most 1000.
+    limit: Option<u32>,
+    /// `next` of the previous page: list only jobs after this one.
     after: Option<JobId>,
 }
 
@@ -52,7 +58,7 @@ pub(crate) async fn list(
     Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Query(filter): Query<Filter>,
-) -> Result<Response, ApiError> {
+) -> Result<JsonText<ResultPage>, ApiError> {
     let mut named: Vec<JobId> = parse_list(filter.jobs.as_deref())?;
     named.sort_unstable();
     named.dedup();
@@ -63,7 +69,8 @@ pub(crate) async fn list(
     let (jobs, next) = if are_named {
         (named, None)
     } else {
-        let (after, limit) = (filter.after.unwrap_or(JobId(0)), filter.limit.unwrap_or(MOST_JOBS).clamp(1, MOST_JOBS));
+        let limit = filter.limit.map_or(MOST_JOBS, |limit| limit as usize).clamp(1, MOST_JOBS);
+        let after = filter.after.unwrap_or(JobId(0));
         head.engine.jobs_with_results(&user.0.user, filter.unfetched, after, limit).await?
     };
     let listing = Listing {
@@ -87,7 +94,7 @@ pub(crate) async fn list(
         }
     });
     let pieces = stream::once(async { Ok(first) }).chain(rest);
-    Ok(([(CONTENT_TYPE, "application/json")], Sent::from_stream(pieces)).into_response())
+    Ok(JsonText::new(Sent::from_stream(pieces)))
 }
 
 /// A [`hostler_proto::api::ResultPage`] in progress.
@@ -201,9 +208,12 @@ pub(crate) async fn fetched(
     State(head): State<Arc<Head>>,
     Path(job): Path<JobId>,
     Body(Fetched { indices }): Body<Fetched>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
+    if indices.is_empty() {
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", "`indices` names no task"));
+    }
     head.engine.command(Command::Fetched { caller: user.0, job, indices }).await?;
     head.library.note_change();
     head.library.room().fetched();
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }

@@ -12,12 +12,13 @@ use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 use super::access::{Person, too_little};
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
+use super::reply::List;
 use super::who::User;
 use crate::head::Head;
 
 /// `GET /settings`.
-pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<SettingView>> {
-    Json(Setting::ALL.into_iter().map(|setting| view(&head, setting)).collect())
+pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> List<SettingView> {
+    List(Setting::ALL.into_iter().map(|setting| view(&head, setting)).collect())
 }
 
 /// `PUT /settings/{name}`.

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::NoContent;
 use hostler_core::head::{Active, Caller, Command, Job, State as Cluster};
 use hostler_model::JobId;
 use hostler_proto::api::JobAction;
 use hostler_proto::link::HeadMessage;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 
 use super::error::ApiError;
 use super::extract::Json as Body;
@@ -22,14 +24,14 @@ use crate::head::Head;
 const ENDING_TIME: Duration = Duration::from_secs(60);
 
 /// The body of `POST /shutdown`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Shutdown {
     #[serde(default)]
     jobs: LiveJobs,
 }
 
 /// What to do with jobs that have not ended.
-#[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Deserialize, ToSchema, Default, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LiveJobs {
     /// Do not stop while there are live jobs.
@@ -46,7 +48,7 @@ pub(crate) async fn shutdown(
     user: User,
     State(head): State<Arc<Head>>,
     Body(Shutdown { jobs }): Body<Shutdown>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     user.must_operate("stop the head")?;
     if head.closing.swap(true, Ordering::AcqRel) {
         // If the other request fails, the head accepts work again, and this request must be repeated.
@@ -54,7 +56,7 @@ pub(crate) async fn shutdown(
     }
     // In a separate task, so that a client that disconnects cannot leave the head closed but running.
     let closing = tokio::spawn(close(head, user.0, jobs));
-    closing.await.map_err(ApiError::internal)?.map(|()| StatusCode::NO_CONTENT)
+    closing.await.map_err(ApiError::internal)?.map(|()| NoContent)
 }
 
 async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), ApiError> {

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{NoContent, Response};
 
 use super::error::ApiError;
 use super::extract::Path;
@@ -21,11 +21,11 @@ pub(crate) async fn upload(
     State(head): State<Arc<Head>>,
     Path(id): Path<String>,
     body: Body,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let (upload, complete) = Upload::new(body, &head.stop);
     head.streams.outputs.deliver(&id, &node, upload).map_err(|_| nobody_waits())?;
     tokio::select! {
-        outcome = complete => outcome.map(|()| StatusCode::NO_CONTENT).map_err(|_| nobody_waits()),
+        outcome = complete => outcome.map(|()| NoContent).map_err(|_| nobody_waits()),
         () = head.stop.cancelled() => Err(ApiError::refusing("the head is stopping")),
     }
 }

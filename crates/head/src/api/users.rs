@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::NoContent;
 use axum::{Extension, Json};
 use hostler_core::head::{
     AutomaticUids, Block, Command, Former, NewUser, Refusal, User as Known, Users, UsersCommand, UsersRefusal,
@@ -16,10 +17,12 @@ use hostler_proto::users::{
     AddUser, AuditPage, BlockUser, BlockView, ChangeKeys, GroupView, ImportUsers, SetRole, UserView,
 };
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::access::{About, Person};
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query};
+use super::reply::List;
 use crate::head::Head;
 use crate::login::normal_key;
 
@@ -31,7 +34,7 @@ const MOST_ENTRIES: usize = 100_000;
 const FIRST_PERSON: u32 = 1000;
 
 /// `GET /users`.
-pub(crate) async fn list(State(head): State<Arc<Head>>) -> Json<Vec<UserView>> {
+pub(crate) async fn list(State(head): State<Arc<Head>>) -> List<UserView> {
     let state = head.engine.state();
     let mut views: Vec<UserView> = state.users.iter().map(|user| view(&state.users, user)).collect();
     // Lists a removed user only if a quota, group or block of the name is still in effect.
@@ -43,7 +46,7 @@ pub(crate) async fn list(State(head): State<Arc<Head>>) -> Json<Vec<UserView>> {
     );
     views.extend(state.users.blocks().filter_map(|(name, block)| only_blocked(&state.users, name, block)));
     views.sort_by(|a, b| a.name.cmp(&b.name));
-    Json(views)
+    List(views)
 }
 
 /// `GET /users/{name}`, for the user and for admins.
@@ -79,18 +82,18 @@ pub(crate) async fn add(
 pub(crate) async fn import(
     State(head): State<Arc<Head>>,
     Body(ImportUsers { users }): Body<ImportUsers>,
-) -> Result<(Extension<About>, StatusCode), ApiError> {
+) -> Result<(Extension<About>, NoContent), ApiError> {
     let count = users.len();
     let _alone = head.admitting.lock().await;
     let all = admissible(&head, users).await?;
     carry_out(&head, UsersCommand::Import(all)).await?;
-    Ok((Extension(About(format!("{count} users"))), StatusCode::NO_CONTENT))
+    Ok((Extension(About(format!("{count} users"))), NoContent))
 }
 
 /// `POST /users/{name}/remove`.
-pub(crate) async fn remove(State(head): State<Arc<Head>>, Path(name): Path<UserName>) -> Result<StatusCode, ApiError> {
+pub(crate) async fn remove(State(head): State<Arc<Head>>, Path(name): Path<UserName>) -> Result<NoContent, ApiError> {
     carry_out(&head, UsersCommand::Remove(name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// `POST /users/{name}/block`.
@@ -112,9 +115,9 @@ pub(crate) async fn block(
 }
 
 /// `POST /users/{name}/unblock`.
-pub(crate) async fn unblock(State(head): State<Arc<Head>>, Path(name): Path<UserName>) -> Result<StatusCode, ApiError> {
+pub(crate) async fn unblock(State(head): State<Arc<Head>>, Path(name): Path<UserName>) -> Result<NoContent, ApiError> {
     carry_out(&head, UsersCommand::Unblock(name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// `POST /users/{name}/role`.
@@ -162,9 +165,9 @@ pub(crate) async fn invite(
 }
 
 /// `GET /groups`: groups with a quota.
-pub(crate) async fn groups(State(head): State<Arc<Head>>) -> Json<Vec<GroupView>> {
+pub(crate) async fn groups(State(head): State<Arc<Head>>) -> List<GroupView> {
     let state = head.engine.state();
-    Json(state.users.groups().map(|(name, quota)| GroupView { name: name.clone(), quota: *quota }).collect())
+    List(state.users.groups().map(|(name, quota)| GroupView { name: name.clone(), quota: *quota }).collect())
 }
 
 /// `POST /groups/{name}/quota`.
@@ -172,16 +175,18 @@ pub(crate) async fn set_group_quota(
     State(head): State<Arc<Head>>,
     Path(name): Path<UserName>,
     Body(quota): Body<Quota>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     carry_out(&head, UsersCommand::SetGroupQuota(name, quota)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// The query of `GET /audit`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct Since {
+    /// Only entries from this time on, in milliseconds since the Unix epoch.
     since: Option<WallTime>,
-    limit: Option<usize>,
+    /// Maximum number of entries, the newest; 200 if absent.
+    limit: Option<u32>,
 }
 
 /// `GET /audit`.
@@ -189,7 +194,7 @@ pub(crate) async fn audit(
     State(head): State<Arc<Head>>,
     Query(Since { since, limit }): Query<Since>,
 ) -> Result<Json<AuditPage>, ApiError> {
-    let limit = limit.unwrap_or(ENTRIES).min(MOST_ENTRIES);
+    let limit = limit.map_or(ENTRIES, |limit| limit as usize).min(MOST_ENTRIES);
     let read = move || head.audit.read(since, limit);
     Ok(Json(tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)?.map_err(ApiError::internal)?))
 }
@@ -274,9 +279,11 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
     let keys = usable(&name, keys)?;
     let uid = match uid {
         Some(uid) if !(FIRST_PERSON..u32::MAX - 1).contains(&uid) => {
-            return Err(bad_uid(format!(
-                "{name} cannot have uid {uid}: uids below {FIRST_PERSON} are reserved for system accounts"
-            ))
+            return Err(ApiError::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "bad_uid",
+                format!("{name} cannot have uid {uid}: uids below {FIRST_PERSON} are reserved for system accounts"),
+            )
             .hint("omit the uid to use that of the account on the head's machine, or a free one"));
         }
         Some(uid) => match other_account(uid, &name)? {
@@ -340,7 +347,7 @@ fn uid_here(name: &UserName) -> Result<Option<u32>, ApiError> {
 }
 
 fn bad_uid(message: String) -> ApiError {
-    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_uid", message)
+    ApiError::new(StatusCode::CONFLICT, "bad_uid", message)
 }
 
 fn taken_here(name: &UserName, uid: u32, other: &str) -> ApiError {

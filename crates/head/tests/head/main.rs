@@ -4,6 +4,7 @@
 mod agent;
 mod answers;
 mod blobs;
+mod description;
 mod disk;
 mod events;
 mod floods;
