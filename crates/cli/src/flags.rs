@@ -6,10 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Counted, Dependency, Environment, JobSpec, LEAST_MEMORY_BYTES, ParseError, PartitionName,
-    Request, WindowSize, Work, format_bytes, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Counted, Dependency, Environment, LEAST_MEMORY_BYTES, ParseError, PartialRequest,
+    PartitionName, Submission, WindowSize, Work, format_bytes, parse_bytes, parse_duration,
 };
-use hostler_proto::api::Unsaid;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -105,9 +104,6 @@ pub(crate) struct JobFlags {
     pub(crate) pty: bool,
 }
 
-/// Default memory of a job, in bytes.
-const USUAL_MEMORY_BYTES: u64 = 512 << 20;
-
 /// A size in bytes, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory(pub(crate) u64);
@@ -187,48 +183,36 @@ impl FromStr for Dependencies {
 }
 
 impl JobFlags {
-    /// The fields that the command line leaves to the cluster's settings.
-    pub(crate) fn unsaid(&self) -> Vec<Unsaid> {
-        unsaid([
-            (self.nodes.is_some(), Unsaid::Nodes),
-            (self.tasks_per_node.is_some(), Unsaid::TasksPerNode),
-            // A number of processes implies one CPU for each.
-            (self.cpus.is_some() || self.tasks_per_node.is_some(), Unsaid::Cpus),
-            (self.memory.is_some(), Unsaid::MemoryBytes),
-            (self.time.is_some(), Unsaid::TimeLimitMs),
-        ])
-    }
-
     /// The job that these flags describe. `--env` adds to `environment` and overrides it.
     pub(crate) fn spec(
         &self,
         work: Work,
         default_name: &str,
         mut environment: Environment,
-    ) -> Result<JobSpec, Failure> {
+    ) -> Result<Submission, Failure> {
         for text in &self.env {
             let (name, value) = variable(text)?;
             environment.insert(name, value);
         }
-        let memory_bytes = self.memory.map_or(USUAL_MEMORY_BYTES, |memory| memory.0);
-        if memory_bytes < LEAST_MEMORY_BYTES {
-            let asked = format_bytes(memory_bytes);
+        let memory_bytes = self.memory.map(|memory| memory.0);
+        if let Some(too_little) = memory_bytes.filter(|bytes| *bytes < LEAST_MEMORY_BYTES) {
+            let asked = format_bytes(too_little);
             let least = format_bytes(LEAST_MEMORY_BYTES);
             return Err(Failure::usage(format!("`--memory` is {asked}; a job needs at least {least}"))
                 .hint("add a unit, e.g. --memory 512M or --memory 4G"));
         }
-        let tasks_per_node = self.tasks_per_node.unwrap_or(1);
-        Ok(JobSpec {
+        Ok(Submission {
             name: self.name.as_deref().unwrap_or(default_name).into(),
             work,
-            request: Request {
-                cpus: self.cpus.unwrap_or(tasks_per_node),
+            request: PartialRequest {
+                // A number of processes implies one CPU for each.
+                cpus: self.cpus.or(self.tasks_per_node),
                 memory_bytes,
                 gpus: self.gpus,
                 counted: counted(&self.resource)?,
             },
-            nodes: self.nodes.unwrap_or(1),
-            tasks_per_node,
+            nodes: self.nodes,
+            tasks_per_node: self.tasks_per_node,
             first_node: self.first_node,
             label: false,
             partition: self.partition.clone(),
@@ -245,11 +229,6 @@ impl JobFlags {
             umask: None,
         })
     }
-}
-
-/// Returns the fields that are not set, given whether each is set.
-pub(crate) fn unsaid(said: [(bool, Unsaid); 5]) -> Vec<Unsaid> {
-    said.into_iter().filter(|field| !field.0).map(|field| field.1).collect()
 }
 
 /// Parses `NAME=VALUE`. A `NAME` alone takes the caller's value.
@@ -286,7 +265,7 @@ mod tests {
         Probe::try_parse_from(std::iter::once("probe").chain(line.split_whitespace())).map(|probe| probe.flags)
     }
 
-    fn spec(line: &str) -> JobSpec {
+    fn spec(line: &str) -> Submission {
         let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
         parse(line).expect(line).spec(work, "true", Environment::new()).expect(line)
     }
@@ -294,9 +273,8 @@ mod tests {
     #[test]
     fn job_without_flags_gets_the_defaults() {
         let spec = spec("");
-        assert_eq!(spec.request, Request::new(1, 512 << 20));
+        assert_eq!((spec.request, spec.nodes, spec.tasks_per_node), (PartialRequest::default(), None, None));
         assert_eq!((spec.time_limit_ms, spec.array, &*spec.name), (None, None, "true"));
-        assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "all five fields are left to the settings");
     }
 
     #[test]
@@ -316,10 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn given_flags_are_not_left_to_the_settings() {
-        let left = |line: &str| parse(line).expect(line).unsaid();
-        assert_eq!(left("-N 1 -n 1 -m 1G -t 1h"), [], "-n implies -c");
-        assert_eq!(left("-c 2 -m 512M"), [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::TimeLimitMs]);
+    fn each_process_gets_a_cpu_unless_cpus_are_set() {
+        assert_eq!(spec("-N 1 -n 3").request.cpus, Some(3));
+        assert_eq!(spec("-n 3 -c 2").request.cpus, Some(2));
     }
 
     #[test]
@@ -327,7 +304,8 @@ mod tests {
         let spec = spec(
             "-g 2 -c 4 -m 1.5G -t 1h30m -a 0-9%3 -d afterok:3:4 --after 7 --priority -5 --env A=b=c --hold --requeue",
         );
-        assert_eq!(spec.request, Request { gpus: 2, ..Request::new(4, 3 << 29) });
+        let request = PartialRequest { cpus: Some(4), memory_bytes: Some(3 << 29), gpus: 2, ..Default::default() };
+        assert_eq!(spec.request, request);
         assert_eq!(spec.time_limit_ms, Some(5_400_000));
         assert_eq!(spec.array.map(|array| array.to_string()).as_deref(), Some("0-9%3"));
         assert_eq!(

@@ -8,8 +8,8 @@ use std::io::Read;
 use std::path::{Component, Path};
 
 use hostler_client::{Client, upload};
-use hostler_model::{Digest, JobId, JobSpec, ParseError, PythonVersions, format_bytes};
-use hostler_proto::api::{SubmitRequest, Submitted, Unsaid};
+use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, format_bytes};
+use hostler_proto::api::{SubmitRequest, Submitted};
 use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show};
 
 use crate::context::Context;
@@ -27,9 +27,9 @@ pub(crate) fn new_key() -> Result<String, Failure> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Submits a job that needs no folder. The cluster's settings decide the fields in `unsaid`.
-pub(crate) async fn submit_command(client: &Client, spec: JobSpec, unsaid: Vec<Unsaid>) -> Result<JobId, Failure> {
-    Ok(client.submit(&SubmitRequest { key: new_key()?, spec, unsaid }).await?.id)
+/// Submits a job that needs no folder.
+pub(crate) async fn submit_command(client: &Client, spec: Submission) -> Result<JobId, Failure> {
+    Ok(client.submit(&SubmitRequest { key: new_key()?, spec }).await?.id)
 }
 
 /// A captured folder and its cache entry.
@@ -43,10 +43,9 @@ pub(crate) async fn submit_project(
     context: &Context,
     client: &Client,
     captured: &Captured,
-    spec: JobSpec,
-    unsaid: Vec<Unsaid>,
+    spec: Submission,
 ) -> Result<Submitted, Failure> {
-    let request = SubmitRequest { key: new_key()?, spec, unsaid };
+    let request = SubmitRequest { key: new_key()?, spec };
     match client.submit(&request).await {
         Err(error) if error.code() == Some("snapshot_missing") => {}
         result => {
@@ -191,7 +190,7 @@ pub(crate) fn project_name(path: &Path) -> String {
 pub(crate) fn ask_for_python(
     folder: &Path,
     entrypoint: &str,
-    spec: &mut JobSpec,
+    spec: &mut Submission,
 ) -> Result<Option<PythonVersions>, Failure> {
     let wanted = hostler_agent::environment::python_wanted(folder, entrypoint);
     let wanted = wanted.map_err(|error| Failure::usage(error.to_string()).because(&error))?;

@@ -514,7 +514,7 @@ mod tests {
         let schemas = &document["components"]["schemas"];
         assert_eq!(schemas["JobId"]["minimum"], 1);
         assert_eq!(schemas["JobId"]["maximum"], u64::MAX);
-        assert_eq!(schemas["Request"]["properties"]["memory_bytes"]["minimum"], 4_194_304);
+        assert_eq!(schemas["PartialRequest"]["properties"]["memory_bytes"]["minimum"], 4_194_304);
         let submitted = &document["paths"]["/jobs"]["post"]["responses"]["200"]["links"];
         assert_eq!(submitted["get_jobs_id_why"]["parameters"]["id"], "$response.body#/id");
     }

@@ -20,24 +20,26 @@ pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 pub type Environment = BTreeMap<String, String>;
 
 /// A submitted job. It never changes after it is accepted.
+///
+/// `Count` and `Amounts` are optional values in a [`Submission`], the only form in the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Submission, bound = "")]
 #[serde(deny_unknown_fields)]
-pub struct JobSpec {
+pub struct JobSpec<Count = u32, Amounts = Request> {
     /// A name for people, not necessarily unique. Equal names share memory, as do equal directories.
     #[schema(value_type = String, pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,255}$")]
     pub name: Arc<str>,
     /// The program or project.
     pub work: Work,
     /// The resources of each task on each of its nodes.
-    pub request: Request,
+    #[schema(value_type = PartialRequest)]
+    pub request: Amounts,
     /// The number of nodes of each task, all at once; at least one.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    #[schema(minimum = 1)]
-    pub nodes: u32,
+    #[schema(value_type = Option<u32>, minimum = 1)]
+    pub nodes: Count,
     /// The number of processes of each task per node, each with its own rank; at least one.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    #[schema(minimum = 1, maximum = 4096)]
-    pub tasks_per_node: u32,
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 4096)]
+    pub tasks_per_node: Count,
     /// Whether the program starts on the first node only; the other nodes wait for processes launched with `mpirun` or `hostler step`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first_node: bool,
@@ -50,9 +52,8 @@ pub struct JobSpec {
     /// The constraint that its nodes must satisfy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// The time limit of a task in milliseconds; none when absent.
+    /// The time limit of a task in milliseconds; none when absent, or in a [`Submission`] when zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
     pub time_limit_ms: Option<u64>,
     /// The array's indices; a single task 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +113,12 @@ impl JobSpec {
         }
     }
 
+    /// The number of processes of each task on all of its nodes.
+    #[must_use]
+    pub fn world_size(&self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.tasks_per_node)
+    }
+
     /// Shares an equal name and directory with `other` in memory.
     pub fn share_with(&mut self, other: &Self) {
         if self.name == other.name {
@@ -123,26 +130,73 @@ impl JobSpec {
             *directory = Arc::clone(same);
         }
     }
+}
 
-    /// The number of processes of each task on all of its nodes.
+/// A job as a user submits it. The head fills absent values with the operators' defaults, or with Hostler's own.
+pub type Submission = JobSpec<Option<u32>, PartialRequest>;
+
+/// A [`Request`] with optional values.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PartialRequest {
+    /// CPUs, at least one; `default-cpus`, or 1, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub cpus: Option<u32>,
+    /// Memory in bytes; `default-memory`, or 512 MiB, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 4_194_304)]
+    pub memory_bytes: Option<u64>,
+    /// GPUs.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub gpus: u32,
+    /// Counted resources.
+    #[serde(default, skip_serializing_if = "Counted::is_empty")]
+    pub counted: Counted,
+}
+
+impl<Count, Amounts> JobSpec<Count, Amounts> {
+    /// Replaces the request and the numbers of nodes and processes.
     #[must_use]
-    pub fn world_size(&self) -> u64 {
-        u64::from(self.nodes) * u64::from(self.tasks_per_node)
+    pub fn resized<C, A>(self, request: A, nodes: C, tasks_per_node: C) -> JobSpec<C, A> {
+        JobSpec {
+            name: self.name,
+            work: self.work,
+            request,
+            nodes,
+            tasks_per_node,
+            first_node: self.first_node,
+            label: self.label,
+            partition: self.partition,
+            constraint: self.constraint,
+            time_limit_ms: self.time_limit_ms,
+            array: self.array,
+            after: self.after,
+            priority: self.priority,
+            hold: self.hold,
+            requeue: self.requeue,
+            environment: self.environment,
+            pty: self.pty,
+            grace_ms: self.grace_ms,
+            umask: self.umask,
+        }
     }
 }
 
-const fn one() -> u32 {
-    1
+/// A submission in which everything is chosen.
+impl From<JobSpec> for Submission {
+    fn from(spec: JobSpec) -> Self {
+        let Request { cpus, memory_bytes, gpus, counted } = spec.request.clone();
+        let request = PartialRequest { cpus: Some(cpus), memory_bytes: Some(memory_bytes), gpus, counted };
+        let (nodes, tasks_per_node) = (Some(spec.nodes), Some(spec.tasks_per_node));
+        let time_limit_ms = spec.time_limit_ms.or(Some(0));
+        Self { time_limit_ms, ..spec.resized(request, nodes, tasks_per_node) }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 const fn is_none(count: &u32) -> bool {
     *count == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-const fn is_one(count: &u32) -> bool {
-    *count == 1
 }
 
 /// The work of a job.

@@ -32,8 +32,8 @@ pub use digest::Digest;
 pub use hardware::{Gpu, GpuId, Hardware, Vendor};
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use job::{
-    Condition, Dependency, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, Request, TaskState, WindowSize,
-    Work,
+    Condition, Dependency, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, PartialRequest, Request,
+    Submission, TaskState, WindowSize, Work,
 };
 pub use node::{Advisory, NodeFacts, NodeState, Resources};
 pub use partition::{NodePatterns, PartitionName, PartitionState};

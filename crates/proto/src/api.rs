@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{
     Advisory, ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState,
-    NodeName, NodeState, PartitionName, Reason, TaskId, Vendor, WallTime,
+    NodeName, NodeState, PartitionName, Reason, Submission, TaskId, Vendor, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -31,34 +31,15 @@ pub struct SubmitRequest {
     /// Idempotency key, created by the client: a retry with the same key returns the same job.
     #[schema(min_length = 1, max_length = 256)]
     pub key: String,
-    /// Specification of the job.
-    pub spec: JobSpec,
-    /// Fields of `spec` that the user did not set. The head replaces their values with the operators' defaults.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unsaid: Vec<Unsaid>,
-}
-
-/// A field of [`JobSpec`] that the user did not set, in [`SubmitRequest`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Unsaid {
-    /// Number of nodes per task.
-    Nodes,
-    /// Number of processes per node.
-    TasksPerNode,
-    /// CPUs per node.
-    Cpus,
-    /// Memory per node.
-    MemoryBytes,
-    /// The time limit.
-    TimeLimitMs,
+    /// Specification of the job. The head fills absent values with the operators' defaults.
+    pub spec: Submission,
 }
 
 impl SubmitRequest {
-    /// Creates a submission in which the user has set every field.
+    /// Creates a submission in which every field is set.
     #[must_use]
-    pub const fn new(key: String, spec: JobSpec) -> Self {
-        Self { key, spec, unsaid: Vec::new() }
+    pub fn new(key: String, spec: JobSpec) -> Self {
+        Self { key, spec: spec.into() }
     }
 }
 

@@ -64,7 +64,7 @@ fn submit(request: SubmitRequest) {
         Command::Submit {
             caller: Caller { user: "ada".into(), uid: Some(1000), operator: false },
             key: SubmissionKey(1),
-            spec: Arc::new(request.spec),
+            spec: Arc::new(state.complete(request.spec)),
             environment: None,
             snapshot_is_complete: true,
         },
@@ -88,8 +88,8 @@ fn submit(request: SubmitRequest) {
 fn seeds() -> Vec<Vec<u8>> {
     let json = |kind: u8, value: &dyn Fn() -> Vec<u8>| [vec![kind], value()].concat();
     let body = |value: &SubmitRequest| serde_json::to_vec(value).expect("plain data");
-    let full = SubmitRequest { key: "0123456789abcdef".into(), spec: values::spec(), unsaid: Default::default() };
-    let plain = SubmitRequest { key: "k".into(), spec: values::command(), unsaid: Default::default() };
+    let full = SubmitRequest::new("0123456789abcdef".into(), values::spec());
+    let plain = SubmitRequest::new("k".into(), values::command());
     let digest = Digest([3; 32]);
     vec![
         json(0, &|| body(&full)),

@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use clap::Args;
-use hostler_model::{JobSpec, ParseError, Request, Work, parse_bytes};
-use hostler_proto::api::Unsaid;
+use hostler_client::Client;
+use hostler_model::{JobSpec, ParseError, PartialRequest, Request, Submission, Work, parse_bytes};
+use hostler_proto::settings::SettingSource;
 
 use super::Tool;
 use crate::commands::run::{Attended, own_directory, own_environment, own_umask};
@@ -12,7 +13,6 @@ use crate::commands::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::flags::unsaid;
 use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
@@ -104,50 +104,47 @@ impl Tool for Cmrun {
     const NAME: &'static str = "cmrun";
 
     fn run(self, context: &Context) -> Outcome {
-        let (spec, unsaid) = (self.spec()?, self.unsaid());
+        let mut spec = self.spec()?;
         if !self.wait {
             let client = context.client()?;
-            announce(context, block_on(submit_command(&client, spec, unsaid))?);
+            let id = block_on(async {
+                choose_memory(&client, &mut spec).await?;
+                submit_command(&client, spec).await
+            })?;
+            announce(context, id);
             return Ok(exit::OK);
         }
         let client = context.watching_client()?;
         let attended = Attended { context, client: &client, array: None, label: false };
         // Exit codes below 125 are the command's.
-        block_on(attended.run(spec, unsaid)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
+        let outcome = block_on(async {
+            choose_memory(&client, &mut spec).await?;
+            attended.run(spec).await
+        });
+        outcome.map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 }
 
 impl Cmrun {
-    fn spec(&self) -> Result<JobSpec, Failure> {
-        let request = Request {
-            cpus: self.num_cpus_per_node.unwrap_or(1),
-            memory_bytes: self.mem_per_node.map_or(USUAL_MEMORY_BYTES, |memory| memory.0),
+    fn spec(&self) -> Result<Submission, Failure> {
+        let request = PartialRequest {
+            cpus: self.num_cpus_per_node,
+            memory_bytes: self.mem_per_node.map(|memory| memory.0),
             gpus: self.gpus,
-            ..Request::default()
+            ..PartialRequest::default()
         };
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`"))
                 .hint("flags come before the command; `cmrun --help` lists them"));
         }
         let work = Work::Command { argv: argv(&self.command), directory: own_directory()?.into() };
-        Ok(JobSpec {
-            nodes: self.nodes.unwrap_or(1),
-            tasks_per_node: self.processes.unwrap_or(1),
-            time_limit_ms: self.time_limit.and_then(|limit| limit.0),
+        let spec = JobSpec {
             environment: own_environment(&PassedOn::chosen(&[])?),
             umask: Some(own_umask()),
-            ..JobSpec::new(self.name()?, work, request)
-        })
-    }
-
-    fn unsaid(&self) -> Vec<Unsaid> {
-        unsaid([
-            (self.nodes.is_some(), Unsaid::Nodes),
-            (self.processes.is_some(), Unsaid::TasksPerNode),
-            (self.num_cpus_per_node.is_some(), Unsaid::Cpus),
-            (self.mem_per_node.is_some(), Unsaid::MemoryBytes),
-            (self.time_limit.is_some(), Unsaid::TimeLimitMs),
-        ])
+            ..JobSpec::new(self.name()?, work, Request::default())
+        };
+        let time_limit_ms = self.time_limit.map(|limit| limit.0.unwrap_or(0));
+        Ok(Submission { time_limit_ms, ..spec.resized(request, self.nodes, self.processes) })
     }
 
     fn name(&self) -> Result<String, Failure> {
@@ -162,6 +159,16 @@ impl Cmrun {
         }
         Ok(first[..end].replace(char::is_control, "_"))
     }
+}
+
+/// Requests the tool's usual memory if neither the user nor an operator has set it. Other submissions default to more.
+async fn choose_memory(client: &Client, spec: &mut Submission) -> Result<(), Failure> {
+    if spec.request.memory_bytes.is_none() {
+        let settings = client.settings().await?;
+        let is_set = |name: &str| settings.iter().any(|it| it.name == name && it.source != SettingSource::Default);
+        spec.request.memory_bytes = (!is_set("default-memory")).then_some(USUAL_MEMORY_BYTES);
+    }
+    Ok(())
 }
 
 /// The arguments to execute: the words, or a shell for a single text that is not a plain word.
@@ -186,11 +193,11 @@ mod tests {
         Cmrun::from_arg_matches(&definition::<Cmrun>().try_get_matches_from(all)?)
     }
 
-    fn spec(words: &[&str]) -> JobSpec {
+    fn spec(words: &[&str]) -> Submission {
         parse(words).expect("flags").spec().expect("a job")
     }
 
-    fn words(spec: &JobSpec) -> Vec<&str> {
+    fn words(spec: &Submission) -> Vec<&str> {
         let Work::Command { argv, .. } = &spec.work else { panic!("a command") };
         argv.iter().map(String::as_str).collect()
     }
@@ -198,10 +205,9 @@ mod tests {
     #[test]
     fn defaults_match_the_original_tool() {
         let spec = spec(&["./compute.sh", "-n", "3"]);
-        assert_eq!((spec.nodes, spec.tasks_per_node, spec.request.cpus), (1, 1, 1));
-        assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (100 << 20, None));
+        assert_eq!((spec.nodes, spec.tasks_per_node, spec.time_limit_ms), (None, None, None));
+        assert_eq!(spec.request, PartialRequest::default());
         assert_eq!((&*spec.name, words(&spec)), ("./compute.sh", vec!["./compute.sh", "-n", "3"]));
-        assert_eq!(parse(&["x"]).expect("flags").unsaid().len(), 5);
     }
 
     #[test]
@@ -212,15 +218,14 @@ mod tests {
             let more = ["--num-cpus-per-node", "2", "--mem-per-node", "128", "x"];
             let line: Vec<&str> = flags.into_iter().chain(more).collect();
             let spec = spec(&line);
-            assert_eq!((&*spec.name, spec.nodes, spec.tasks_per_node), ("mini", 2, 3));
-            assert_eq!((spec.request.cpus, spec.request.memory_bytes), (2, 128 << 20));
+            assert_eq!((&*spec.name, spec.nodes, spec.tasks_per_node), ("mini", Some(2), Some(3)));
+            assert_eq!((spec.request.cpus, spec.request.memory_bytes), (Some(2), Some(128 << 20)));
             assert_eq!(spec.time_limit_ms, Some(1_800_000));
-            assert_eq!(parse(&line).expect("flags").unsaid(), []);
         }
-        assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, None);
-        assert_eq!(spec(&["-t", "0", "x"]).time_limit_ms, None);
+        assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, Some(0), "no limit was chosen");
+        assert_eq!(spec(&["-t", "0", "x"]).time_limit_ms, Some(0));
         assert_eq!((spec(&["x"]).request.gpus, spec(&["--gpus", "2", "x"]).request.gpus), (0, 2));
-        assert_eq!(spec(&["--mem-per-node", "2G", "x"]).request.memory_bytes, 2 << 30);
+        assert_eq!(spec(&["--mem-per-node", "2G", "x"]).request.memory_bytes, Some(2 << 30));
     }
 
     #[test]

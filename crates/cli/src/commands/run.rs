@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, TaskId, Work};
-use hostler_proto::api::{JobAction, JobDetail, Unsaid};
+use hostler_model::{ArraySpec, Environment, JobId, JobState, Submission, TaskId, Work};
+use hostler_proto::api::{JobAction, JobDetail};
 use hostler_proto::link::Output;
 use hostler_remote::step::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
 use nix::sys::stat::{Mode, umask};
@@ -87,17 +87,16 @@ impl Run {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let spec = self.spec()?;
         let client = context.watching_client()?;
-        let unsaid = self.flags.unsaid();
         if self.detach {
-            announce(context, block_on(submit_command(&client, spec, unsaid))?);
+            announce(context, block_on(submit_command(&client, spec))?);
             return Ok(exit::OK);
         }
         let attended = Attended { context, client: &client, array: self.flags.array.as_ref(), label: self.label };
         // Exit codes below 125 are the command's.
-        block_on(attended.run(spec, unsaid)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
+        block_on(attended.run(spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 
-    fn spec(&self) -> Result<JobSpec, Failure> {
+    fn spec(&self) -> Result<Submission, Failure> {
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
             return Err(Failure::usage(format!("`hostler run` has no flag `{flag}`"))
                 .hint("flags come before the command; `hostler run --help` lists them"));
@@ -129,12 +128,12 @@ pub(crate) struct Attended<'a> {
 
 impl Attended<'_> {
     /// Submits the job, shows its output and returns its exit code. A signal cancels the job.
-    pub(crate) async fn run(&self, spec: JobSpec, unsaid: Vec<Unsaid>) -> Outcome {
+    pub(crate) async fn run(&self, spec: Submission) -> Outcome {
         let Self { context, client, .. } = *self;
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
         // Before the submission, so that a signal in between cancels the job.
         let mut interrupts = Interrupts::take()?;
-        let id = submit_command(client, spec, unsaid).await?;
+        let id = submit_command(client, spec).await?;
         if has_terminal && self.array.is_none() {
             return match attach_when_running(context, client, id).await? {
                 Left::ByUser => Ok(exit::OK),

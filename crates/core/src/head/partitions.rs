@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, Reason, Timestamp, UserName,
-    format_duration,
+    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, Reason, Submission, Timestamp,
+    UserName, format_duration,
 };
-use hostler_proto::api::Unsaid;
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
 use serde::{Deserialize, Serialize};
@@ -244,19 +243,22 @@ impl Partition {
 }
 
 impl State {
-    /// Fills options that a submission leaves out with the defaults of the cluster and of its partition.
-    pub fn complete(&self, spec: &mut JobSpec, unsaid: &[Unsaid]) {
-        if spec.partition.is_none() {
-            spec.partition.clone_from(&self.partitions.default);
+    /// Creates a job from a submission. Fills options that it leaves out with the defaults of the cluster and of its partition.
+    #[must_use]
+    pub fn complete(&self, mut submission: Submission) -> JobSpec {
+        if submission.partition.is_none() {
+            submission.partition.clone_from(&self.partitions.default);
         }
-        self.settings.fill(spec, unsaid);
+        let has_chosen_time = submission.time_limit_ms.is_some();
+        let mut spec = self.settings.complete(submission);
         let partition = spec.partition.as_ref().and_then(|name| self.partitions.get(name));
-        let Some(partition) = partition.filter(|_| unsaid.contains(&Unsaid::TimeLimitMs)) else { return };
+        let Some(partition) = partition.filter(|_| !has_chosen_time) else { return spec };
         let limit = partition.default_time_ms.or(spec.time_limit_ms);
         spec.time_limit_ms = match (limit, partition.max_time_ms) {
             (Some(limit), Some(most)) => Some(limit.min(most)),
             (limit, most) => limit.or(most),
         };
+        spec
     }
 
     /// The partitions that a node is in.

@@ -7,8 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hostler_model::{JobSpec, ParseError, WallTime, parse_bytes, parse_duration};
-use hostler_proto::api::Unsaid;
+use hostler_model::{JobSpec, ParseError, PartialRequest, Request, Submission, WallTime, parse_bytes, parse_duration};
 use hostler_proto::link::OUTPUT_CAP_BYTES;
 use hostler_sched::Policy;
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,9 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
+
+/// Default memory of a job, in bytes.
+const USUAL_MEMORY_BYTES: u64 = 512 << 20;
 
 /// The least difference between the heartbeat interval and the first silence limit, since a heartbeat may arrive late.
 const LATENESS_MS: u64 = SECOND;
@@ -54,7 +56,7 @@ pub struct Settings {
     pub waiting_bytes: u64,
     /// The scheduling policy.
     pub policy: Policy,
-    /// Defaults for options that a submission leaves out. `None`: the submitting tool's own default applies.
+    /// Defaults for options that a submission leaves out. `None`: Hostler's own default applies.
     pub job: JobDefaults,
 }
 
@@ -496,30 +498,26 @@ impl Settings {
         }
     }
 
-    /// Replaces options that a submission left out with the operators' defaults.
+    /// Creates a job from a submission. Fills options that it leaves out with the operators' defaults, or with Hostler's own.
     ///
     /// A job with a terminal always stays a single process.
-    pub fn fill(&self, spec: &mut JobSpec, unsaid: &[Unsaid]) {
-        for unsaid in unsaid {
-            match unsaid {
-                Unsaid::Nodes if spec.pty.is_none() => spec.nodes = self.job.nodes.unwrap_or(spec.nodes),
-                Unsaid::TasksPerNode if spec.pty.is_none() => {
-                    spec.tasks_per_node = self.job.tasks_per_node.unwrap_or(spec.tasks_per_node);
-                }
-                Unsaid::Nodes | Unsaid::TasksPerNode => {}
-                Unsaid::Cpus => spec.request.cpus = self.job.cpus.unwrap_or(spec.request.cpus),
-                Unsaid::MemoryBytes => {
-                    spec.request.memory_bytes = self.job.memory_bytes.unwrap_or(spec.request.memory_bytes);
-                }
-                Unsaid::TimeLimitMs => {
-                    if let Some(ms) = self.job.time_limit_ms {
-                        spec.time_limit_ms = Some(ms).filter(|ms| *ms > 0);
-                    }
-                }
-            }
-        }
+    #[must_use]
+    pub fn complete(&self, submission: Submission) -> JobSpec {
+        let PartialRequest { cpus, memory_bytes, gpus, counted } = submission.request.clone();
+        let request = Request {
+            cpus: cpus.or(self.job.cpus).unwrap_or(1),
+            memory_bytes: memory_bytes.or(self.job.memory_bytes).unwrap_or(USUAL_MEMORY_BYTES),
+            gpus,
+            counted,
+        };
+        let usual = |count: Option<u32>| count.filter(|_| submission.pty.is_none()).unwrap_or(1);
+        let nodes = submission.nodes.unwrap_or_else(|| usual(self.job.nodes));
+        let tasks_per_node = submission.tasks_per_node.unwrap_or_else(|| usual(self.job.tasks_per_node));
+        let mut spec = submission.resized(request, nodes, tasks_per_node);
+        spec.time_limit_ms = spec.time_limit_ms.or(self.job.time_limit_ms).filter(|ms| *ms > 0);
         // Labels tell the lines of several processes apart. The number of processes is known only here.
         spec.label &= spec.world_size() > 1;
+        spec
     }
 }
 
@@ -554,7 +552,7 @@ fn write_size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{Request, WindowSize, Work};
+    use hostler_model::{WindowSize, Work};
 
     use super::*;
 
@@ -628,11 +626,11 @@ mod tests {
 
     #[test]
     fn defaults_fill_only_options_that_were_left_out() {
-        let all = [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
-        let asked = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
-        let mut spec = asked.clone();
-        Settings::default().fill(&mut spec, &all);
-        assert_eq!(spec, asked, "nothing is set");
+        let chosen = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
+        let open = chosen.clone().resized(PartialRequest::default(), None, None);
+        let usual = Settings::default().complete(open.clone());
+        assert_eq!((usual.request.clone(), usual.world_size()), (Request::new(1, 512 << 20), 1), "nothing is set");
+        assert_eq!(usual.time_limit_ms, None);
         let job = JobDefaults {
             nodes: Some(2),
             tasks_per_node: Some(4),
@@ -641,29 +639,28 @@ mod tests {
             time_limit_ms: Some(HOUR),
         };
         let settings = Settings { job, ..Settings::default() };
-        settings.fill(&mut spec, &[Unsaid::MemoryBytes]);
-        assert_eq!((spec.request.memory_bytes, spec.request.cpus, spec.nodes), (1 << 30, 3, 1));
-        settings.fill(&mut spec, &all);
-        assert_eq!((spec.nodes, spec.tasks_per_node, spec.request.cpus), (2, 4, 1));
-        assert_eq!(spec.time_limit_ms, Some(HOUR));
-        let mut terminal = JobSpec { pty: Some(WindowSize { rows: 24, columns: 80 }), ..asked };
-        settings.fill(&mut terminal, &all);
-        assert_eq!(terminal.world_size(), 1);
+        assert_eq!(settings.complete(chosen.clone().into()), chosen);
+        let request = PartialRequest { cpus: Some(3), ..PartialRequest::default() };
+        let some = settings.complete(Submission { request, nodes: Some(1), time_limit_ms: Some(0), ..open.clone() });
+        assert_eq!((some.request.memory_bytes, some.request.cpus, some.nodes), (1 << 30, 3, 1));
+        assert_eq!(some.time_limit_ms, None, "no limit was chosen");
+        let all = settings.complete(open.clone());
+        assert_eq!((all.nodes, all.tasks_per_node, all.request.cpus), (2, 4, 1));
+        assert_eq!(all.time_limit_ms, Some(HOUR));
+        let terminal = Submission { pty: Some(WindowSize { rows: 24, columns: 80 }), ..open };
+        assert_eq!(settings.complete(terminal).world_size(), 1);
     }
 
     #[test]
     fn lines_are_labelled_when_a_job_has_several_processes() {
         let work = Work::command(["x"], "/");
-        let asked = JobSpec { label: true, ..JobSpec::new("x", work, Request::new(1, 1)) };
+        let asked: Submission = JobSpec { label: true, ..JobSpec::new("x", work, Request::new(1, 1)) }.into();
         let two = Settings { job: JobDefaults { nodes: Some(2), ..JobDefaults::default() }, ..Settings::default() };
-        for (settings, unsaid, labelled) in [
-            (&Settings::default(), vec![Unsaid::Nodes], false),
-            (&two, vec![Unsaid::Nodes], true),
-            (&two, vec![], false),
-        ] {
-            let mut spec = asked.clone();
-            settings.fill(&mut spec, &unsaid);
-            assert_eq!(spec.label, labelled, "{unsaid:?}");
+        for (settings, nodes, labelled) in
+            [(&Settings::default(), None, false), (&two, None, true), (&two, Some(1), false)]
+        {
+            let spec = settings.complete(Submission { nodes, ..asked.clone() });
+            assert_eq!(spec.label, labelled, "{nodes:?}");
         }
     }
 }

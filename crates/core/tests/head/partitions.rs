@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use hostler_core::head::{Caller, Command, PartitionsCommand, Refusal, explain};
-use hostler_model::{Advisory, Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Timestamp};
-use hostler_proto::api::Unsaid;
+use hostler_model::{
+    Advisory, Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Submission, Timestamp,
+};
 use hostler_proto::link::RunStatus;
 use hostler_proto::partitions::PartitionChange;
 
@@ -145,16 +146,14 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
     assert_eq!(nowhere, Refusal::NoSuchPartition { partition: "long".parse().expect("a name"), there });
 
     // A submission without a time limit gets the partition's.
-    let complete = |head: &Head, unsaid: &[Unsaid]| {
-        let mut spec = within("short");
-        head.state.complete(&mut spec, unsaid);
-        spec.time_limit_ms
+    let complete = |head: &Head, time_limit_ms| {
+        head.state.complete(Submission { time_limit_ms, ..within("short").into() }).time_limit_ms
     };
-    assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(2 * hour));
-    assert_eq!(complete(&head, &[]), None, "the submission has set it");
+    assert_eq!(complete(&head, None), Some(2 * hour));
+    assert_eq!(complete(&head, Some(0)), None, "the submission has set no limit");
     change(&mut head, "short", PartitionChange { default_time_ms: Some(hour), ..Default::default() })
         .expect("accepted");
-    assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(hour));
+    assert_eq!(complete(&head, None), Some(hour));
     let wrong = PartitionChange { default_time_ms: Some(9 * hour), ..Default::default() };
     assert!(matches!(change(&mut head, "short", wrong), Err(Refusal::BadPartition(_))));
 
@@ -169,8 +168,7 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
 fn default_partition_takes_jobs_that_name_none() {
     let mut head = cluster(&["n1", "n2"]);
     add(&mut head, "small", PartitionChange { is_default: Some(true), ..on("n1") });
-    let mut spec = spec();
-    head.state.complete(&mut spec, &[]);
+    let spec = head.state.complete(spec().into());
     assert_eq!(spec.partition.as_ref().map(PartitionName::as_str), Some("small"));
     add(&mut head, "large", PartitionChange { is_default: Some(true), ..on("n2") });
     assert_eq!(

@@ -62,7 +62,7 @@ const MAX_KEY_LEN: usize = 256;
 pub(crate) async fn submit(
     user: User,
     State(head): State<Arc<Head>>,
-    Body(SubmitRequest { key, mut spec, unsaid }): Body<SubmitRequest>,
+    Body(SubmitRequest { key, spec }): Body<SubmitRequest>,
 ) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
     if key.is_empty() || key.chars().count() > MAX_KEY_LEN {
         return Err(ApiError::bad_request("a submission key has 1 to 256 characters"));
@@ -76,11 +76,11 @@ pub(crate) async fn submit(
     {
         return Err(refusal);
     }
+    let mut spec = head.engine.state().complete(spec);
     let snapshot_is_complete = match &spec.work {
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
         Work::Project { .. } | Work::Command { .. } => true,
     };
-    head.engine.state().complete(&mut spec, &unsaid);
     shrink(&mut spec.work);
     let packed = head.environments.pack(&std::mem::take(&mut spec.environment));
     let environment = packed.as_ref().map(|(digest, _)| *digest);

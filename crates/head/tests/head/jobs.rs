@@ -90,7 +90,7 @@ async fn lists_are_paged_newest_first_and_filtered() {
 async fn without_nodes_any_size_is_accepted_and_waiting_has_a_reason() {
     let head = TestHead::start().await;
     let mut large = request("large");
-    large.spec.request.cpus = 60_000;
+    large.spec.request.cpus = Some(60_000);
     let id = head.client().submit(&large).await.expect("accepted without nodes").id;
     let why = head.client().why(id).await.expect("it exists");
     assert_eq!(why.state, JobState::Pending);
@@ -102,7 +102,7 @@ async fn invalid_requests_get_clear_errors() {
     let head = TestHead::start().await;
     let client = head.client();
     let mut bad = request("a");
-    bad.spec.request.cpus = 0;
+    bad.spec.request.cpus = Some(0);
     assert_eq!(code(client.submit(&bad).await), "bad_spec");
     let mut after_nothing = request("b");
     after_nothing.spec.after = vec!["afterok:99".parse().expect("a dependency")];

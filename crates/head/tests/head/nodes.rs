@@ -48,7 +48,7 @@ async fn job_that_fits_no_known_node_is_rejected() {
     let head = TestHead::start().await;
     let _agent = FakeAgent::start(&head, "n1").await;
     let mut large = request("large");
-    large.spec.request.cpus = 5;
+    large.spec.request.cpus = Some(5);
     assert_eq!(code(head.client().submit(&large).await), "never_fits");
 }
 
@@ -58,7 +58,7 @@ async fn explanation_names_a_full_node_and_its_missing_resources() {
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
     let mut large = request("a");
-    large.spec.request.cpus = 3;
+    large.spec.request.cpus = Some(3);
     large.spec.time_limit_ms = Some(600_000);
     client.submit(&large).await.expect("accepted");
     agent.next_launch().await;

@@ -133,7 +133,7 @@ async fn terminal_works_in_both_directions() {
     assert_eq!(code(head.client().attach(plain.task, size).await), "no_terminal");
 
     let mut submission = request("pty");
-    submission.spec = hostler_model::JobSpec { pty: Some(size), ..spec("pty") };
+    submission.spec = hostler_model::JobSpec { pty: Some(size), ..spec("pty") }.into();
     head.client().submit(&submission).await.expect("accepted");
     let run = agent.next_launch().await.runs[0].run;
     assert_eq!(code(head.client().attach(run.task, size).await), "not_running");

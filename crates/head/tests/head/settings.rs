@@ -1,7 +1,7 @@
 //! Settings through the API: lists, changes, validation, persistence, and defaults for submissions.
 
 use hostler_client::Client;
-use hostler_proto::api::Unsaid;
+use hostler_model::{PartialRequest, Submission};
 use hostler_proto::settings::{SettingSource, SettingView};
 
 use crate::agent::FakeAgent;
@@ -50,7 +50,7 @@ async fn settings_fill_unspecified_values_of_a_submission() {
     client.change_setting("default-memory", Some("64M")).await.expect("a size");
     client.change_setting("default-time-limit", Some("2h")).await.expect("a time");
     let mut open = request("open");
-    open.unsaid = vec![Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
+    open.spec = Submission { time_limit_ms: None, ..open.spec.resized(PartialRequest::default(), None, None) };
     client.submit(&open).await.expect("accepted");
     let spec = agent.next_launch().await.job.spec;
     assert_eq!((spec.request.cpus, spec.request.memory_bytes), (1, 64 << 20));

@@ -243,7 +243,7 @@ async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
     let why = client.why(ids[1]).await.expect("it exists");
     assert!(why.lines[0].contains("the quota of ada limits running jobs to 1 task"), "{:?}", why.lines);
     let mut large = request("c");
-    large.spec.request.cpus = 2;
+    large.spec.request.cpus = Some(2);
     client.set_user_quota(&name("ada"), &Quota { cpus: Some(1), ..Quota::default() }).await.expect("known");
     let body = serde_json::to_string(&large).expect("plain data");
     assert_eq!(word(ask(&node, "POST /jobs", &relayed("2000:ada"), &body).await), "over_quota");
