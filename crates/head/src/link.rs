@@ -354,13 +354,26 @@ mod tests {
     #[test]
     fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
-        assert_eq!(agree(&hello("a", 1, 7), &node), Ok(1));
+        assert_eq!(agree(&hello("a", 1, 7), &node), Ok(2));
         let newer = agree(&hello("a", 5, 7), &node).expect_err("no overlap");
         assert!(newer.contains("5 to 7") && newer.contains("upgrade the head"), "{newer}");
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
         assert!(older.contains("upgrade the agent"), "{older}");
-        let other = agree(&hello("b", 1, 1), &node).expect_err("another node");
+        let other = agree(&hello("b", 2, 2), &node).expect_err("another node");
         assert!(other.contains("name is b") && other.contains("node a"), "{other}");
+    }
+
+    #[test]
+    fn agent_of_previous_version_is_told_to_upgrade() {
+        let resources = serde_json::json!({ "cpus": "0-1", "memory_bytes": 1 });
+        let before = serde_json::json!({
+            "protocol_min": 1, "protocol_max": 1, "version": "0.1.0", "node": "a", "boot": "boot", "pid": 1,
+            "resources": resources, "advisory": { "cpus": null, "memory": null }, "runs": [],
+        });
+        let hello: AgentHello =
+            hostler_proto::decode(&hostler_proto::encode(&before)).expect("the hello can be decoded");
+        let refusal = agree(&hello, &hello.node.clone()).expect_err("the agent supports only version 1");
+        assert!(refusal.contains("upgrade the agent"), "{refusal}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 1..=1;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 2..=2;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
@@ -34,7 +34,8 @@ pub struct AgentHello {
     pub node: NodeName,
     /// Process id of the agent, for people.
     pub pid: u32,
-    /// Facts of the node.
+    /// Facts of the node. Absent in the hello of version 1, so that the head can decode and refuse it.
+    #[serde(default)]
     pub facts: NodeFacts,
     /// All runs on the node, including ended ones that the head has not acknowledged.
     pub runs: Vec<RunReport>,

@@ -63,6 +63,20 @@ pub enum StoreError {
         /// The newest version that this build knows.
         supported: u32,
     },
+    /// An older release wrote the store in a format that this release cannot read.
+    #[error(
+        "the store {} has schema version {found}, and this release reads only version {supported}; start the older release again, or \
+         move the file away to begin with an empty cluster, without the jobs, users, settings and nodes in it",
+        path.display()
+    )]
+    Older {
+        /// The database.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The version that this build reads.
+        supported: u32,
+    },
     /// The file is something else.
     #[error("{} is not a Hostler store: {why}", path.display())]
     NotAStore {

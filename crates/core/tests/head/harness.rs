@@ -225,6 +225,11 @@ impl Head {
         self.job(job).state()
     }
 
+    /// The events that a store would contain.
+    pub(crate) fn log(&self) -> &[Stamped] {
+        &self.log
+    }
+
     /// The messages since the last call, with their connections.
     pub(crate) fn sent_to(&mut self) -> Vec<(u64, HeadMessage)> {
         self.sent.drain(..).map(|(connection, message)| (connection.0, message)).collect()

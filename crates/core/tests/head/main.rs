@@ -2,6 +2,7 @@
 
 mod counted;
 mod ended;
+mod formats;
 mod gangs;
 mod gpus;
 mod harness;

@@ -46,7 +46,7 @@ impl OpenOptions {
     /// Opens the database `path`, or makes it with mode 0600. Its directory must exist. Beside it lie `-wal`, `-shm` and `.lock`.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while another head has it; [`StoreError::Newer`], [`StoreError::NotAStore`],
+    /// [`StoreError::InUse`] while another head has it; [`StoreError::Newer`], [`StoreError::Older`], [`StoreError::NotAStore`],
     /// [`StoreError::NetworkFilesystem`]; and when the disk or SQLite fails.
     pub fn open(self, path: &Path) -> Result<SqliteStore, StoreError> {
         check_sqlite(rusqlite::version_number(), rusqlite::version())?;

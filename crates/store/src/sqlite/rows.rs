@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskState, WallTime};
-use hostler_proto::link::Usage;
 use hostler_proto::record::EndedTask;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, params};
 
@@ -65,16 +64,15 @@ pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
 }
 
 pub(super) const INSERT_ENDED: &str = "INSERT OR REPLACE INTO ended_tasks
-    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, wall_ms, user_ms, system_ms, max_rss_bytes,
-     parts, usage)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, parts, usage)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 /// The columns that [`ended`] reads, in its order.
 macro_rules! select_ended {
     ($rest:literal) => {
         concat!(
             "SELECT job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, ",
-            "wall_ms, user_ms, system_ms, max_rss_bytes, parts, usage FROM ended_tasks ",
+            "parts, usage FROM ended_tasks ",
             $rest
         )
     };
@@ -95,10 +93,6 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
         task.started_at.map(|time| time.0),
         task.ended_at.0,
         task.result.as_ref().map(|digest| digest.0.as_slice()),
-        task.usage.wall_ms.cast_signed(),
-        task.usage.user_ms.cast_signed(),
-        task.usage.system_ms.cast_signed(),
-        task.usage.max_rss_bytes.cast_signed(),
         (!task.parts.is_empty()).then(|| hostler_proto::encode(&task.parts)),
         hostler_proto::encode(&task.usage),
     ])?;
@@ -116,8 +110,10 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
     let node = node.map(|name| name.parse::<NodeName>()).transpose().map_err(|error| damaged(format!("{error}")))?;
     let result: Option<Vec<u8>> = row.get(9)?;
     let result = result.map(|bytes| digest(&bytes)).transpose()?;
-    let parts: Option<Vec<u8>> = row.get(14)?;
+    let parts: Option<Vec<u8>> = row.get(10)?;
     let parts = parts.map(|bytes| hostler_proto::decode(&bytes)).transpose();
+    let usage: Vec<u8> = row.get(11)?;
+    let usage = hostler_proto::decode(&usage);
     Ok(EndedTask {
         job,
         index,
@@ -128,26 +124,8 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
         started_at: row.get::<_, Option<i64>>(7)?.map(WallTime),
         ended_at: WallTime(row.get(8)?),
         result,
-        usage: usage(row).map_err(|error| match error {
-            Trouble::Damaged { why, .. } => damaged(why),
-            other @ Trouble::Sqlite(_) => other,
-        })?,
+        usage: usage.map_err(|error| damaged(format!("{error}")))?,
         parts: parts.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
-    })
-}
-
-/// What a task used. The first version kept four figures of it.
-fn usage(row: &Row<'_>) -> Result<Usage, Trouble> {
-    let all: Option<Vec<u8>> = row.get(15)?;
-    if let Some(all) = all {
-        return hostler_proto::decode(&all).map_err(|error| Trouble::damaged("what a task used", error.to_string()));
-    }
-    Ok(Usage {
-        wall_ms: unsigned(row, 10)?,
-        user_ms: unsigned(row, 11)?,
-        system_ms: unsigned(row, 12)?,
-        max_rss_bytes: unsigned(row, 13)?,
-        ..Usage::default()
     })
 }
 

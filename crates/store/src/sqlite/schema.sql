@@ -1,5 +1,4 @@
--- The schema of a store, at the version that `schema.rs` names, but for what `ended_jobs.sql` has.
--- Anything changed here is also a numbered step in `schema.rs` for the stores that exist.
+-- The schema of a store, at the version that `schema.rs` names.
 
 -- The log: opaque events, numbered from 1 without gaps, from just after the snapshot.
 CREATE TABLE IF NOT EXISTS events (
@@ -28,12 +27,8 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     started_at    INTEGER,
     ended_at      INTEGER NOT NULL,
     result        BLOB,                 -- 32 bytes: the hash of the result's manifest
-    wall_ms       INTEGER NOT NULL,
-    user_ms       INTEGER NOT NULL,
-    system_ms     INTEGER NOT NULL,
-    max_rss_bytes INTEGER NOT NULL,
     parts         BLOB,                 -- for a task on several nodes: its parts, MessagePack
-    usage         BLOB,                 -- all that it used, MessagePack; absent in rows of version 1
+    usage         BLOB    NOT NULL,     -- what it used, MessagePack
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 
@@ -42,3 +37,43 @@ CREATE TABLE IF NOT EXISTS blobs (
     digest BLOB NOT NULL PRIMARY KEY,   -- 32 bytes
     bytes  BLOB NOT NULL
 ) STRICT;
+
+-- Jobs that have ended: what they are found by, and bytes that only the head understands.
+CREATE TABLE IF NOT EXISTS ended_jobs (
+    id        INTEGER PRIMARY KEY,
+    key       BLOB    NOT NULL,         -- 16 bytes: the key with which it was submitted
+    user      TEXT    NOT NULL,
+    state     TEXT    NOT NULL,         -- an ended state, such as `completed`
+    ended     INTEGER NOT NULL,         -- milliseconds on the cluster's clock
+    snapshot  BLOB,                     -- 32 bytes: the hash of the captured folder in which it ran
+    results   INTEGER NOT NULL,         -- whether some result is kept
+    unfetched INTEGER NOT NULL,         -- whether some kept result has not reached a client
+    fetched   INTEGER NOT NULL,         -- whether some kept result has
+    bytes     BLOB    NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS ended_jobs_key ON ended_jobs (key);
+CREATE INDEX IF NOT EXISTS ended_jobs_ended ON ended_jobs (ended, id);
+CREATE INDEX IF NOT EXISTS ended_jobs_state ON ended_jobs (state, id);
+CREATE INDEX IF NOT EXISTS ended_jobs_user ON ended_jobs (user, id, state);
+CREATE INDEX IF NOT EXISTS ended_jobs_unfetched ON ended_jobs (user, id) WHERE unfetched;
+CREATE INDEX IF NOT EXISTS ended_jobs_fetched ON ended_jobs (ended, id) WHERE fetched;
+CREATE INDEX IF NOT EXISTS ended_jobs_snapshot ON ended_jobs (snapshot) WHERE snapshot IS NOT NULL;
+
+-- How many of them there are: to count a million rows takes too long.
+CREATE TABLE IF NOT EXISTS ended_counts (
+    user  TEXT    NOT NULL,
+    state TEXT    NOT NULL,
+    jobs  INTEGER NOT NULL,
+    PRIMARY KEY (user, state)
+) STRICT, WITHOUT ROWID;
+
+-- Environments of jobs that run or may run, each once, and which job has which.
+CREATE TABLE IF NOT EXISTS environments (
+    digest BLOB NOT NULL PRIMARY KEY,   -- 32 bytes
+    bytes  BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS job_environments (
+    job    INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS job_environments_digest ON job_environments (digest);
