@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hostler_core::link::{Inbox, Outbox};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, EndCause, Frame, Gang, HeadHello, HeadMessage, JobLaunch, Launch, Output, Peer, Placement,
-    RunReport, StreamKind, StreamRequest,
+    AgentHello, AgentMessage, EndCause, Frame, Gang, HeadHello, HeadMessage, JobLaunch, Launch, Output, Peer,
+    Placement, RunReport, StreamKind, StreamRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,8 +1,8 @@
 //! Honest values that several targets begin with.
 
 use hostler_model::{
-    ArraySpec, Attempt, CoreKind, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, JobId, JobSpec,
-    JobState, NodeFacts, NodeName, Request, Resources, RunId, TaskId, Topology, Vendor, WindowSize, Work,
+    ArraySpec, Attempt, CoreKind, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, JobId, JobSpec, JobState,
+    NodeFacts, NodeName, Request, Resources, RunId, TaskId, Topology, Vendor, WindowSize, Work,
 };
 use hostler_proto::link::{AgentHello, Fate, RunEnd, RunReport, RunResult, RunStatus, Usage};
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, ResultManifest, VERSION};
