@@ -45,23 +45,27 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
     ("hostler-gossip", &["model"]),
-    ("hostler-snapshot", &["model", "proto"]),
-    ("hostler-shepherd", &[]),
+    ("hostler-snapshot", &["model", "proto", "sys"]),
+    ("hostler-sys", &[]),
+    ("hostler-shepherd", &["sys"]),
     ("hostler-remote", &["model", "proto", "snapshot"]),
     ("hostler-discovery", &["model"]),
     ("hostler-power", &["model"]),
     // Packet rules, leases and a VPN: it knows no cluster.
-    ("hostler-gateway", &[]),
+    ("hostler-gateway", &["sys"]),
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
-    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store"]),
-    ("hostler-agent", &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "remote"]),
+    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store", "sys"]),
+    (
+        "hostler-agent",
+        &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "remote", "sys"],
+    ),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
     ("hostler-sim", &["model", "proto", "sched", "core", "store"]),
     ("hostler-testkit", &["model", "proto", "client"]),
@@ -82,6 +86,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "head",
             "agent",
             "sim",
+            "sys",
         ],
     ),
     ("xtask", &["model", "sched"]),

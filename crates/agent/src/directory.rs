@@ -20,7 +20,7 @@
 //! Creating and removing a directory with its files takes longer than a short command. The directory of an ended
 //! command is therefore kept with its three files, and reused for a later run of the same user.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -273,9 +273,7 @@ impl RunDirectory {
 
     /// Stores how the run ended. The file is replaced atomically.
     pub(crate) fn store_end(&self, end: &RunEnd) -> io::Result<()> {
-        let partial = self.path.join("end.partial");
-        self.store(&partial, &hostler_proto::encode(end))?;
-        fs::rename(partial, self.path.join("end"))
+        hostler_sys::replace_file_unflushed(&self.path.join("end"), &hostler_proto::encode(end), 0o600)
     }
 
     /// Writes a file of this run that only the agent may read.
@@ -320,16 +318,6 @@ fn remove_later(directory: RunDirectory) {
         Ok(runtime) => drop(runtime.spawn_blocking(move || directory.remove())),
         Err(_) => directory.remove(),
     }
-}
-
-/// Atomically replaces a file that only the agent may read. The data is on disk when this returns.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = path.with_added_extension("partial");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(partial, path)?;
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::directory::replace_file;
 use crate::link::random;
 
 /// Lock file in the node's directory, held by the running agent.
@@ -287,7 +286,7 @@ impl Files {
     /// Atomically writes a file that only the agent can read. The data is on disk when this returns.
     fn store(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.0.join(name);
-        replace_file(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        hostler_sys::replace_file(&path, bytes, 0o600).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

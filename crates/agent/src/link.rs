@@ -2,7 +2,6 @@
 //! breaks. [`Outgoing`] decides when waiting messages are sent.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -104,9 +103,9 @@ struct Terms {
     return_within: Duration,
 }
 
-/// Random bits from the hash map keys, which the system's random source seeds.
+/// Random bits from the system, for names and for delays that differ between nodes.
 pub(crate) fn random_bits() -> u64 {
-    RandomState::new().hash_one(0)
+    hostler_sys::random().map(u64::from_ne_bytes).expect("/dev/urandom is readable")
 }
 
 /// A random number from 0 to 1.

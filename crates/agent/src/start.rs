@@ -183,7 +183,7 @@ async fn serve(
         head: Client::new(identity.endpoint()?),
         name,
         facts: NodeFacts {
-            boot: BootId(boot_id()?),
+            boot: BootId(hostler_sys::boot_id().context("cannot read the boot id")?),
             resources,
             hardware,
             features: config.features.into_iter().chain(environment::python_features(&settings)).collect(),
@@ -354,9 +354,4 @@ fn program() -> anyhow::Result<String> {
     path.into_os_string()
         .into_string()
         .map_err(|path| anyhow!("the path of this program is not UTF-8: {}", path.display()))
-}
-
-fn boot_id() -> anyhow::Result<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("cannot read the boot id")?;
-    Ok(text.trim().to_owned())
 }

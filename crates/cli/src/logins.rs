@@ -1,9 +1,9 @@
 //! Logins of this user at remote clusters. Each head's address has a private file with the fingerprint of the cluster's
 //! authority and the token of the last login. A logout removes the token and keeps the fingerprint.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use hostler_client::Endpoint;
@@ -115,16 +115,11 @@ fn path_of(address: &str) -> Option<PathBuf> {
 
 /// Writes a file atomically, readable only by its owner from the start.
 fn write(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
-    let partial = path.with_added_extension(format!("{}.partial", std::process::id()));
     let write = || -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         }
-        let _ = fs::remove_file(&partial);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
+        hostler_sys::replace_file(path, bytes, 0o600)
     };
     write().during(|| format!("cannot write {}", path.display()))
 }

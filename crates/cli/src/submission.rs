@@ -4,7 +4,6 @@
 //! submission, nothing is uploaded.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Component, Path};
 
 use hostler_client::{Client, upload};
@@ -21,9 +20,7 @@ const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
 
 /// A random idempotency key of 128 bits.
 pub(crate) fn new_key() -> Result<String, Failure> {
-    let mut bytes = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.during(|| "cannot read /dev/urandom".to_owned())?;
+    let bytes = hostler_sys::random().during(|| "cannot read /dev/urandom".to_owned())?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 

@@ -1,8 +1,7 @@
 //! WireGuard keys: 32 bytes on Curve25519, encoded in base64.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -29,9 +28,7 @@ impl PrivateKey {
     /// # Errors
     /// The kernel provides no random bytes.
     pub fn generate() -> io::Result<Self> {
-        let mut bytes = [0; 32];
-        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(Self::from_bytes(bytes))
+        hostler_sys::random().map(Self::from_bytes)
     }
 
     /// Creates a key from bytes, with the fixed bits of Curve25519 set as by `wg genkey`.

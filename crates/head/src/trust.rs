@@ -10,10 +10,9 @@
 //!
 //! Invitations are in [`crate::invitations`].
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -381,23 +380,9 @@ fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Replaces a file atomically. The file has `mode` from the start, and is synced on return.
+/// Replaces a file atomically; the error names it.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
-    let partial = path.with_added_extension("partial");
-    let write = || -> io::Result<()> {
-        // A crash may have left this file, perhaps with another mode.
-        if let Err(error) = fs::remove_file(&partial)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error);
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&partial)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)?;
-        path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    hostler_sys::replace_file(path, bytes, mode).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

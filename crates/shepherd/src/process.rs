@@ -61,7 +61,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 
 /// The kernel's boot id, or an empty string if `/proc` does not provide it.
 pub(crate) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    hostler_sys::boot_id().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::beneath::{Stat, nanoseconds};
-use crate::replace::replace;
 
 /// Metadata of the files in a work directory. Empty by default, which makes every file count as possibly changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,7 +108,7 @@ impl Baseline {
         files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let stored: Stored = (VERSION, files);
         let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        replace(path, &encoded)
+        hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
     }
 
     /// Reads what [`Baseline::save`] wrote.

@@ -33,7 +33,6 @@ pub mod mirror;
 pub mod pack;
 mod paths;
 mod remove;
-mod replace;
 mod seen;
 mod sources;
 mod store;

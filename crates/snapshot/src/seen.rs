@@ -15,7 +15,6 @@ use serde_bytes::ByteBuf;
 
 use crate::baseline::{Mark, ticking_clock};
 use crate::beneath::Stat;
-use crate::replace::replace;
 
 /// How old the last change of a file must be before it is remembered, in nanoseconds: the coarsest stamps that file systems
 /// give, which are those of FAT.
@@ -59,7 +58,7 @@ impl Seen {
             files.map(|(path, (mark, content))| (ByteBuf::from(path.clone()), *mark, content.clone())).collect();
         let stored: Stored = (VERSION, files);
         let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        replace(path, &encoded)
+        hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
     }
 
     /// How many files it remembers.

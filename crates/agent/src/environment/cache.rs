@@ -360,7 +360,7 @@ impl Cache {
         };
         File::create(env.join("last_used")).map_err(|error| build::system_error(&self.root, &error))?;
         let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
-        files::write_atomically(&env.join("ready"), &marker)
+        hostler_sys::replace_file(&env.join("ready"), &marker, 0o644)
             .map_err(|error| build::system_error(&self.root, &error))?;
         Ok(())
     }

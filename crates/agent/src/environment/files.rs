@@ -1,7 +1,7 @@
 //! File operations of the environment cache: hash, copy, measure and change the owner of trees.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
@@ -123,21 +123,6 @@ pub(super) fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Replaces the content of `path` atomically: after a crash, it has the old or the new content.
-pub(super) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
-    let parent = path.parent().expect("the cache writes files inside folders only");
-    let temporary = parent.join(format!(".{}", unique_name()));
-    let written = fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| fs::File::open(parent)?.sync_all());
-    if written.is_err() {
-        // The file may not exist. The first error matters.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
 }
 
 /// A name that no other thread, process or earlier boot uses in the same folder.

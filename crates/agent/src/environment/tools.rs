@@ -185,7 +185,7 @@ impl ToolBox {
     fn store(&self, answers: &Answers) {
         let stored = Stored { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
         let content = serde_json::to_vec_pretty(&stored).expect("paths of working programs and text are valid JSON");
-        if let Err(error) = files::write_atomically(&self.file, &content) {
+        if let Err(error) = hostler_sys::replace_file(&self.file, &content, 0o644) {
             // Costs only a query after the next restart.
             tracing::warn!(file = %self.file.display(), %error, "cannot store the properties of the interpreters");
         }

@@ -34,7 +34,6 @@ use self::dispatch::Directories;
 pub(crate) use self::local::live_leaves;
 use self::mirror::Mirrors;
 use self::written::Written;
-use crate::directory::replace_file;
 use crate::engine::{Handle, Node};
 use crate::supervise::IdleShepherds;
 
@@ -79,7 +78,7 @@ impl Own {
         }
         let credentials = Credentials::generate()?;
         let key = credentials.fingerprint()?;
-        replace_file(&path, &serde_json::to_vec(&credentials)?)?;
+        hostler_sys::replace_file(&path, &serde_json::to_vec(&credentials)?, 0o600)?;
         Ok(Self { credentials, key, directory: directory.to_owned() })
     }
 }

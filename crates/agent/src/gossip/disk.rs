@@ -6,8 +6,6 @@ use std::{fs, io};
 use hostler_gossip::Incarnation;
 use hostler_proto::peers::Peers;
 
-use crate::directory::replace_file;
-
 pub(super) struct Disk {
     directory: PathBuf,
 }
@@ -28,7 +26,7 @@ impl Disk {
     /// Stores an incarnation if it is higher than the stored one.
     pub(super) fn outlive(&self, secret: &[u8; 32], life: Incarnation) -> io::Result<()> {
         if life > self.life(secret) {
-            replace_file(&self.incarnation(), format!("{} {}", label(secret), life.0).as_bytes())?;
+            hostler_sys::replace_file(&self.incarnation(), format!("{} {}", label(secret), life.0).as_bytes(), 0o600)?;
         }
         Ok(())
     }
@@ -49,7 +47,7 @@ impl Disk {
     }
 
     pub(super) fn store_peers(&self, peers: &Peers) -> io::Result<()> {
-        replace_file(&self.directory.join("peers.json"), &serde_json::to_vec(peers)?)
+        hostler_sys::replace_file(&self.directory.join("peers.json"), &serde_json::to_vec(peers)?, 0o600)
     }
 }
 

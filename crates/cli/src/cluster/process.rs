@@ -33,7 +33,7 @@ impl ProcessId {
     /// Identifies the process `pid`; `None` if it does not exist or is a zombie.
     pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
         let Some(start_ticks) = start_ticks(pid)? else { return Ok(None) };
-        Ok(Some(Self { pid, start_ticks, boot: boot_id()? }))
+        Ok(Some(Self { pid, start_ticks, boot: hostler_sys::boot_id()? }))
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -100,10 +100,6 @@ fn parse_stat(stat: &str) -> Option<Option<u64>> {
     let state = fields.next()?;
     let start = fields.nth(18)?.parse().ok()?;
     Some((!matches!(state, "Z" | "X")).then_some(start))
-}
-
-fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// Starts this executable with `args` in a new session, with its output in `log` and no inherited descriptors.

@@ -97,7 +97,7 @@ fn no_such(error: io::Error) -> io::Result<()> {
 
 /// Identifies this boot of the machine.
 pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    hostler_sys::boot_id().unwrap_or_default()
 }
 
 /// Time since boot in milliseconds, including suspend.

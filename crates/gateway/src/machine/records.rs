@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -199,15 +199,8 @@ impl Records {
 
     /// Replaces a file atomically, readable by its owner only.
     pub(super) fn write_text(&self, name: &str, text: &str) -> Result<(), GatewayError> {
-        let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
-        let write = || {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.directory)?.sync_all()
-        };
-        write().map_err(|error| self.failed("write", name, error))
+        let written = hostler_sys::replace_file(&self.path(name), text.as_bytes(), 0o600);
+        written.map_err(|error| self.failed("write", name, error))
     }
 
     /// Deletes a file if it exists.

@@ -19,7 +19,6 @@ use nix::unistd::Uid;
 use crate::baseline::Mark;
 use crate::beneath::{Kind, Stat};
 use crate::chunk::digest_of;
-use crate::replace::replace;
 
 /// Begins the file. Whoever changes the form of a record changes this.
 const MAGIC: [u8; 8] = *b"hsttree3";
@@ -76,7 +75,7 @@ impl Memory {
     /// # Errors
     /// Those of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        replace(path, &self.bytes)
+        hostler_sys::replace_file_unflushed(path, &self.bytes, 0o600)
     }
 
     /// Whether it remembers nothing.

@@ -55,8 +55,7 @@ fn current_directory() -> io::Result<PathBuf> {
 
 /// Identifies the current directory to the kernel of this machine.
 fn directory_id() -> io::Result<DirectoryId> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-    Ok(DirectoryId::of(&boot, &fs::metadata(".")?))
+    Ok(DirectoryId::of(&hostler_sys::boot_id()?, &fs::metadata(".")?))
 }
 
 /// The umask can only be read by setting it.

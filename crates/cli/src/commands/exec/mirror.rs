@@ -212,12 +212,8 @@ fn program_of(command: &Command, root: &Path) -> Option<Digest> {
 
 /// Writes a cache file. The cache is optional, so errors are ignored.
 fn remember(path: &Path, bytes: &[u8]) {
-    let temporary = path.with_extension(format!("{:x}", token()));
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-    let written = made.and_then(|()| fs::write(&temporary, bytes)).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
+    let _ = made.and_then(|()| hostler_sys::replace_file_unflushed(path, bytes, 0o600));
 }
 
 /// A number that differs between processes.

@@ -1,0 +1,90 @@
+//! Atomic file replacement: a reader sees the old content or the new.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Atomically replaces the file at `path`. The file has `mode` from the start, and is synced on return. A crash leaves the old file or
+/// the new.
+///
+/// # Errors
+/// When the file cannot be written; the old file remains.
+pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, bytes, mode, true)?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+/// Like [`replace_file`], without a sync, for caches: a power failure may damage the file.
+///
+/// # Errors
+/// When the file cannot be written; the old file remains.
+pub fn replace_file_unflushed(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, bytes, mode, false)
+}
+
+fn replace(path: &Path, bytes: &[u8], mode: u32, flush: bool) -> io::Result<()> {
+    let temporary = temporary_name(path);
+    let write = || {
+        match fs::remove_file(&temporary) {
+            // A crashed process with the same id may have left this file, perhaps with another mode.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
+        file.write_all(bytes)?;
+        if flush {
+            file.sync_all()?;
+        }
+        fs::rename(&temporary, path)
+    };
+    let written = write();
+    if written.is_err() {
+        // The file may not exist. The first error matters.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// A name in the directory of `path` that no other thread or process uses.
+fn temporary_name(path: &Path) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    path.with_added_extension(format!("{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn replaced_file_is_complete_and_has_its_mode() {
+        let directory = tempfile::tempdir().expect("a temporary directory can be created");
+        let path = directory.path().join("state");
+        fs::write(&path, "old").expect("the directory is writable");
+        std::thread::scope(|scope| {
+            for text in ["a".repeat(10_000), "b".repeat(20_000)] {
+                let path = &path;
+                scope.spawn(move || replace_file(path, text.as_bytes(), 0o600).expect("the directory is writable"));
+            }
+        });
+        let text = fs::read_to_string(&path).expect("the file exists");
+        assert!(text == "a".repeat(10_000) || text == "b".repeat(20_000));
+        assert_eq!(fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::read_dir(directory.path()).expect("the directory exists").count(),
+            1,
+            "no temporary file remains"
+        );
+    }
+
+    #[test]
+    fn failed_replacement_leaves_nothing() {
+        let directory = tempfile::tempdir().expect("a temporary directory can be created");
+        fs::create_dir(directory.path().join("state")).expect("the directory is writable");
+        assert!(replace_file_unflushed(&directory.path().join("state"), b"new", 0o600).is_err());
+        assert_eq!(fs::read_dir(directory.path()).expect("the directory exists").count(), 1);
+    }
+}
