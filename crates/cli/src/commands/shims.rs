@@ -13,7 +13,7 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::multicall;
 
-/// Create links for the other tool names: cminfo, cmrun, dsh and more
+/// Create links for cminfo, cmrun, dsh and other names
 ///
 /// The program acts as the tool by whose name it is called. Existing links are replaced. If another file has one of
 /// the names, no link is created.
