@@ -92,7 +92,7 @@ fn no_two_users_share_a_uid() {
     assert_eq!(uid_of("ada"), 20002);
     let refused = machines.head.run(&["hostler", "configure", "user", "add", "cy", "--uid", "20000"]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    assert!(refused.stderr.contains("uid 20000 is called local on the head's machine"), "{refused:?}");
+    assert!(refused.stderr.contains("uid 20000 belongs to local on the head's machine"), "{refused:?}");
 
     // Another account has ada's uid on the head's machine and on the node. Neither may act as ada.
     machines.head.ok(&["hostler", "configure", "user", "role", "ada", "admin"]);

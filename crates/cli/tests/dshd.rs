@@ -251,7 +251,7 @@ fn failed_start_is_reported_before_going_to_the_background() {
     taken.kill_9();
     machines.nodes[0].write("/etc/hostler/agent.toml", "gossip = \"none\"\n");
     let said = machines.dshd(0, &["-b"]);
-    assert!(said.code == 1 && said.stderr.contains("this node does not gossip"), "{said:?}");
+    assert!(said.code == 1 && said.stderr.contains("the load ports need gossip"), "{said:?}");
     machines.start_agent(0, &[]);
     // Query the agent directly: dshd would start an agent if there is none.
     wait_until("its agent to be there", 30, || {

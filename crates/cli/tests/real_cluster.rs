@@ -144,7 +144,7 @@ fn node_of_another_cluster_is_rejected_with_a_reason() {
     let address = mine.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
     fs::write(theirs.home.path("n1/identity/head"), &address).expect("it is there");
     let agent = theirs.run_agent("n1");
-    theirs.wait_for_log("n1", "is not the head of the cluster that this node has joined");
+    theirs.wait_for_log("n1", "belongs to a different cluster than this node");
     end(agent);
     // With this cluster's authority, the node trusts the head, but the head does not trust the node.
     end(mine.add_node("n1"));

@@ -4,8 +4,7 @@ use hostler_remote::fuzzing;
 
 use crate::Target;
 
-pub(crate) const TARGET: Target =
-    Target { name: "remote", about: "frames of remote commands and steps", run, seeds };
+pub(crate) const TARGET: Target = Target { name: "remote", about: "frames of remote commands and steps", run, seeds };
 
 fn run(bytes: &[u8]) {
     fuzzing::frames(bytes);

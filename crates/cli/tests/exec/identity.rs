@@ -90,7 +90,7 @@ fn privileged_account_needs_permission_for_remote_commands() {
     let refused =
         wait_until("the nodes to know", 30, || Some(machines.run(0, "dsh --node n2 id -un")).filter(|it| it.code != 0));
     assert_eq!((refused.code, refused.stdout.as_str()), (126, ""), "{refused:?}");
-    assert!(refused.stderr.contains("no other node's word is taken"), "{refused:?}");
+    assert!(refused.stderr.contains("other nodes may not act for such an account"), "{refused:?}");
     assert!(refused.stderr.contains("roles-through-nodes yes"), "{refused:?}");
     assert_eq!(machines.ok(0, "dsh --node n1 id -un"), USER, "its own node trusts its own kernel");
     admin(&["setting", "roles-through-nodes", "yes"]);

@@ -108,7 +108,7 @@ fn explain_and_where_report_the_choice_of_a_node() {
     assert!(lines.contains(&"n3: it is excluded"), "{told}");
     let choice: Value = serde_json::from_str(&machines.ok(0, "dsh --explain --not n3 --json")).expect("JSON");
     assert_eq!(choice["candidates"].as_array().map(Vec::len), Some(2), "{choice}");
-    assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "it was ruled out"]), "{choice}");
+    assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "it is excluded"]), "{choice}");
     assert!(choice["candidates"][0]["score"].as_u64().is_some_and(|score| score >= 1000), "{choice}");
 
     for (node, place) in [("n1", "here, score"), ("n2", "(score")] {
