@@ -5,7 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
@@ -137,7 +139,7 @@ pub type Submission = JobSpec<Option<u32>, PartialRequest>;
 
 /// A [`Request`] with optional values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct PartialRequest {
     /// CPUs, at least one; `default-cpus`, or 1, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,6 +155,33 @@ pub struct PartialRequest {
     /// Counted resources.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
+}
+
+impl Serialize for PartialRequest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Accepts only objects. The derived implementation would also accept an array of values, even an empty one.
+impl<'de> Deserialize<'de> for PartialRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = PartialRequest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartialRequest, A::Error> {
+                PartialRequest::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
 }
 
 impl<Count, Amounts> JobSpec<Count, Amounts> {
@@ -568,6 +597,16 @@ pub struct Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn partial_requests_are_objects() {
+        let request = PartialRequest { cpus: Some(2), ..PartialRequest::default() };
+        let text = serde_json::to_string(&request).expect("a request can be serialized");
+        assert_eq!(serde_json::from_str(&text).ok(), Some(request));
+        for text in ["[]", "[1, 5000000]", r#"{"cpu": 1}"#, "1", "null"] {
+            assert!(serde_json::from_str::<PartialRequest>(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn requests_are_displayed_in_words() {
