@@ -41,6 +41,22 @@ fn links_to_headings_find_their_heading() {
 }
 
 #[test]
+fn tests_named_in_the_security_page_exist() {
+    let page = fs::read_to_string(root().join("docs/internals/security.md")).expect("the page is readable");
+    let mut code = String::new();
+    for directory in ["crates", "xtask"] {
+        for file in files_with(&root().join(directory), "rs") {
+            code.push_str(&fs::read_to_string(file).expect("source files are readable"));
+        }
+    }
+    let words = page.split('`').skip(1).step_by(2);
+    let names: Vec<&str> = words.filter(|word| word.matches('_').count() >= 3 && !word.contains([' ', '=', '-'])).collect();
+    assert!(names.len() > 40, "only {} names of tests were found", names.len());
+    let missing: Vec<&&str> = names.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "security.md names tests that do not exist: {missing:?}");
+}
+
+#[test]
 fn anchors_are_made_as_mdbook_and_code_hosts_make_them() {
     let page = "# A `code` word\n```sh\n# no heading\n```\n## What's new: 2.0\n### Twice\n### Twice\n";
     let expected = ["a-code-word", "whats-new-20", "twice", "twice-1"];
@@ -72,12 +88,16 @@ fn anchors(page: &str) -> BTreeSet<String> {
 }
 
 fn pages(directory: &Path) -> Vec<PathBuf> {
+    files_with(directory, "md")
+}
+
+fn files_with(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
         let path = entry.expect("the directory can be listed").path();
         if path.is_dir() {
-            found.extend(pages(&path));
-        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.extend(files_with(&path, extension));
+        } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);
         }
     }

@@ -1,7 +1,6 @@
 //! WireGuard keys: 32 bytes on Curve25519, encoded in base64.
 
 use std::fmt;
-use std::io;
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -24,11 +23,9 @@ pub struct KeyError;
 
 impl PrivateKey {
     /// Generates a key.
-    ///
-    /// # Errors
-    /// The kernel provides no random bytes.
-    pub fn generate() -> io::Result<Self> {
-        hostler_sys::random().map(Self::from_bytes)
+    #[must_use]
+    pub fn generate() -> Self {
+        Self::from_bytes(hostler_sys::random())
     }
 
     /// Creates a key from bytes, with the fixed bits of Curve25519 set as by `wg genkey`.
@@ -120,11 +117,11 @@ mod tests {
 
     #[test]
     fn keys_round_trip_and_debug_hides_secrets() {
-        let key = PrivateKey::generate().expect("random bytes");
+        let key = PrivateKey::generate();
         assert_eq!(key.to_text().parse(), Ok(key.clone()));
         assert_eq!(key.public().to_string().parse(), Ok(key.public()));
         assert_eq!(format!("{key:?}"), "PrivateKey");
-        assert_ne!(PrivateKey::generate().expect("random bytes"), key);
+        assert_ne!(PrivateKey::generate(), key);
         for wrong in ["", "abc", "AAAA", "not base64 at all, although it is rather long"] {
             assert_eq!(wrong.parse::<PublicKey>(), Err(KeyError));
         }

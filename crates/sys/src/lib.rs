@@ -2,8 +2,8 @@
 
 mod file;
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 
 pub use file::{replace_file, replace_file_unflushed};
 
@@ -15,14 +15,15 @@ pub fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Cryptographically secure random bytes.
+/// Cryptographically secure random bytes. Needs no file descriptor.
 ///
-/// # Errors
-/// When `/dev/urandom` cannot be read.
-pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+/// # Panics
+/// On Linux before 3.17, which lacks the system call.
+#[must_use]
+pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
+    getrandom::fill(&mut bytes).expect("Linux 3.17 and newer have getrandom");
+    bytes
 }
 
 #[cfg(test)]
@@ -31,10 +32,7 @@ mod tests {
 
     #[test]
     fn random_bytes_differ_and_boot_id_is_stable() {
-        assert_ne!(
-            random::<16>().expect("/dev/urandom is readable"),
-            random::<16>().expect("/dev/urandom is readable")
-        );
+        assert_ne!(random::<16>(), random::<16>());
         let boot = boot_id().expect("/proc is mounted");
         assert_eq!((boot.len(), boot_id().expect("/proc is mounted")), (36, boot));
     }

@@ -226,7 +226,7 @@ impl Records {
         if let Some(key) = self.server_key()? {
             return Ok(key);
         }
-        let key = PrivateKey::generate().map_err(|error| self.failed("make", SERVER_KEY, error))?;
+        let key = PrivateKey::generate();
         self.write_text(SERVER_KEY, &format!("{}\n", key.to_text()))?;
         Ok(key)
     }

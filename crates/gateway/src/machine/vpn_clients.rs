@@ -18,7 +18,7 @@ impl Gateway {
     /// No VPN was confirmed, or the name is in use.
     pub fn add_client(&self, name: &str) -> Result<(Client, String), GatewayError> {
         self.with_clients(|clients, vpn| {
-            let key = PrivateKey::generate().map_err(|error| self.records.failed("make", "a key for", error))?;
+            let key = PrivateKey::generate();
             let client = clients.add(name, key.public(), vpn.address, wall_secs())?.clone();
             let server = self.records.make_server_key()?.public();
             let profile = render::profile(&client, &key, &server, vpn);
