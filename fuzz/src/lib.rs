@@ -1,27 +1,27 @@
-//! What is fuzzed: every reader of bytes that somebody else wrote, as functions that must neither panic, nor hang, nor grow.
+//! Fuzz targets: every reader of bytes from outside, as functions that must not panic, hang or exhaust memory.
 //!
-//! A [`Target`] takes any bytes and asserts what must hold of them: that what was read can be written and read again, that a path
-//! that was accepted stays inside, that a limit was kept. Its seeds are made here from real values, so they never go stale and no
-//! binary corpus is kept in the repository; `cargo xtask fuzz` lays them down before it starts.
+//! A [`Target`] takes any bytes and asserts properties: a decoded value survives another round trip, an accepted path
+//! stays inside its directory, and limits hold. Seeds are built here from real values, so they never go stale, and the
+//! repository contains no binary corpus. `cargo xtask fuzz` writes the seeds before it starts.
 //!
-//! What a fuzzer has found is kept as a test beside the code that was wrong.
+//! Each bug that the fuzzer finds becomes a regression test next to the fixed code.
 
 mod targets;
 
-/// One reader, or several that belong together.
+/// One reader, or several related ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Whose bytes these are and who reads them.
+    /// The source of the bytes, and their reader.
     pub about: &'static str,
-    /// Reads them. A panic is a finding.
+    /// Reads the bytes. A panic is a finding.
     pub run: fn(&[u8]),
-    /// Honest bytes to begin with.
+    /// Valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them, those that face the network first.
+/// All targets, starting with those that face the network.
 pub const TARGETS: &[Target] = &[
     targets::link::TARGET,
     targets::cluster::TARGET,
@@ -42,7 +42,7 @@ pub const TARGETS: &[Target] = &[
     targets::traces::TARGET,
 ];
 
-/// The target of this name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,4 +1,5 @@
-//! The fuzzer: libFuzzer on the target that `HOSTLER_FUZZ_TARGET` names. One program for all, since linking is what takes long.
+//! The fuzzer: runs libFuzzer on the target in `HOSTLER_FUZZ_TARGET`. One program has all targets, because linking is
+//! slow.
 
 #![no_main]
 
@@ -9,7 +10,7 @@ use hostler_fuzz::Target;
 fn target() -> &'static Target {
     static TARGET: OnceLock<&Target> = OnceLock::new();
     TARGET.get_or_init(|| {
-        let name = std::env::var("HOSTLER_FUZZ_TARGET").expect("`cargo xtask fuzz` names a target");
+        let name = std::env::var("HOSTLER_FUZZ_TARGET").expect("`cargo xtask fuzz` sets the target");
         hostler_fuzz::target(&name).unwrap_or_else(|| panic!("there is no target {name}"))
     })
 }

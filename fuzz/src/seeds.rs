@@ -1,4 +1,4 @@
-//! Lays down the seeds of every target: `seeds DIRECTORY` makes `DIRECTORY/TARGET/seed-N`, and prints the names of the targets.
+//! Writes the seeds of every target: `seeds DIRECTORY` creates `DIRECTORY/TARGET/seed-N` and prints the target names.
 
 #![expect(clippy::print_stdout, reason = "its output is what the chore reads")]
 

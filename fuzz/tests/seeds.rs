@@ -1,4 +1,4 @@
-//! Every target takes its own seeds, each cut short, and with each of the first bytes changed.
+//! Every target must handle its own seeds: complete, truncated, and with single bytes changed.
 
 use hostler_fuzz::TARGETS;
 

@@ -1,9 +1,9 @@
-//! Admission control: limits on unauthenticated connections and on what one party may use at once.
+//! Admission control: limits on unauthenticated connections, and on the concurrent use of each authenticated party.
 //!
-//! A [`WaitingRoom`] holds connections whose peer has not authenticated. It is bounded, but refuses no one: when it is full, it evicts
-//! the oldest connection of the network with the most connections. A handshake takes milliseconds, so an honest peer finishes before
-//! its eviction, however many silent connections others open. [`Shares`] limits how much each authenticated party uses. Neither type
-//! reads a clock or a socket.
+//! A [`WaitingRoom`] holds connections whose peer has not authenticated. It is bounded but never refuses a connection:
+//! when it is full, it evicts the oldest connection of the network with the most connections. A handshake takes
+//! milliseconds, so an honest peer finishes before its eviction, even if others open many silent connections.
+//! [`Shares`] limits the use of each authenticated party. Neither type reads a clock or a socket.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -104,7 +104,7 @@ impl<T> Drop for Place<T> {
     }
 }
 
-/// Limits how much of something each party uses at once.
+/// Limits the number of units that each party uses at once.
 #[derive(Debug)]
 pub struct Shares<K> {
     most: usize,
@@ -163,7 +163,7 @@ mod tests {
         text.parse::<IpAddr>().expect("an address").into()
     }
 
-    /// A waiting room whose guests can be checked for eviction.
+    /// A waiting room for tests, which can check whether a guest was evicted.
     struct Trial {
         room: Arc<WaitingRoom<Arc<()>>>,
         guests: Vec<(Place<Arc<()>>, Arc<()>)>,

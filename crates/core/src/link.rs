@@ -10,11 +10,11 @@ use std::time::Duration;
 use hostler_model::RunId;
 use hostler_proto::link::{AgentMessage, Frame, MAX_FRAME_BYTES, RunStatus};
 
-/// Size limit in bytes, by estimate, before the last message of a frame. Only commands, environments and results can be large; the size
-/// limit for a job's submission ensures that one more message fits below [`MAX_FRAME_BYTES`].
+/// Estimated size limit of a frame before its last message, in bytes. Only commands, environments and results can be
+/// large. The size limit for a submission ensures that one more message stays below [`MAX_FRAME_BYTES`].
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
-/// Delay of a stage report, during which a later one can replace it.
+/// The delay of a stage report; a later report of the run may replace it in this time.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
 
 /// Numbers outgoing frames.
@@ -37,7 +37,7 @@ pub struct Inbox {
     received: u64,
 }
 
-/// A frame is missing, so the connection must be closed.
+/// A missing frame: the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("frame {expected} is missing: frame {found} arrived instead")]
 pub struct Gap {
@@ -48,10 +48,10 @@ pub struct Gap {
 }
 
 impl Inbox {
-    /// The messages of a new frame; none for a repeated frame.
+    /// Returns the messages of a new frame; none for a repeated frame.
     ///
     /// # Errors
-    /// When a frame between the last one and this one is missing.
+    /// When frames before this one are missing.
     pub fn accept<M>(&mut self, frame: Frame<M>) -> Result<Vec<M>, Gap> {
         let expected = self.received + 1;
         match frame.sequence.cmp(&expected) {
@@ -65,7 +65,7 @@ impl Inbox {
     }
 }
 
-/// Cuts messages into batches that fit a frame. `size` estimates what a message takes on the wire, in bytes.
+/// Divides messages into batches that fit into a frame. `size` estimates the encoded size of a message in bytes.
 pub fn cut<M>(messages: impl IntoIterator<Item = M>, size: impl Fn(&M) -> usize) -> Vec<Vec<M>> {
     let mut batches = Vec::new();
     let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -83,7 +83,8 @@ pub fn cut<M>(messages: impl IntoIterator<Item = M>, size: impl Fn(&M) -> usize)
     batches
 }
 
-/// Messages of an agent that wait to be sent, in order; at most one report of each run. Times count from any moment.
+/// An agent's queue of outgoing messages, in order, with at most one report per run. Times count from an arbitrary
+/// start.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
     messages: Vec<AgentMessage>,
@@ -92,8 +93,8 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Adds a message. Reports of stages that pass quickly wait a little for a later report of the same run, which replaces them; all
-    /// else is sent at once with all that waits.
+    /// Adds a message. Reports of short stages wait briefly, so that a later report of the same run can replace them.
+    /// All other messages are due at once, together with the whole queue.
     pub fn add(&mut self, message: AgentMessage, now: Duration) {
         let patience = match &message {
             AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)) => REPORT_DELAY,
@@ -111,13 +112,13 @@ impl Outgoing {
         }
     }
 
-    /// When all that waits is to be sent.
+    /// When the queue must be sent.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Everything that waits, cut into frames.
+    /// Takes the whole queue, divided into frames.
     pub fn take(&mut self) -> Vec<Vec<AgentMessage>> {
         self.reports.clear();
         self.due = None;
@@ -125,7 +126,7 @@ impl Outgoing {
     }
 }
 
-/// Roughly what a message takes on the wire, in bytes.
+/// The approximate encoded size of a message, in bytes.
 fn size_of_message(message: &AgentMessage) -> usize {
     const FIXED: usize = 512;
     match message {
@@ -141,9 +142,10 @@ fn size_of_message(message: &AgentMessage) -> usize {
     }
 }
 
-/// When an agent must speak next. An agent that stood still finds, when it goes on, what the head had said meanwhile before it gave the
-/// link up. Launches among that may run elsewhere by now, so none of it counts: the link ends, and the next hello tells what is so. The
-/// head is slower to give up.
+/// The heartbeat timer of an agent, which also detects that the agent was suspended. A resumed agent may find old
+/// messages of the head. By now the head may have placed their launches on other nodes, so the agent ignores the
+/// messages and closes the link. The next hello reports the actual state. The head waits longer than the agent before
+/// it gives up the link.
 #[derive(Debug, Clone, Copy)]
 pub struct Beat {
     heartbeat: Duration,
@@ -151,13 +153,13 @@ pub struct Beat {
 }
 
 impl Beat {
-    /// The beat of an agent that was welcomed now and is to speak this often.
+    /// Starts the timer of an agent that was just welcomed, with this heartbeat interval.
     #[must_use]
     pub fn new(heartbeat: Duration, now: Duration) -> Self {
         Self { heartbeat, next: now + heartbeat }
     }
 
-    /// The agent has spoken: whatever it said shows that the node lives.
+    /// Restarts the interval: any message shows that the node lives.
     pub fn spoke(&mut self, now: Duration) {
         self.next = now + self.heartbeat;
     }
@@ -168,7 +170,7 @@ impl Beat {
         self.next
     }
 
-    /// How late the agent is, if it is so late that it must have stood still.
+    /// How late the agent is, if it is so late that it must have been suspended.
     #[must_use]
     pub fn stood_still(&self, now: Duration) -> Option<Duration> {
         let late = now.saturating_sub(self.next);

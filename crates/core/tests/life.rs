@@ -220,7 +220,7 @@ fn both_keys_are_valid_until_the_new_one_is_used() {
     head.hello(THIRD, 3).expect("the new key");
     assert_eq!(unwelcome(head.hello(FIRST, 4)), Unwelcome::Replaced(n1()));
     assert_eq!(head.state.renew_in_ms(&n1(), THIRD, Timestamp(head.at)), Some(60_000));
-    // Renewing with a new key also counts as using it.
+    // A renewal with the new key also counts as its first use.
     head.renew(THIRD, FIRST).expect("accepted");
     head.renew(FIRST, SECOND).expect("accepted");
     assert_eq!(head.welcomes(THIRD), Err(Unwelcome::Replaced(n1())));

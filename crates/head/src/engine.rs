@@ -1,11 +1,12 @@
-//! The loop: commands in, events made durable, effects out.
+//! The engine loop: takes commands, makes their events durable, and carries out the effects.
 //!
-//! One thread owns all changes. It sleeps until something is queued or until the state says that time alone matters. It takes what has
-//! queued up and hands it to the [`Rounds`] of the core, which decide, apply and schedule; the batch of each round goes to the store's
-//! writer. [`Durability`] says what happens when the writer has answered: replies and effects wait for that, so nobody ever hears of
-//! something that a crash could undo. The loop itself does not wait and goes on with the next round.
+//! One thread owns all changes. It sleeps until a command is queued or a deadline of the state passes. It takes the
+//! queued commands and passes them to the [`Rounds`] of the core, which decide, apply and schedule. The store's writer
+//! gets the batch of each round. When the writer has answered, [`Durability`] releases or discards replies and
+//! effects. So a client or agent never learns of an event that a crash could undo. The loop does not wait for the
+//! writer; it continues with the next round.
 //!
-//! The simulator drives the same machines. What is here is only what they cannot do: locks, threads, clocks and channels.
+//! The simulator drives the same state machines. This module adds what they lack: locks, threads, clocks and channels.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,17 +29,17 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use crate::archive::{Archive, ArchiveError};
 use crate::power::Order;
 
-/// Commands waiting for the loop. A full queue slows callers down instead of growing without bound; at the measured thousands of
-/// commands a second this is under a second of work.
+/// Commands that wait for the loop. A full queue slows callers down instead of growing without bound. The head decides
+/// thousands of commands per second, so a full queue takes under a second.
 const QUEUE_LEN: usize = 4096;
 
-/// Commands taken in one round: enough to share an fsync among many, few enough to keep the round short.
+/// Commands per round: enough to share one fsync, few enough to keep the round short.
 const ROUND_LEN: usize = 1024;
 
-/// Notices kept for slow watchers before they are told that they missed some.
+/// Notices kept for slow watchers; a slower watcher learns that it missed some.
 const NOTICES_LEN: usize = 4096;
 
-/// What agents are told when the state is loaded again after a failed write.
+/// The reason that agents get when the head reloads its state after a failed write.
 const RELOADING: &str = "the head loads its state again after a failed write; reconnect";
 
 /// A handle on the loop; cheap to clone.
@@ -48,31 +49,31 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
 }
 
-/// What the loop and its readers share.
+/// State shared by the loop and its readers.
 struct Shared {
     state: RwLock<State>,
     archive: Archive,
     agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>>,
     notices: broadcast::Sender<Notice>,
-    /// What controllers are to be asked and told.
+    /// Requests to power controllers.
     power: mpsc::UnboundedSender<Order>,
-    /// Locked before the jobs between the state and the store, never after them.
+    /// Lock order: this lock before that of the jobs between the state and the store.
     durability: Mutex<Durability>,
-    /// Tells the loop that a batch could not be stored.
+    /// Notifies the loop that a batch was not stored.
     failure: Notify,
     clock: Clock,
 }
 
-/// Something for the sending side of an agent's connection.
+/// An input of the sender task of an agent's connection.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// To be said.
+    /// Send this message.
     Say(HeadMessage),
-    /// The last word: why the connection ends.
+    /// Close the connection for this reason.
     Close(String),
 }
 
-/// Something for the loop.
+/// An input of the loop.
 #[expect(clippy::large_enum_variant, reason = "nearly all are commands; a box each would cost more than the room")]
 enum Request {
     Command(Input<ReplyTo>),
@@ -81,22 +82,21 @@ enum Request {
 
 type ReplyTo = oneshot::Sender<Reply>;
 
-/// What became of a command, once it is durable.
+/// The outcome of a command, once it is durable.
 pub(crate) type Reply = Result<Done, EngineError>;
 
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {
-    /// It makes no sense, or is not allowed.
+    /// The command is invalid or not allowed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It could not be made durable, so it has not happened.
+    /// The command could not be made durable, so it has no effect.
     #[error("the head cannot store anything at the moment: {0}")]
     NotStored(String),
-    /// What it is about cannot be read.
+    /// The job that the command refers to cannot be read.
     #[error("the head cannot read its store: {0}")]
     NotRead(#[from] ArchiveError),
-    /// The head is stopping.
     #[error("the head is stopping")]
     Stopping,
 }
@@ -110,13 +110,13 @@ impl From<NotDone> for EngineError {
     }
 }
 
-/// Begins an epoch on a state whose log ends before `next_sequence`: the batch to store before any other.
+/// Begins an epoch on a state whose log ends before `next_sequence`. Returns the batch that must be stored first.
 pub(crate) fn first_batch(state: &mut State, next_sequence: u64, now: Now) -> Batch {
     let first = epoch_starts(state, now, Some(nix::unistd::geteuid().as_raw()));
     begin_epoch(state, next_sequence, &first)
 }
 
-/// The cluster's clock: goes on from the last event of the log, by the machine's monotonic clock.
+/// The cluster's clock: continues from the last event of the log, by the machine's monotonic clock.
 struct Clock {
     origin: Timestamp,
     started: Instant,
@@ -130,15 +130,15 @@ impl Clock {
         Now { at: self.origin.plus_ms(elapsed), wall }
     }
 
-    /// When a time on this clock comes.
+    /// Converts a time on this clock to an instant.
     fn instant(&self, at: Timestamp) -> Option<Instant> {
         self.started.checked_add(Duration::from_millis(at.ms_since(self.origin)))
     }
 }
 
 impl Engine {
-    /// Starts the loop on a state that was just loaded, whose log goes from the one number to before the other; and what it wants
-    /// controllers to be told. `history` reads what `writer` stores.
+    /// Starts the loop on a state that was just loaded. Its log has the events from `first_sequence` to before
+    /// `next_sequence`. Also returns the requests to power controllers. `history` reads what `writer` stores.
     pub(crate) fn start(
         state: State,
         (first_sequence, next_sequence): (u64, u64),
@@ -167,17 +167,17 @@ impl Engine {
         (engine, orders)
     }
 
-    /// Has `command` carried out; answers when it is durable.
+    /// Carries out `command`; returns when it is durable.
     pub(crate) async fn command(&self, command: Command) -> Reply {
         self.command_with_blobs(command, Vec::new()).await
     }
 
-    /// The same, with small blobs that are stored together with it.
+    /// Like [`Self::command`], with small blobs that are stored in the same transaction.
     pub(crate) async fn command_with_blobs(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) -> Reply {
         self.ask(command, blobs, None).await
     }
 
-    /// Submits a job with an environment, which is stored together with it.
+    /// Submits a job with its environment, which is stored in the same transaction.
     pub(crate) async fn submit(&self, command: Command, environment: Option<(Digest, Bytes)>) -> Reply {
         self.ask(command, Vec::new(), environment).await
     }
@@ -194,34 +194,35 @@ impl Engine {
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
 
-    /// Has `command` carried out and waits only for its place in the queue: for what agents say, which they repeat until answered.
+    /// Queues `command` without waiting for the outcome. For messages of agents, which repeat them until the head
+    /// answers.
     pub(crate) async fn post(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) {
-        // A closed queue means the head is stopping; the agent will find out by itself.
+        // A closed queue means that the head is stopping; the agent notices by itself.
         let input = Input { command, blobs, environment: None, reply: None };
         let _ = self.inputs.send(Request::Command(input)).await;
     }
 
-    /// The state, for reading; hold it briefly.
+    /// The state, for reading. Hold the lock only briefly.
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.shared.state()
     }
 
-    /// Jobs that are not in the state because they have ended.
+    /// Ended jobs, which are not in the state.
     pub(crate) fn archive(&self) -> &Archive {
         &self.shared.archive
     }
 
-    /// The time now.
+    /// The current time on both clocks.
     pub(crate) fn now(&self) -> Now {
         self.shared.clock.now()
     }
 
-    /// Everything that changes from now on.
+    /// Subscribes to all changes from now on.
     pub(crate) fn notices(&self) -> broadcast::Receiver<Notice> {
         self.shared.notices.subscribe()
     }
 
-    /// Enters the sending side of an agent's connection.
+    /// Registers the sender task of an agent's connection.
     pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<Outgoing> {
         #[expect(clippy::disallowed_methods, reason = "the loop never waits for one agent; its runs bound what waits")]
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -229,28 +230,28 @@ impl Engine {
         receiver
     }
 
-    /// Removes an agent's connection; what is still sent to it goes nowhere.
+    /// Removes an agent's connection; later messages to it are dropped.
     pub(crate) fn unregister(&self, connection: ConnectionId) {
         self.shared.agents().remove(&connection);
     }
 
-    /// Says something to an agent that needs no event; `false` when the connection is gone.
+    /// Sends a message that needs no event to an agent; returns `false` if the connection is gone.
     pub(crate) fn send(&self, connection: ConnectionId, message: HeadMessage) -> bool {
         self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Say(message)).is_ok())
     }
 
-    /// Why nothing can be stored at the moment, if so.
+    /// Why nothing can be stored at the moment, if that is the case.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.shared.durability().trouble().map(str::to_owned)
     }
 
-    /// Waits until everything that the state holds now is durable, history rows included.
+    /// Waits until the current state is durable, including history rows.
     pub(crate) async fn settled(&self) -> Result<(), EngineError> {
-        // A tick changes nothing that was not due anyway, and its answer comes behind all that was handed over before.
+        // A tick only does what is due anyway, and its answer follows all earlier batches.
         self.command(Command::Tick).await.map(drop)
     }
 
-    /// Ends the loop after the rounds that have begun; what is queued behind is dropped.
+    /// Stops the loop after the current rounds; drops commands that are still queued.
     pub(crate) async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
         if self.inputs.send(Request::Stop(done)).await.is_ok() {
@@ -276,11 +277,12 @@ impl Shared {
         self.durability.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what a round has to say. On the thread that writes, since the way through the loop's queue would take longer.
+    /// Carries out the effects and sends the replies of a round. Runs on the writer's thread, to save the detour
+    /// through the loop's queue.
     fn deliver(&self, Delivery { effects, replies }: Delivery<ReplyTo>) {
         self.perform(effects);
         for (reply, answer) in replies {
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = reply.send(answer.map_err(EngineError::from));
         }
     }
@@ -292,22 +294,22 @@ impl Shared {
             match effect {
                 Effect::Send { connection, message } => {
                     if let Some(agent) = agents.get(&connection) {
-                        // A connection that is just ending: its agent's next hello settles what this would have.
+                        // The connection may be about to end; the agent's next hello makes up for the message.
                         let _ = agent.send(Outgoing::Say(message));
                     }
                 }
                 Effect::Close { connection, reason } => {
                     if let Some(agent) = agents.remove(&connection) {
-                        // Gone already: then nobody need be told.
+                        // The connection is already gone.
                         let _ = agent.send(Outgoing::Close(reason));
                     }
                 }
                 Effect::Power { node, verb, ask } => {
-                    // Nobody listens when the head is stopping: the next one asks again.
+                    // The receiver is gone when the head stops; the next head asks again.
                     let _ = self.power.send(Order { node, verb, ask });
                 }
                 Effect::Notify(notice) => {
-                    // Nobody may be watching.
+                    // There may be no watcher.
                     let _ = self.notices.send(notice);
                 }
             }
@@ -315,7 +317,7 @@ impl Shared {
     }
 }
 
-/// The loop's own side.
+/// The state of the loop's thread.
 struct Loop {
     shared: Arc<Shared>,
     queue: mpsc::Receiver<Request>,
@@ -324,7 +326,8 @@ struct Loop {
 }
 
 impl Loop {
-    /// Rounds until it is told to stop. On its own thread, where it may block; it only waits for its inputs as a future.
+    /// Runs rounds until it is told to stop. Runs on its own thread, where it may block; only the wait for inputs is
+    /// asynchronous.
     async fn run(mut self) {
         let mut requests = Vec::with_capacity(ROUND_LEN);
         loop {
@@ -354,7 +357,7 @@ impl Loop {
         }
     }
 
-    /// Waits for inputs, for the time at which time alone matters, or for word that the store has failed; says whether to go on.
+    /// Waits for inputs, for a deadline, or for a failure of the store. Returns `false` when the queue is closed.
     async fn wait(&mut self, requests: &mut Vec<Request>) -> bool {
         let wake_at = self.wake_at();
         let deadline = async {
@@ -369,12 +372,12 @@ impl Loop {
             () = self.shared.failure.notified() => {}
             () = deadline => {}
         }
-        // While the store fails this is a round in which only that is looked at.
+        // While the store fails, this round only tries to recover.
         requests.push(Request::Command(Input::of(Command::Tick)));
         true
     }
 
-    /// When the loop must look without being asked to.
+    /// The time of the next deadline.
     fn wake_at(&self) -> Option<Instant> {
         let recovers_at = self.shared.durability().recovers_at();
         let at = recovers_at.or_else(|| self.rounds.wake_at(&self.shared.state()))?;
@@ -384,7 +387,7 @@ impl Loop {
     /// Decides and applies one command.
     fn take(&mut self, input: Input<ReplyTo>) {
         let now = self.shared.clock.now();
-        // Nobody else changes the state, so it is the same when it is locked again to be changed.
+        // Only this thread changes the state, so the state stays the same until this thread locks it for writing.
         let ended = match self.look_up(&input.command) {
             Ok(ended) => ended,
             Err(error) => {
@@ -401,14 +404,14 @@ impl Loop {
         }
     }
 
-    /// The ended jobs that a command is about.
+    /// Looks up the ended jobs that a command refers to.
     fn look_up(&self, command: &Command) -> Result<Ended, ArchiveError> {
         let state = self.shared.state();
         let moves = self.shared.archive.moves();
         Ended::look_up(&state, &moves, &self.shared.archive, command)
     }
 
-    /// Has jobs dropped whose retention is over, if it is time for that.
+    /// Drops jobs after their retention, if a check is due.
     fn forget_old_jobs(&mut self) {
         let now = self.shared.clock.now();
         let archive = &self.shared.archive;
@@ -420,7 +423,8 @@ impl Loop {
         }
     }
 
-    /// Schedules, then hands the round to the writer; replies and effects follow when it is durable.
+    /// Schedules, then hands the round to the writer. The writer's thread sends replies and effects once the round is
+    /// durable.
     fn finish(&mut self) {
         let now = self.shared.clock.now();
         self.rounds.follow_up(&mut self.shared.state_mut(), self.shared.archive.moves_lock(), now);
@@ -441,8 +445,8 @@ impl Loop {
         self.snapshot_if_due();
     }
 
-    /// Replaces a long log by a snapshot of the state. The copy shares every job with the state; encoding it takes a thread of its
-    /// own, since neither this loop nor the writer may stand still for it.
+    /// Replaces a long log by a snapshot of the state. The copy shares all jobs with the state. A thread of its own
+    /// encodes the copy, because neither this loop nor the writer may block that long.
     fn snapshot_if_due(&mut self) {
         if !self.rounds.snapshot_is_due(&self.shared.state()) {
             return;
@@ -459,7 +463,7 @@ impl Loop {
             }
             writer.snapshot(sequence, bytes, move |saved| match saved {
                 Ok(()) => tracing::debug!(sequence, "snapshot saved"),
-                // The log is still whole; the next snapshot will do.
+                // The log is still complete; the next snapshot replaces it.
                 Err(error) => tracing::warn!(%error, sequence, "cannot save a snapshot"),
             });
         };
@@ -468,14 +472,14 @@ impl Loop {
         }
     }
 
-    /// Throws the state away and loads what the disk has, as a restart would; agents must introduce themselves again. Says whether
-    /// that worked; it is tried again with the next round, but not more often than the disk may be asked.
+    /// Discards the state and loads the stored one, as a restart does; agents must reconnect. Returns whether that
+    /// worked. The next round retries, at most once per recovery pause.
     fn recover(&mut self) -> bool {
         if !self.shared.durability().begin_recovery(self.shared.clock.now().at) {
             return false;
         }
         for (_, agent) in self.shared.agents().drain() {
-            // Gone already: then nobody need be told.
+            // The connection is already gone.
             let _ = agent.send(Outgoing::Close(RELOADING.to_owned()));
         }
         match self.reload() {
@@ -498,8 +502,8 @@ impl Loop {
         }
     }
 
-    /// Reads the state back and begins an epoch on it, which shows that the store takes events again. Everything that was handed
-    /// over before has failed or is stored by then.
+    /// Loads the stored state and begins an epoch on it; the stored first event shows that the store accepts events
+    /// again. By then all earlier batches are stored or have failed.
     fn reload(&self) -> anyhow::Result<(State, u64)> {
         let (sender, loaded) = std::sync::mpsc::sync_channel(1);
         self.writer.reload(move |outcome| {
@@ -512,7 +516,7 @@ impl Loop {
         Ok((state, next_sequence + 1))
     }
 
-    /// Answers a command while nothing can be stored.
+    /// Refuses a command while nothing can be stored.
     fn refuse(&self, reply: Option<ReplyTo>) {
         if let Some(reply) = reply {
             let _ = reply.send(Err(self.shared.durability().refusal().into()));

@@ -107,7 +107,7 @@ impl Counted {
         self.0.as_ref().and_then(|counts| counts.get(name)).copied().unwrap_or(0)
     }
 
-    /// Whether there are no entries.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -146,7 +146,7 @@ impl Counted {
         wanted.iter().all(|(name, count)| self.count(name) >= count)
     }
 
-    /// Applies `amount` to the counts of each name in either set; drops names whose result is zero.
+    /// Applies `amount` to the two counts of each name; drops names with the result zero.
     #[must_use]
     pub fn zip(&self, other: &Self, amount: impl Fn(u64, u64) -> u64) -> Self {
         if self.is_empty() && other.is_empty() {

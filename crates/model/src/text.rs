@@ -70,7 +70,7 @@ fn is_deceptive(c: char) -> bool {
     c.is_control() || changes_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Implements the schema of a type that is serialized as text: a pattern, and a format for rules beyond the pattern.
+/// Implements the schema of a type with a text form: a pattern, and a format for rules beyond the pattern.
 macro_rules! text_schema {
     ($type:ty, $format:literal, $pattern:literal, $description:literal) => {
         impl utoipa::PartialSchema for $type {

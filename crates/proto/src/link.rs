@@ -210,7 +210,7 @@ pub struct Launch {
     pub environment: Option<Digest>,
 }
 
-/// The part of a launch that is the same for all runs of a job.
+/// The part of a launch that all runs of a job share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLaunch {
     /// Job id.

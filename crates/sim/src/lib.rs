@@ -7,7 +7,7 @@
 //! metrics    the figures by which schedules are compared                -> Metrics
 //! ```
 //!
-//! No daemon is linked here and no real time passes: a day of a cluster takes a moment, and comes out the same every time.
+//! The crate links no daemon and uses no real time: a day of a cluster takes moments and is reproducible.
 
 pub mod cluster;
 mod metrics;

@@ -1,18 +1,18 @@
-//! The figures by which schedules of the same workload are compared.
+//! Metrics that compare schedules of the same workload.
 
 use std::fmt;
 
 use crate::TraceJob;
 
-/// Run times below this are counted as this long in the slowdown, so that tiny jobs do not drown the rest; in seconds.
+/// Minimum run time in the slowdown, in seconds, so that tiny jobs do not dominate.
 const SLOWDOWN_BOUND_SECS: u64 = 10;
 
-/// How good a schedule is. All zero for a workload without jobs.
+/// The quality of a schedule. All zero for a workload without jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Metrics {
-    /// How many jobs there were.
+    /// The number of jobs.
     pub jobs: usize,
-    /// How many of them did not start in the second in which they were submitted.
+    /// The number of jobs that started later than the second of their submission.
     pub jobs_that_waited: usize,
     /// From submission to start, over all jobs.
     pub sum_of_waits_secs: u64,
@@ -24,12 +24,12 @@ pub struct Metrics {
     pub mean_bounded_slowdown: f64,
     /// From the first submission to the last end.
     pub makespan_secs: u64,
-    /// The share of all CPU time in the makespan that jobs had, from 0 to 1.
+    /// The share of all CPU time in the makespan that jobs used, from 0 to 1.
     pub utilisation: f64,
 }
 
 impl Metrics {
-    /// The figures for jobs that started at these times, in the same order, on nodes with so many CPUs in all.
+    /// Computes the metrics for jobs with these start times, in the same order, on nodes with a total of `cpus` CPUs.
     #[must_use]
     pub fn new(jobs: &[TraceJob], starts_secs: impl Iterator<Item = u64>, cpus: u64) -> Self {
         let mut metrics = Self { jobs: jobs.len(), ..Self::default() };
@@ -58,7 +58,7 @@ fn bounded_slowdown(wait_secs: u64, run_secs: u64) -> f64 {
     ((wait_secs + run_secs) as f64 / run_secs.max(SLOWDOWN_BOUND_SECS) as f64).max(1.0)
 }
 
-/// Zero instead of no number.
+/// Divides; returns zero if the quotient is not a number.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

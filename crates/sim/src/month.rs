@@ -1,8 +1,9 @@
-//! A month of a cluster whose machines are switched on and off, on a virtual clock: what jobs wait, and what is drawn.
+//! A month of a cluster that switches machines on and off, on a virtual clock: job wait times and energy use.
 //!
-//! The head is the production state machine, power and all; nothing fails. Machines boot and shut down, controllers and agents answer, and jobs run as long as
-//! their trace says. Beside the head's own policy there are two others to compare it with: nothing is ever switched off, and the rule of a
-//! home-made script that looks every two minutes, switches one machine on if something waits, and every idle one off.
+//! The head is the production state machine with power management; nothing fails. Machines boot and shut down,
+//! controllers and agents answer, and jobs run as long as their trace says. Two other policies serve as a comparison:
+//! machines that are always on, and a home-made script. Every two minutes the script switches one machine on if a job
+//! waits, and switches every idle machine off.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,62 +26,62 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// How often the home-made script looks.
+/// The interval of the home-made script.
 const SCRIPT_MS: u64 = 2 * MINUTE;
 
-/// Between a question and its answer.
+/// The delay between a request and its answer.
 const ANSWER_MS: u64 = 200;
 
 /// How long a machine takes to shut down.
 const STOP_MS: u64 = 30 * SECOND;
 
-/// A silence that never comes.
+/// An agent timeout that never expires.
 const NEVER_SILENT_MS: u64 = 1 << 50;
 
-/// Who switches the machines.
+/// What switches the machines.
 #[derive(Debug, Clone)]
 pub enum Rule {
-    /// Nobody: all of them are always on.
+    /// All machines are always on.
     AlwaysOn,
-    /// A script that looks every two minutes: one more while something waits, and none that is idle.
+    /// Every two minutes a script switches one machine on if a job waits, and every idle machine off.
     Script,
-    /// The head, by this policy.
+    /// The head, with this policy.
     Head(PowerPolicy),
 }
 
-/// The machines, all alike.
+/// The machines, all of the same kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Machines {
-    /// How many.
+    /// The number of machines.
     pub count: u32,
-    /// CPUs of each.
+    /// CPUs per machine.
     pub cpus: u32,
-    /// What each draws.
+    /// Power draw per machine.
     pub watts: Watts,
-    /// How long each takes to boot, in milliseconds.
+    /// Boot time per machine, in milliseconds.
     pub boot_ms: u64,
 }
 
-/// What came of it.
+/// The outcome of a month.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MonthReport {
-    /// Jobs that started.
+    /// Started jobs.
     pub jobs: usize,
-    /// From submission to start, in seconds: the mean.
+    /// The mean time from submission to start, in seconds.
     pub mean_wait_secs: f64,
-    /// Of twenty jobs nineteen waited no longer, in seconds.
+    /// The 95th percentile of wait times, in seconds.
     pub p95_wait_secs: u64,
-    /// The longest, in seconds.
+    /// The longest wait, in seconds.
     pub max_wait_secs: u64,
-    /// What was drawn, in kilowatt-hours.
+    /// Energy, in kilowatt-hours.
     pub kwh: f64,
-    /// How often a machine was switched on, on average.
+    /// The mean number of starts per machine.
     pub starts_per_machine: f64,
     /// From the first moment to the last end, in milliseconds.
     pub lasted_ms: u64,
 }
 
-/// Thirty days of a home lab: bursts by day, fewer at weekends, nothing by night.
+/// Thirty days of a home lab: bursts during the day, fewer at weekends, none at night.
 #[must_use]
 pub fn home_lab(seed: u64) -> Trace {
     let mut rng = Rng::new(seed);
@@ -106,10 +107,10 @@ pub fn home_lab(seed: u64) -> Trace {
     Trace { processors: None, jobs, skipped: 0 }
 }
 
-/// Lives through all jobs of the trace that are submitted within its first `days`.
+/// Runs all jobs of the trace that are submitted within its first `days`.
 ///
 /// # Panics
-/// When a job could never run on these machines.
+/// Panics when a job can never run on these machines.
 #[must_use]
 pub fn month(trace: &Trace, days: u64, machines: Machines, rule: &Rule) -> MonthReport {
     let first = trace.jobs.first().map_or(0, |job| job.submit_secs);
@@ -144,9 +145,9 @@ struct World<'t> {
     queued: u64,
     connections: u64,
     jobs: Vec<&'t TraceJob>,
-    /// When the first of them is submitted, in seconds.
+    /// The submission time of the first job, in seconds.
     first_secs: u64,
-    /// Which job of the trace a job is.
+    /// The index of each job in the trace.
     known: BTreeMap<JobId, usize>,
     starts_ms: Vec<Option<u64>>,
     machines: Vec<Machine>,
@@ -202,7 +203,7 @@ impl<'t> World<'t> {
             let due = self.state.next_deadline().map(|at| at.0.max(self.now_ms));
             match (happens, due) {
                 (Some(at), due) if due.is_none_or(|due| at <= due) => {
-                    let (_, happening) = self.queue.pop_first().expect("it was there");
+                    let (_, happening) = self.queue.pop_first().expect("the queue is not empty");
                     self.now_ms = at;
                     self.happen(happening);
                 }
@@ -245,7 +246,7 @@ impl<'t> World<'t> {
         let cpus = job.request.cpus.div_ceil(nodes);
         let mut spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(cpus, 4 << 20));
         spec.nodes = nodes;
-        // As when it is replayed: the time it asked for, or else how long it runs.
+        // As in a replay: the requested time, or else the run time.
         spec.time_limit_ms = Some(job.limit_secs.unwrap_or(job.run_secs).max(1) * SECOND);
         let caller = Caller { user: "user".to_owned(), uid: None, operator: true };
         let key = SubmissionKey(number as u128 + 1);
@@ -256,11 +257,11 @@ impl<'t> World<'t> {
             environment: None,
             snapshot_is_complete: true,
         });
-        let id = self.state.job_of_key(key).expect("the machines are large enough for it");
+        let id = self.state.job_of_key(key).expect("the machines are large enough for the job");
         self.known.insert(id, number);
     }
 
-    /// The agent of a machine that has booted comes.
+    /// Connects the agent of a machine that has booted.
     fn come(&mut self, at: usize) {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
@@ -282,7 +283,7 @@ impl<'t> World<'t> {
         }
     }
 
-    /// One more machine while something waits, and none that is idle.
+    /// Switches one machine on if a job waits, and every idle machine off.
     fn follow_script(&mut self) {
         self.later(SCRIPT_MS, Happening::ScriptLooks);
         let by = || "script".to_owned();
@@ -300,7 +301,7 @@ impl<'t> World<'t> {
     }
 
     fn command(&mut self, command: &Command) {
-        // What is refused changes nothing: a script asks for what it wants whether or not it makes sense.
+        // A refused command changes nothing: the script does not check whether its commands make sense.
         let events = decide(&self.state, command, &Ended::default(), self.now()).unwrap_or_default();
         events.into_iter().for_each(|event| self.apply(event));
         loop {
@@ -326,7 +327,7 @@ impl<'t> World<'t> {
         }
     }
 
-    /// What an agent does at the head's word.
+    /// Lets an agent handle a message from the head.
     fn hear(&mut self, connection: ConnectionId, message: HeadMessage) {
         let Some(at) = self.machines.iter().position(|machine| machine.connection == Some(connection)) else { return };
         match message {
@@ -360,9 +361,9 @@ impl<'t> World<'t> {
         self.later(0, Happening::Says(at, AgentMessage::Report(RunReport { run, status })));
     }
 
-    /// What a controller does.
+    /// Lets a controller handle a query or an order.
     fn switch(&mut self, node: NodeName, verb: PowerVerb, ask: u64) {
-        let at = self.machines.iter().position(|machine| machine.name == node).expect("it is in the plan");
+        let at = self.machines.iter().position(|machine| machine.name == node).expect("the plan has the node");
         let supply = if self.machines[at].is_on { Supply::On } else { Supply::Off };
         let supply = match (verb, supply) {
             (PowerVerb::On, Supply::Off) => {

@@ -1,11 +1,10 @@
 //! Replays a recorded workload through the production scheduler, on a virtual clock.
 //!
-//! Time jumps from one instant at which something happens to the next. At each instant tasks end first, then jobs are submitted,
-//! then one scheduling pass is made; starting and ending take no time. A job runs exactly as long as the trace says. The
-//! scheduler knows only its time limit: the time it asked for, or else how long it runs. One that runs on beyond its limit is
-//! left alone.
+//! Time jumps from one event to the next. At each instant tasks end first, then jobs are submitted, then one
+//! scheduling pass runs. Starts and ends take no time. A job runs exactly as long as the trace says. The scheduler
+//! knows only its time limit: the requested time, or else the run time. A job may run beyond its limit.
 //!
-//! Only [`hostler_sched`] takes part. The whole cluster, with what can go wrong in one, is the other half of this crate.
+//! Only [`hostler_sched`] takes part. The other half of this crate simulates the whole cluster with its failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,25 +13,24 @@ use hostler_sched::{MAX_CPUS, NeverFits, NodeIx, Plan, Policy, Pool, Running, Wa
 
 use crate::{Metrics, Trace, TraceJob};
 
-/// How to replay a workload.
+/// Options of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayOptions {
-    /// The scheduling policy.
     pub policy: Policy,
-    /// What each node has. When empty, there is one node with the processors that the trace's header names and no end of memory.
+    /// The resources of each node. If empty: one node with the header's number of processors and unlimited memory.
     pub nodes: Vec<Request>,
 }
 
-/// Why a workload cannot be replayed.
+/// Why a replay is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// No nodes were given and the header names no number of processors.
+    /// No nodes were given, and the header has no number of processors.
     #[error("the trace names neither MaxProcs nor MaxNodes: say what nodes there are")]
     NoNodes,
     /// A node has more CPUs than the scheduler can count.
     #[error("a node of {cpus} CPUs is more than can be replayed; the largest has {MAX_CPUS}")]
     NodeTooLarge {
-        /// The CPUs it should have.
+        /// The CPUs of the node.
         cpus: u32,
     },
     /// A job fits on no node.
@@ -40,24 +38,23 @@ pub enum ReplayError {
     NeverFits {
         /// Its number in the trace.
         number: u64,
-        /// What it asks for and what there is.
+        /// The job's request and the available resources.
         source: Box<NeverFits>,
     },
 }
 
-/// What came of a replay.
+/// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replay {
     /// Where and when each job started, in the order of [`Trace::jobs`].
     pub placements: Vec<Placement>,
-    /// The figures by which schedules are compared.
     pub metrics: Metrics,
 }
 
 /// Where and when a job started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
-    /// The node, counted from 0 as in [`ReplayOptions::nodes`].
+    /// The index of the node in [`ReplayOptions::nodes`].
     pub node: usize,
     /// When, in seconds since the trace began.
     pub start_secs: u64,
@@ -66,7 +63,7 @@ pub struct Placement {
 /// Runs every job of the trace to its end.
 ///
 /// # Errors
-/// When there are no nodes, or a job fits on none of them.
+/// Fails when there are no nodes, or a job fits on none of them.
 pub fn replay(trace: &Trace, options: &ReplayOptions) -> Result<Replay, ReplayError> {
     let nodes = nodes(trace, options)?;
     let mut world = World::new(trace, &nodes, options.policy)?;
@@ -82,7 +79,6 @@ pub fn replay(trace: &Trace, options: &ReplayOptions) -> Result<Replay, ReplayEr
     Ok(Replay { placements, metrics })
 }
 
-/// The nodes to replay on.
 fn nodes(trace: &Trace, options: &ReplayOptions) -> Result<Vec<Request>, ReplayError> {
     let nodes = if options.nodes.is_empty() {
         let cpus = trace.processors.ok_or(ReplayError::NoNodes)?;
@@ -96,12 +92,12 @@ fn nodes(trace: &Trace, options: &ReplayOptions) -> Result<Vec<Request>, ReplayE
     }
 }
 
-/// The replay at one instant. Jobs go by their index in the trace.
+/// The replay at one instant. Jobs are identified by their index in the trace.
 struct World<'a> {
     jobs: &'a [TraceJob],
     policy: Policy,
     pool: Pool,
-    /// How many jobs have been submitted.
+    /// The number of submitted jobs.
     submitted: usize,
     /// Submitted jobs that have not started, in the order of submission.
     queue: BTreeMap<usize, Waiting>,
@@ -134,7 +130,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// When something happens next, in seconds; `None` when all is over.
+    /// The time of the next event, in seconds; `None` after the last.
     fn next_instant(&self) -> Option<u64> {
         let end = self.ends.first().map(|(secs, _)| *secs);
         let submission = self.jobs.get(self.submitted).map(|job| job.submit_secs);
@@ -144,7 +140,7 @@ impl<'a> World<'a> {
     fn end_tasks(&mut self, now_secs: u64) {
         while let Some((_, index)) = self.ends.first().copied().filter(|(secs, _)| *secs <= now_secs) {
             self.ends.pop_first();
-            let ended = self.running.remove(&index).expect("what ends has been running");
+            let ended = self.running.remove(&index).expect("a job that ends was running");
             self.pool.release(ended.node, &ended.request);
         }
     }
@@ -166,8 +162,8 @@ impl<'a> World<'a> {
     fn carry_out(&mut self, plan: &Plan, now_secs: u64) {
         for start in &plan.starts {
             let index = start.job.0 as usize;
-            let waiting = self.queue.remove(&index).expect("the plan starts what waits");
-            let limit_ms = waiting.time_limit_ms.expect("every job has one here");
+            let waiting = self.queue.remove(&index).expect("the plan starts waiting jobs");
+            let limit_ms = waiting.time_limit_ms.expect("every job here has a limit");
             let ends_at = Timestamp(milliseconds(now_secs)).plus_ms(limit_ms);
             let node = start.nodes[0];
             self.pool.allocate(node, &waiting.request);
@@ -178,7 +174,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// A job of the trace as it waits.
+/// A waiting job of the trace.
 fn waiting(index: usize, job: &TraceJob) -> Waiting {
     let limit_secs = job.limit_secs.unwrap_or(job.run_secs);
     Waiting {

@@ -1,30 +1,28 @@
 //! Recorded workloads in the Standard Workload Format.
 //!
-//! A trace is lines of 18 numbers separated by blanks, one job a line, with -1 for what is not known; lines that begin with `;`
-//! are header and comments. Archives hold traces that were written by many hands, so this reader takes what has one meaning:
-//! any blanks, any line ends, numbers with decimals, header text in any encoding, lines that end early, jobs out of order. It
-//! refuses what has none, and names the line.
+//! A trace has one job per line: 18 numbers separated by blanks, with -1 for unknown values. Lines that begin with `;`
+//! are header and comments. Traces in archives vary in form, so this reader accepts all unambiguous input: any blanks,
+//! any line ends, decimals, header text in any encoding, short lines, jobs out of order. It refuses ambiguous input
+//! and names the line.
 //!
-//! Left out are jobs that did not run and lines that describe a part of a job which has a line of its own; [`Trace::skipped`]
-//! counts them. Users, queues, dependencies and think times are not read.
+//! The reader skips jobs that did not run and lines for a part of a job that has its own line; [`Trace::skipped`]
+//! counts them. It ignores users, queues, dependencies and think times.
 
 use hostler_model::Request;
 
-/// The largest time and the largest count that is taken for real: thirty thousand years in seconds.
+/// The largest valid time or count: thirty thousand years in seconds.
 const MAX_NUMBER: f64 = 1e12;
 
-/// A recorded workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Processors of the recorded machine, if the header says.
+    /// Processors of the recorded machine, if the header has them.
     pub processors: Option<u32>,
-    /// The jobs in the order of submission; those submitted in the same second are in the order of the file.
+    /// The jobs in the order of submission; jobs of the same second keep the order of the file.
     pub jobs: Vec<TraceJob>,
-    /// How many lines were left out: jobs that did not run, and parts of jobs.
+    /// The number of skipped lines: jobs that did not run, and parts of jobs.
     pub skipped: usize,
 }
 
-/// A job of a recorded workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceJob {
     /// Its number in the trace.
@@ -33,50 +31,49 @@ pub struct TraceJob {
     pub submit_secs: u64,
     /// How long it ran, in seconds.
     pub run_secs: u64,
-    /// What it asked for. Memory is zero where the trace does not say.
+    /// The requested resources. Memory is zero where the trace has none.
     pub request: Request,
-    /// How long it might have run, in seconds, if it said.
+    /// The requested time limit in seconds, if any.
     pub limit_secs: Option<u64>,
 }
 
-/// A line that is not in the format.
+/// A line with invalid syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct SwfError {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// Why a line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// It ends before the number of processors, the fifth field.
+    /// The line ends before the number of processors, the fifth field.
     #[error("has {found} fields where a job has 18, of which the first five are needed")]
     TooShort {
-        /// How many fields there are.
+        /// The number of fields.
         found: usize,
     },
-    /// A field is no number.
+    /// A field is not a number.
     #[error("{field} is `{text}`, which is no number")]
     NotANumber {
-        /// What the field means.
+        /// The meaning of the field.
         field: &'static str,
-        /// What stands there.
+        /// The text of the field.
         text: String,
     },
-    /// A number makes no sense for what it means.
+    /// A number is out of range.
     #[error("{field} is `{text}`, which is out of range")]
     OutOfRange {
-        /// What the field means.
+        /// The meaning of the field.
         field: &'static str,
-        /// What stands there.
+        /// The text of the field.
         text: String,
     },
 }
 
-/// A field's place in a line, from 0, and its meaning.
+/// The index of a field in a line, from 0, and its meaning.
 type Field = (usize, &'static str);
 
 const NUMBER: Field = (0, "the job number");
@@ -88,19 +85,19 @@ const LIMIT: Field = (8, "the requested time");
 const MEMORY: Field = (9, "the requested memory");
 const STATUS: Field = (10, "the status");
 
-/// Fields that every job must have.
+/// The number of leading fields that every job must have.
 const NEEDED: usize = 5;
 
 impl Trace {
     /// Reads a trace.
     ///
     /// # Errors
-    /// At the first line that is not in the format.
+    /// Fails at the first invalid line.
     pub fn parse(bytes: &[u8]) -> Result<Self, SwfError> {
         let mut trace = Self::default();
         let mut header = Header::default();
         for (i, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            // Header lines name people and places in whatever encoding their author used; only ASCII matters here.
+            // Header lines use the encoding of their author; only ASCII matters here.
             let line = String::from_utf8_lossy(line);
             let line = line.trim();
             if let Some(comment) = line.strip_prefix(';') {
@@ -118,7 +115,7 @@ impl Trace {
     }
 }
 
-/// What the header says about the machine.
+/// The machine according to the header.
 #[derive(Default)]
 struct Header {
     processors: Option<u32>,
@@ -126,7 +123,7 @@ struct Header {
 }
 
 impl Header {
-    /// Takes in a line such as ` MaxProcs: 256`; the first mention counts.
+    /// Reads a line such as ` MaxProcs: 256`; the first occurrence counts.
     fn read(&mut self, comment: &str) {
         let Some((key, value)) = comment.split_once(':') else { return };
         let number = || {
@@ -141,7 +138,7 @@ impl Header {
     }
 }
 
-/// Reads a job, or `None` if the line describes none that ran.
+/// Reads a job; returns `None` if the job did not run.
 fn read_job(line: &str) -> Result<Option<TraceJob>, Problem> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     if fields.len() < NEEDED {
@@ -157,7 +154,7 @@ fn read_job(line: &str) -> Result<Option<TraceJob>, Problem> {
     };
     let (limit_secs, kilobytes) = (positive(LIMIT)?, positive(MEMORY)?.unwrap_or(0));
     let (Some(run_secs), Some((field, processors))) = (run, processors) else { return Ok(None) };
-    // 2, 3 and 4 are parts of a job; 5 is a job that was cancelled, perhaps before it ran.
+    // 2, 3 and 4 are parts of a job; 5 is a cancelled job, possibly cancelled before it ran.
     if matches!(status, Some(2..=4)) || (status == Some(5) && run_secs == 0) {
         return Ok(None);
     }
@@ -172,7 +169,7 @@ fn read_job(line: &str) -> Result<Option<TraceJob>, Problem> {
     }))
 }
 
-/// The value of a field, or `None` if it is not known: negative, or beyond the end of the line. Decimals are cut off.
+/// The value of a field; `None` if it is unknown: negative or beyond the end of the line. Decimals are truncated.
 fn known(fields: &[&str], (at, meaning): Field) -> Result<Option<u64>, Problem> {
     let Some(text) = fields.get(at) else { return Ok(None) };
     let not_a_number = || Problem::NotANumber { field: meaning, text: (*text).to_owned() };

@@ -1,4 +1,4 @@
-//! The replay against schedules worked out by hand, and against a simulator that shares nothing with it.
+//! Compares replays with schedules computed by hand and with an independent simulator.
 
 use hostler_model::Request;
 use hostler_sched::Policy;
@@ -14,8 +14,9 @@ fn starts(replay: &Replay) -> Vec<u64> {
     replay.placements.iter().map(|placement| placement.start_secs).collect()
 }
 
-/// Job 1 holds three of four processors until 100. Job 2 wants two and waits for it; nothing may overtake. At 100 jobs 2, 3 and 4
-/// start together and fill the machine. Job 5 wants all of it, so it waits for job 4 to end at 200, and job 6 for job 5.
+/// Job 1 holds three of four processors until 100. Job 2 requests two and waits; no job may overtake it. At 100 jobs
+/// 2, 3 and 4 start together and fill the machine. Job 5 requests the whole machine, so it waits until job 4 ends at
+/// 200. Job 6 waits for job 5.
 #[test]
 fn six_jobs_first_come_first_served() {
     let trace = Trace::parse(SIX_JOBS).expect("valid");
@@ -35,9 +36,10 @@ fn six_jobs_first_come_first_served() {
     assert_eq!(replay.metrics, expected);
 }
 
-/// Behind job 2, which is due at 100, job 3 starts at once: it ends at 60. Then job 4 may: it runs past 100, but job 2 leaves two
-/// processors over. At 100 job 2 starts, and job 5 becomes the first that waits: until 260, as far as anyone can know, because
-/// job 4 asked for 200 seconds. Job 6 starts beside it and ends at 120. Job 4 ends early, at 160, so job 5 starts then.
+/// Behind job 2, which is due at 100, job 3 starts at once: it ends at 60. Then job 4 starts: it runs past 100, but
+/// job 2 leaves two processors free. At 100 job 2 starts, and job 5 becomes the first waiting job. Its reservation is
+/// at 260, because job 4 requested 200 seconds. Job 6 starts as backfill and ends at 120. Job 4 ends early, at 160, so
+/// job 5 starts then.
 #[test]
 fn six_jobs_with_backfill() {
     let trace = Trace::parse(SIX_JOBS).expect("valid");
@@ -106,8 +108,8 @@ fn several_nodes_are_never_over_allocated_and_keep_the_order() {
     }
 }
 
-/// When each job starts on one machine, found in the plainest way: one list of jobs, everything else is worked out from it anew
-/// at every instant.
+/// Start times of jobs on one machine, by the simplest method: one list of jobs, with all other values recomputed at
+/// every instant.
 fn reference(jobs: &[TraceJob], processors: u32, policy: Policy) -> Vec<u64> {
     let mut started: Vec<Option<u64>> = vec![None; jobs.len()];
     let mut now = 0;
@@ -122,8 +124,8 @@ fn reference(jobs: &[TraceJob], processors: u32, policy: Policy) -> Vec<u64> {
     }
 }
 
-/// What starts at `now`. A job of no length frees its processors for others in the same second, so this goes on until nothing
-/// more happens.
+/// Starts the jobs that can start at `now`. A job with no run time frees its processors in the same second, so this
+/// repeats until nothing changes.
 fn start_jobs(jobs: &[TraceJob], processors: u32, policy: Policy, started: &mut [Option<u64>], now: u64) {
     let mut again = true;
     while again {
@@ -165,7 +167,7 @@ fn start_jobs(jobs: &[TraceJob], processors: u32, policy: Policy, started: &mut 
     }
 }
 
-/// When so many processors will be free as far as limits tell, and how many more.
+/// The time when enough processors are free according to the limits, and the number of extra processors then.
 fn reservation(
     jobs: &[TraceJob],
     processors: u32,
@@ -176,7 +178,7 @@ fn reservation(
 ) -> (u64, u32) {
     let due = |i: usize| {
         let limit = jobs[i].limit_secs.unwrap_or(jobs[i].run_secs);
-        (started[i].expect("it runs") + limit).max(now)
+        (started[i].expect("the job runs") + limit).max(now)
     };
     let mut moments: Vec<u64> = running.iter().map(|i| due(*i)).collect();
     moments.sort_unstable();
@@ -189,8 +191,8 @@ fn reservation(
     panic!("no job is larger than the machine");
 }
 
-/// A workload with the features of recorded ones: bursts and lulls, powers of two more often than not, run times over five
-/// orders of magnitude, limits that are too long by far, missing, or a little short.
+/// A workload with the features of recorded ones: bursts and quiet periods, mostly powers of two, run times over five
+/// orders of magnitude, and limits that are far too long, missing or slightly too short.
 fn workload(seed: u64, count: u64) -> Trace {
     let mut random = Random(seed);
     let mut submit_secs = 0;

@@ -1,8 +1,8 @@
-//! A thousand clusters in a world where everything breaks, and proof that the checkers would notice a broken rule.
+//! Simulates a thousand clusters in a world where everything fails, and proves that the checks notice a broken rule.
 //!
-//! `HOSTLER_SEED=N cargo test -p hostler-sim --test simulation` lives through one world only and prints its whole story if it fails;
-//! `hostler sim --seed N` does the same. `HOSTLER_SEEDS=N` asks for another number of worlds, `HOSTLER_FRESH_SECONDS=N` for more or less
-//! time for worlds that nobody has seen before, and `HOSTLER_FRESH_FROM=N` for those from a seed on.
+//! `HOSTLER_SEED=N cargo test -p hostler-sim --test simulation` runs one world only and prints its whole trace on
+//! failure; `hostler sim --seed N` does the same. `HOSTLER_SEEDS=N` sets the number of worlds.
+//! `HOSTLER_FRESH_SECONDS=N` sets the time for new worlds, and `HOSTLER_FRESH_FROM=N` their first seed.
 
 use std::ops::{ControlFlow, Range};
 use std::process::Command;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use hostler_sim::cluster::{Failure, Options, Report, Rule, run, run_many};
 
-/// How many worlds are tried unless told otherwise.
+/// The default number of worlds.
 const SEEDS: u64 = 1_000;
 
-/// How long fresh worlds are tried unless told otherwise. Continuous integration asks for more.
+/// The default time for new worlds. Continuous integration uses more.
 const FRESH_SECONDS: u64 = 10;
 
-/// Within how many worlds a broken rule must be noticed.
+/// A broken rule must be noticed within this number of worlds.
 const SEEDS_TO_NOTICE: u64 = 3_000;
 
 #[test]
@@ -33,14 +33,14 @@ fn a_thousand_clusters_survive_everything() {
         Ok(reports) => reports,
         Err(failure) => panic!("{failure}"),
     };
-    // Worlds in which little happens would prove little.
+    // Worlds with few events prove little.
     let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>() / reports.len() as u64;
     assert!(total(|report| report.processes) >= 10, "jobs run");
     assert!(total(|report| report.head_starts) >= 2, "heads crash");
     assert!(total(|report| report.agent_starts) >= 3, "agents crash");
 }
 
-/// Every commit is tried in worlds of its own, so that with time many are seen. The time is bounded, the number is not.
+/// Each commit uses its own worlds, so that over time many worlds are tested. Only the time is bounded.
 #[test]
 #[expect(clippy::print_stdout, reason = "which seeds were tried belongs in the log of a build")]
 fn worlds_that_nobody_has_seen_before_end_well() {
@@ -48,7 +48,7 @@ fn worlds_that_nobody_has_seen_before_end_well() {
     let first = commit
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // Short enough to be typed, and never one of the first thousand.
+    // Short enough to type, and never one of the first thousand.
     let first = number_from("HOSTLER_FRESH_FROM").unwrap_or(SEEDS + first % 1_000_000_000_000);
     let seconds = number_from("HOSTLER_FRESH_SECONDS").unwrap_or(FRESH_SECONDS);
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -84,30 +84,30 @@ fn every_broken_rule_is_noticed() {
     }
 }
 
-/// Lives through the worlds of these seeds, on every processor; stops at the first failure.
+/// Runs the worlds of these seeds on every processor; stops at the first failure.
 fn every_seed(seeds: Range<u64>, options: &Options) -> Result<Vec<Report>, Failure> {
     until(seeds, options, None)
 }
 
-/// The same, until a moment at the latest.
+/// Like `every_seed`, but stops at `end`.
 fn until(seeds: Range<u64>, options: &Options, end: Option<Instant>) -> Result<Vec<Report>, Failure> {
     let outcome = Mutex::new(Ok(Vec::new()));
     let threads = thread::available_parallelism().map_or(2, usize::from);
     run_many(seeds, threads, options, |world| {
-        let mut outcome = outcome.lock().expect("nobody panics with it");
+        let mut outcome = outcome.lock().expect("no thread panics while it holds the lock");
         match (world, &mut *outcome) {
             (Ok(report), Ok(reports)) => reports.push(report),
             (Err(failure), Ok(_)) => *outcome = Err(failure),
-            // Another thread has failed before.
+            // Another thread has already failed.
             (_, Err(_)) => {}
         }
         let is_over = outcome.is_err() || end.is_some_and(|end| end <= Instant::now());
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    outcome.into_inner().expect("nobody panics with it")
+    outcome.into_inner().expect("no thread panics while it holds the lock")
 }
 
-/// The commit of this checkout, if it is one.
+/// The commit of this checkout, if there is one.
 fn commit() -> Option<String> {
     let output = Command::new("git").args(["rev-parse", "HEAD"]).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

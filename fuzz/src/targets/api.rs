@@ -1,4 +1,4 @@
-//! Bodies of the API, and what a submission does to a head that takes it.
+//! Request bodies of the API, and a submission up to its placement.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::Target;
 pub(crate) const TARGET: Target =
     Target { name: "api", about: "JSON bodies of the API, and a submission as far as its placement", run, seeds };
 
-/// The first byte says which body is expected.
+/// The first byte selects the type of body.
 fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 10 {
@@ -35,21 +35,22 @@ fn run(bytes: &[u8]) {
         6 => drop(reads_back::<DrainRequest>(bytes)),
         7 => drop(reads_back::<Fetched>(bytes)),
         8 => drop(reads_back::<DigestList>(bytes)),
-        // The client's side.
+        // Bodies that the client reads.
         _ => drop((reads_back::<ErrorBody>(bytes), reads_back::<Notice>(bytes), reads_back::<Joined>(bytes))),
     }
 }
 
-/// What can be read can be written, and is then read as the same.
+/// Decodes a value and checks that it survives another round trip.
 fn reads_back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(bytes).ok()?;
     let text = serde_json::to_vec(&value).expect("plain data");
-    let again: T = serde_json::from_slice(&text).expect("what was just written can be read");
+    let again: T = serde_json::from_slice(&text).expect("encoded values are readable");
     assert_eq!(value, again);
     Some(value)
 }
 
-/// Submits it to a head with one node; what is accepted is placed or waits for a reason, and travels.
+/// Submits the job to a head with one node. An accepted job is placed or waits for a reason, and the state survives a
+/// round trip.
 fn submit(request: SubmitRequest) {
     let now = Now { at: Timestamp(1), wall: WallTime(1_000_000) };
     let mut state = State::default();

@@ -1,4 +1,4 @@
-//! Signing requests as anybody may send them, and certificates as TLS hands them on.
+//! Signing requests from untrusted clients, and certificates as TLS passes them on.
 
 use std::sync::OnceLock;
 
@@ -14,11 +14,11 @@ fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(|| {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        Authority::open(directory.path()).expect("the directory is ours")
+        Authority::open(directory.path()).expect("the directory is writable")
     })
 }
 
-/// The first byte says which is expected: DER of a certificate, DER of a request, or a request's PEM.
+/// The first byte selects the format: a certificate as DER, a request as DER, or a request as PEM.
 fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 3 {
@@ -48,7 +48,7 @@ fn pem(der: &[u8]) -> String {
 
 fn seeds() -> Vec<Vec<u8>> {
     let (request, der) = hostler_head::fuzzing::honest_request();
-    let signed = authority().sign(&values::node(), &request).expect("an honest request is signed");
+    let signed = authority().sign(&values::node(), &request).expect("a valid request is signed");
     let own = authority().certificate().expect("an authority has a certificate");
     vec![
         [vec![0], signed].concat(),

@@ -1,8 +1,8 @@
-//! A head's state machine against agents that lie and users who ask for anything, in any order.
+//! The head's state machine against malicious agents and arbitrary user requests, in any order.
 //!
-//! The bytes are a script, two or more for each step. Agents report runs that they never had, in stages that make no sense, from
-//! connections that are gone; the head may refuse, but every invariant that `core` asserts must hold, and its state must survive being
-//! stored and read again.
+//! The bytes are a script with two or more bytes per step. Agents report runs that they never had, in invalid stages
+//! and on closed connections. The head may refuse, but every invariant that `core` asserts must hold, and its state
+//! must survive a round trip.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ pub(crate) const TARGET: Target = Target {
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Scripts longer than this show nothing new.
+/// The maximum number of steps; longer scripts show nothing new.
 const STEPS: usize = 200;
 
 fn run(bytes: &[u8]) {
@@ -47,7 +47,7 @@ fn run(bytes: &[u8]) {
     let _ = read.restored();
 }
 
-/// The bytes that are left; zero when there are none.
+/// The remaining bytes of the script; reads past the end return zero.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -65,11 +65,11 @@ impl Script<'_> {
 struct Head {
     state: State,
     now: Now,
-    /// Jobs that have ended.
+    /// Ended jobs.
     moves: Moves,
 }
 
-/// Nothing: all that has ended is still on its way.
+/// An empty store: all ended jobs are still in `moves`.
 struct Nowhere;
 
 impl EndedJobs for Nowhere {
@@ -171,7 +171,7 @@ impl Head {
             1 => Resources::new(CpuSet::first(1), u64::MAX),
             2 => Resources::new("7,9".parse().expect("CPUs"), 1),
             more => Resources {
-                // The first of them is known, the others are only spoken of.
+                // The hardware lists only the first GPU.
                 gpus: (0..about / 64).map(|gpu| GpuId::from_name(&format!("GPU-{gpu}"))).collect(),
                 ..Resources::new(CpuSet::first(u32::from(more)), 1 << 32)
             },
@@ -184,7 +184,7 @@ impl Head {
         self.command(&Command::Hello { connection, key, hello: Box::new(hello), complete });
     }
 
-    /// A run that is active, or one that never was.
+    /// The id of an active run, or of one that never existed.
     fn run(&self, script: &mut Script<'_>) -> RunId {
         let which = script.byte();
         let active: Vec<RunId> = self.state.live_jobs().flat_map(|job| job.active.values().map(|it| it.run)).collect();
@@ -248,7 +248,7 @@ fn caller(what: u8) -> Caller {
     Caller { user: if what < 230 { "ada" } else { "eve" }.into(), uid: None, operator: what.is_multiple_of(2) }
 }
 
-/// Any status, sensible or not.
+/// An arbitrary status, valid or not.
 fn status(script: &mut Script<'_>) -> RunStatus {
     let what = script.byte();
     match what % 8 {

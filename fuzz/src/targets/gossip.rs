@@ -1,4 +1,4 @@
-//! Datagrams of the load gossip, from strangers and from members.
+//! Datagrams of the load gossip, from members and strangers.
 
 use hostler_gossip::fuzzing;
 

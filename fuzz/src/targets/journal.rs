@@ -1,4 +1,4 @@
-//! A run's journal, in whatever state a power cut or a full disk has left it.
+//! A run's journal, in any state that a power failure or a full disk can leave.
 
 use hostler_shepherd::fuzzing;
 

@@ -1,7 +1,7 @@
-//! Laying a hostile manifest out, and delivering it: nothing beside the directory may change.
+//! Layout and delivery of malicious manifests: nothing outside the directory may change.
 //!
-//! The bytes are a script for a manifest, so that most of what is made gets past the checks. It is laid out and delivered on a real
-//! file system, twice into the same place, beside a file that must stay as it is.
+//! The bytes are a script for a manifest, so that most manifests pass the checks. The target lays each manifest out on
+//! a real file system and delivers it twice to the same place, next to a witness file that must not change.
 
 use std::fs;
 use std::path::Path;
@@ -21,21 +21,21 @@ fn run(bytes: &[u8]) {
     let manifest = manifest(bytes);
     let room = tempfile::tempdir_in(memory()).expect("a temporary directory");
     let witness = room.path().join("witness");
-    fs::write(&witness, "untouched").expect("the room is ours");
-    let store = ChunkStore::open(&room.path().join("store")).expect("the room is ours");
-    store.add(values::CONTENT).expect("the room is ours");
+    fs::write(&witness, "untouched").expect("the directory is writable");
+    let store = ChunkStore::open(&room.path().join("store")).expect("the directory is writable");
+    store.add(values::CONTENT).expect("the directory is writable");
     let directory = room.path().join("work");
     let options = LayoutOptions { threads: 1, ..LayoutOptions::default() };
     let laid_out = lay_out(&manifest, &store, &directory, &options);
     if laid_out.is_ok() {
         for entry in &manifest.entries {
-            let path = directory.join(std::ffi::OsStr::new(std::str::from_utf8(&entry.path).expect("our names")));
-            let real = path.symlink_metadata().expect("what was laid out is there");
+            let path = directory.join(std::ffi::OsStr::new(std::str::from_utf8(&entry.path).expect("UTF-8")));
+            let real = path.symlink_metadata().expect("the entry was laid out");
             assert_eq!(real.is_dir(), matches!(entry.kind, EntryKind::Directory));
         }
     }
     deliver(&manifest, &room.path().join("out"), OnConflict::Rename);
-    // Onto what is there, and onto what the layout made, links included.
+    // Deliver over existing files, and over the layout with its links.
     deliver(&manifest, &room.path().join("out"), OnConflict::Overwrite);
     deliver(&manifest, &directory, OnConflict::Overwrite);
     let mut left: Vec<_> = fs::read_dir(room.path()).expect("ours").map(|it| it.expect("ours").file_name()).collect();
@@ -54,7 +54,7 @@ fn deliver(manifest: &Manifest, destination: &Path, on_conflict: OnConflict) {
     let _ = delivery.finish();
 }
 
-/// Directories whose mode keeps their owner out are opened again, so that the room can be removed.
+/// Makes all directories accessible to their owner, so that the temporary directory can be removed.
 fn make_removable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if path.symlink_metadata().is_ok_and(|it| it.is_dir()) {
@@ -65,13 +65,13 @@ fn make_removable(path: &Path) {
     }
 }
 
-/// A directory in memory, where there is one.
+/// A directory in memory, if the machine has one.
 fn memory() -> &'static Path {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { shared } else { Path::new("/tmp") }
 }
 
-/// Four bytes an entry: name, kind, mode, target.
+/// Builds a manifest from four bytes per entry: name, kind, mode, target.
 fn manifest(bytes: &[u8]) -> Manifest {
     let entries = bytes.chunks_exact(4).take(16).map(|piece| {
         let [name, kind, mode, target] = piece else { unreachable!("pieces are four bytes") };
@@ -88,7 +88,7 @@ fn manifest(bytes: &[u8]) -> Manifest {
         Entry { path, mode: u32::from(*mode) << 4 & 0o7777, modified_ns: i64::from(*mode), kind }
     });
     let mut entries: Vec<Entry> = entries.collect();
-    // Most scripts would fail for their order alone.
+    // Sort most manifests, because the checks refuse unsorted ones.
     if bytes.len() % 4 != 1 {
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         entries.dedup_by(|a, b| a.path == b.path);

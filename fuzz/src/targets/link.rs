@@ -1,4 +1,4 @@
-//! Frames of the agent link, both directions, as they come off the WebSocket.
+//! Frames of the agent link in both directions, as received from the WebSocket.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::Target;
 
 pub(crate) const TARGET: Target = Target { name: "link", about: "frames between an agent and its head", run, seeds };
 
-/// The first byte says which frame is expected.
+/// The first byte selects the type of frame.
 fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 6 {
@@ -29,10 +29,10 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What can be read can be written, and is then read as the same.
+/// Decodes a value and checks that it survives another round trip.
 fn reads_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
     let value: T = hostler_proto::decode(bytes).ok()?;
-    let again = hostler_proto::decode(&hostler_proto::encode(&value)).expect("what was just written can be read");
+    let again = hostler_proto::decode(&hostler_proto::encode(&value)).expect("encoded values are readable");
     assert_eq!(value, again);
     Some(value)
 }
@@ -45,7 +45,7 @@ fn arrives<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
     }
 }
 
-/// Frames of any numbers: none is taken twice and none is skipped.
+/// Receives frames with arbitrary numbers: none is accepted twice, and none is skipped.
 fn conversation(bytes: &[u8]) {
     let (mut inbox, mut next) = (Inbox::default(), 1);
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Manifests of folders and results, as stored blobs that somebody else encoded.
+//! Manifests of folders and results, as blobs from an untrusted writer.
 
 use hostler_proto::manifest::{EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::{Baseline, check, show};
@@ -9,7 +9,7 @@ use crate::Target;
 pub(crate) const TARGET: Target =
     Target { name: "manifest", about: "manifests of folders and results, and their checks", run, seeds };
 
-/// The first byte says which of them is expected.
+/// The first byte selects the format.
 fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 3 {
@@ -28,7 +28,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// Nothing in an accepted manifest can lead out of the folder, by another judgement than the checker's own.
+/// Checks independently of the checker that no entry of an accepted manifest leaves the folder.
 fn accept(manifest: &Manifest) {
     assert_eq!(hostler_proto::decode::<Manifest>(&hostler_proto::encode(manifest)).as_ref().ok(), Some(manifest));
     if check::check(manifest).is_err() {
@@ -48,13 +48,13 @@ fn accept(manifest: &Manifest) {
     }
 }
 
-/// A baseline is the node's own file, but a power cut may have left anything in it.
+/// Loads a baseline. The node writes this file itself, but a power failure may damage it.
 fn baseline(bytes: &[u8]) {
     thread_local! {
         static FILE: tempfile::NamedTempFile = tempfile::NamedTempFile::new().expect("a temporary file");
     }
     FILE.with(|file| {
-        std::fs::write(file.path(), bytes).expect("the file is ours");
+        std::fs::write(file.path(), bytes).expect("the file is writable");
         let _ = Baseline::load(file.path());
     });
 }

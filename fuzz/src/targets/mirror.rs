@@ -1,4 +1,4 @@
-//! What callers and nodes say of a tree that a command takes along.
+//! Trees that callers and nodes send for a command.
 
 use hostler_remote::fuzzing;
 
@@ -15,8 +15,8 @@ fn run(bytes: &[u8]) {
     fuzzing::tree(bytes);
     let folder = tempfile::tempdir().expect("a temporary directory can be made");
     let root = folder.path().join("tree");
-    std::fs::create_dir(&root).expect("it is ours");
+    std::fs::create_dir(&root).expect("the directory is writable");
     fuzzing::homecoming(bytes, &root);
-    let outside = std::fs::read_dir(folder.path()).expect("it is there").count();
+    let outside = std::fs::read_dir(folder.path()).expect("the directory exists").count();
     assert_eq!(outside, 1, "something left the tree");
 }

@@ -1,4 +1,4 @@
-//! Packs of chunks: framing cut anywhere, and each chunk's compressed form.
+//! Packs of chunks: frames cut at any byte, and the compressed form of each chunk.
 
 use hostler_model::Digest;
 use hostler_snapshot::chunk::digest_of;
@@ -9,10 +9,10 @@ use crate::Target;
 
 pub(crate) const TARGET: Target = Target { name: "pack", about: "packs of compressed chunks", run, seeds };
 
-/// Low, so that the fuzzer reaches it.
+/// A low limit, so that the fuzzer reaches it.
 const LIMIT: usize = 4096;
 
-/// The first byte says in which pieces the body arrives.
+/// The first byte is the size of the pieces in which the body arrives.
 fn run(bytes: &[u8]) {
     let Some((step, body)) = bytes.split_first() else { return };
     let whole = read(body, body.len().max(1));
@@ -22,16 +22,16 @@ fn run(bytes: &[u8]) {
         if let Ok(raw) = wire::decode(&frame.digest, &frame.wire) {
             assert_eq!(digest_of(&raw), frame.digest);
         }
-        // Nobody can forge a hash, but what is behind the check must hold as well: here the hash is what it has to be.
+        // The fuzzer cannot forge a hash. To test the code behind the check, decode again with the correct hash.
         if let Err(wire::WireError::OtherContent { found }) = wire::decode(&frame.digest, &frame.wire) {
-            let raw = wire::decode(&found, &frame.wire).expect("only the name was wrong");
+            let raw = wire::decode(&found, &frame.wire).expect("only the digest was wrong");
             assert!(raw.len() <= wire::MAX_BLOB_BYTES && digest_of(&raw) == found);
             assert_eq!(wire::decode(&found, &wire::encode(&raw)).expect("just encoded"), raw);
         }
     }
 }
 
-/// The frames, and how it ended.
+/// Returns the frames and the outcome of the decoder.
 fn read(body: &[u8], step: usize) -> (Vec<pack::Frame>, Result<(), pack::PackError>) {
     let mut decoder = pack::Decoder::new(LIMIT);
     let mut frames = Vec::new();

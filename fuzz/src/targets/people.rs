@@ -1,5 +1,5 @@
-//! What people and nodes say about who somebody is: keys, signatures, the header of a relayed request, rosters, and the bodies and
-//! queries of the API that are about users and settings.
+//! Identities from users and nodes: keys, signatures, relayed requests, rosters, and API requests about users and
+//! settings.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -31,7 +31,7 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKYEzKftZ75Yc3ydsKS5gUD97
 const OTHER_KEY: &str = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBF2PITrm6WxdSeuNJlUp3VDKB9cqQNs/4bwICUlSWhOsmyF6SY8zEsPOZFnC5/6cmMzswCVq4UJvB64Qv5f4rFI= e";
 const RSA_KEY: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQCgpjMZvUkuNPhWYFImKJeJBGZv1M8H0wcuOjXkEmbUsw+510JSos8k0E7niGK4KhtRRZjdwBaCvFFUK7hIX4reW3RhTuD4b7IlKvCpLrte7p5s77lrnO/bOkTVJLudmCN0ksykqtXH2jkt6eroAaCt3JAMPTIgkEgOHuPus7w1UuSuzlOx/FPiJFHyJMX+nwSVfcMwBqZmg1c7YUUaFPkYICK/55DX33PJP7gfJnzPk3/LFl9A4JIrRwtKEnGuqZV1VjgRSz2/yM6iiQSxRZ/XqJ8+JFkgaYak0DkpL5DVYkzgLZvd0nAAvkIzGUa6KbCMrPw/Dc9iObaUia4PIonN r";
 
-/// Of the text `text`, by [`KEY`].
+/// The signature of the text `text` by [`KEY`].
 const SIGNATURE: &str = "-----BEGIN SSH SIGNATURE-----
 U1NIU0lHAAAAAQAAADMAAAALc3NoLWVkMjU1MTkAAAAgpgTMp+1nvlhzfJ2wpLmBQP3vko
 aPJj+6lsX6oJbD6bEAAAAQaG9zdGxlci1sb2dpbkB2MQAAAAAAAAAGc2hhNTEyAAAAUwAA
@@ -40,7 +40,7 @@ AAtzc2gtZWQyNTUxOQAAAEDoQuEa/VGzvPk2fD3FnuMd4P5Nr4/hUEG9B4+l4+h/C4fAz/
 -----END SSH SIGNATURE-----
 ";
 
-/// The first byte says what is expected.
+/// The first byte selects the format.
 fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let text = || std::str::from_utf8(bytes).unwrap_or_default();
@@ -67,16 +67,16 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What can be read can be written, and is then read as the same.
+/// Decodes a value and checks that it survives another round trip.
 fn reads_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(bytes).ok()?;
     let text = serde_json::to_vec(&value).expect("plain data");
-    let again: T = serde_json::from_slice(&text).expect("what was just written can be read");
+    let again: T = serde_json::from_slice(&text).expect("encoded values are readable");
     assert_eq!(value, again);
     Some(value)
 }
 
-/// A key is kept in one form, which is read as itself.
+/// Checks that the normal form of a key is stable.
 fn key(line: &str) {
     if let Ok(normal) = normal_key(line) {
         assert!(!normal.contains(char::is_control), "{normal:?} is one line");
@@ -84,7 +84,7 @@ fn key(line: &str) {
     }
 }
 
-/// A node gives nobody more than the role of a user, and nobody the name of root.
+/// Checks that a node can give a caller only the role of a user, and never the name of root.
 fn relay(header: &[u8]) {
     let mut state = State::default();
     let ada = NewUser {
@@ -97,7 +97,7 @@ fn relay(header: &[u8]) {
     carry_out(&mut state, &Command::Users(UsersCommand::Add(ada)));
     let Some((name, role)) = relayed(&state, &values::node(), header) else { return };
     assert_eq!(role, Role::User);
-    // Ada is an admin, and a node's word is not taken for that.
+    // Ada is an admin, and the head does not trust a node's claim to act for an admin.
     assert!(name != "root" && name != "ada", "{name}");
     assert!(name == "root@n1" || name == "ada@n1" || !name.contains('@'), "{name}");
     if name == "ada@n1" {
@@ -107,7 +107,7 @@ fn relay(header: &[u8]) {
     }
 }
 
-/// A roster that is understood names every user once.
+/// Checks that a valid roster has each user once.
 fn csv(text: &str) {
     match roster::read(text) {
         Ok(users) => {
@@ -118,7 +118,7 @@ fn csv(text: &str) {
     }
 }
 
-/// All of them or none; what is accepted has one uid each, and travels.
+/// Imports users, all or none. Accepted users have different uids, and the state survives a round trip.
 fn import(users: &[AddUser]) {
     let mut state = State::default();
     for _ in 0..2 {
@@ -143,7 +143,7 @@ fn import(users: &[AddUser]) {
     assert_eq!(hostler_proto::encode(&read), stored);
 }
 
-/// A list of `name=value`; a value that is accepted is written so that it is read as the same.
+/// Reads lines of `name=value` and checks that the text form of an accepted value parses to the same value.
 fn settings(text: &str) {
     let mut state = State::default();
     for (name, value) in text.lines().filter_map(|line| line.split_once('=')) {

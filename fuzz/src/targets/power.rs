@@ -1,4 +1,4 @@
-//! What power controllers answer, and the programs that speak to them print.
+//! Answers of power controllers, and output of the programs that talk to them.
 
 use hostler_power::fuzzing;
 

@@ -1,4 +1,4 @@
-//! What a captured project says about its environment, read by the agent before anything of the user's runs.
+//! The environment files of a captured project, which the agent reads before it runs any user code.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use crate::Target;
 pub(crate) const TARGET: Target =
     Target { name: "project", about: "requirements, pyproject.toml, uv.lock and inline metadata", run, seeds };
 
-/// Files are separated by a zero byte; the first byte of each says which it is.
+/// The files of a project. In the input, a zero byte separates files, and the first byte of each file selects its
+/// name.
 const FILES: [&str; 5] = ["requirements.txt", "pyproject.toml", "uv.lock", "main.py", "more.txt"];
 
 fn run(bytes: &[u8]) {
@@ -24,10 +25,10 @@ fn run(bytes: &[u8]) {
         for file in bytes.split(|byte| *byte == 0) {
             let Some((which, content)) = file.split_first() else { continue };
             let name = FILES[usize::from(*which) % FILES.len()];
-            fs::write(room.path().join(name), content).expect("the room is ours");
+            fs::write(room.path().join(name), content).expect("the directory is writable");
         }
         if let Ok(Some(found)) = detect(room.path(), "main.py") {
-            let again = detect(room.path(), "main.py").expect("nothing has changed").expect("nor this");
+            let again = detect(room.path(), "main.py").expect("same files").expect("same project");
             assert_eq!((found.kind(), found.fingerprint()), (again.kind(), again.fingerprint()));
         }
     });

@@ -1,4 +1,4 @@
-//! Frames between a shepherd and whoever connects to it.
+//! Frames between a shepherd and its clients.
 
 use hostler_shepherd::{Launch, fuzzing};
 

@@ -1,4 +1,5 @@
-//! Files from elsewhere that only tools read, workload traces and recorded machines; and what a configuration lets a machine offer.
+//! External files that only tools read, i.e. workload traces and recorded machines, and the resource limits of a
+//! node's configuration.
 
 use hostler_discovery::{Caps, Fixture, Machine, Source};
 use hostler_sim::Trace;
@@ -8,7 +9,7 @@ use crate::Target;
 pub(crate) const TARGET: Target =
     Target { name: "traces", about: "workload traces, recorded machines and caps", run, seeds };
 
-/// The first byte says which is expected.
+/// The first byte selects the format.
 fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     if kind % 3 == 0 {
@@ -24,7 +25,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// Caps and counted resources, on a small machine: never more than there is.
+/// Applies caps and counted resources to a small machine: the result never exceeds the machine.
 fn offered(text: &str) {
     let Ok(caps) = toml::from_str::<Caps>(text) else { return };
     let machine = Machine::of(&Source::fixture(small()));

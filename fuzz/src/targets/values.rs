@@ -1,4 +1,4 @@
-//! Honest values that several targets begin with.
+//! Valid values shared by several targets.
 
 use hostler_model::{
     ArraySpec, Attempt, CoreKind, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, JobId, JobSpec, JobState,
@@ -15,7 +15,7 @@ pub(crate) fn run(job: u64) -> RunId {
     RunId { task: TaskId { job: JobId(job), index: 0 }, attempt: Attempt(1), epoch: Epoch(1) }
 }
 
-/// A job with everything a user can say.
+/// A job that sets every option.
 pub(crate) fn spec() -> JobSpec {
     let work = Work::Project { snapshot: Digest([7; 32]), entrypoint: "main.py".into(), args: vec!["--fast".into()] };
     let mut spec = JobSpec::new("train", work, Request::new(1, 1 << 30));
@@ -27,12 +27,12 @@ pub(crate) fn spec() -> JobSpec {
     spec
 }
 
-/// A job that takes one CPU of one node.
+/// A job that uses one CPU of one node.
 pub(crate) fn command() -> JobSpec {
     JobSpec::new("run", Work::command(["true"], "/"), Request::new(1, 1 << 20))
 }
 
-/// Two cores of two threads each, in two NUMA nodes.
+/// Two cores with two threads each, on two NUMA nodes.
 fn topology() -> Topology {
     let cpu = |id| Cpu { id, core: id % 2, package: 0, numa: id % 2, kind: CoreKind::Performance };
     Topology::new(&(0..4).map(cpu).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! What people and programs write as one word or one line: ids, sets, sizes, durations, join codes, addresses.
+//! Text values in one word or line: ids, sets, sizes, durations, join codes, addresses.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::Target;
 pub(crate) const TARGET: Target =
     Target { name: "words", about: "ids, sets, sizes, durations, join codes and addresses", run, seeds };
 
-/// The first byte says which word is expected.
+/// The first byte selects the type of word.
 fn run(bytes: &[u8]) {
     let Some((kind, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
@@ -43,7 +43,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What is accepted can be written, and is then read as the same.
+/// Parses a value and checks that its text form parses to the same value.
 fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) {
     let Ok(value) = text.parse::<T>() else { return };
     let written = value.to_string();

@@ -82,7 +82,7 @@ fn accept(state: &mut State, launch: Launch, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Starts a run whose nodes are all ready. Idempotent: the shell acts only on the first `Begin`.
+/// Starts a run after all of its nodes are ready. Idempotent: the shell acts only on the first `Begin`.
 fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepDoor>, effects: &mut Vec<Effect>) {
     if let Some(Run { stage: Stage::Ready { .. }, ending: None, forgotten: false, .. }) = state.runs.get(&run) {
         effects.push(Effect::Begin { run, port, doors });

@@ -92,16 +92,16 @@ pub enum Command {
         /// The tasks whose results were fetched.
         indices: IndexSet,
     },
-    /// Drop the jobs in this list whose retention is over.
+    /// Drop jobs in this list after their retention.
     Forget {
         /// Jobs, each with the time at which it ended.
         jobs: Vec<(JobId, Timestamp)>,
     },
-    /// Drop fetched results to free disk space, whatever their retention.
+    /// Drop fetched results to free disk space, even before their retention ends.
     DropResults {
         /// The job.
         job: JobId,
-        /// The tasks whose results to drop; results that were not fetched stay.
+        /// The tasks to drop results of; unfetched results stay.
         indices: IndexSet,
     },
     /// An operator takes a node off the list; it returns when its agent connects again.

@@ -134,7 +134,7 @@ fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
     both
 }
 
-/// Data of a submission besides its specification.
+/// The parts of a submission besides its specification.
 struct Submission {
     key: SubmissionKey,
     environment: Option<Digest>,
@@ -372,7 +372,8 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     events
 }
 
-/// Ends a part of a run that is gone. If the part certainly never started, its task waits again; otherwise it is lost.
+/// Ends a part of a run that has vanished. If the part certainly never started, its task waits again; otherwise it is
+/// lost.
 fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     // A job that is requeued after a loss needs no such check.
     let may_be_lost = state.job(run.task.job).is_some_and(|job| job.spec.requeue);
@@ -424,7 +425,7 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     events
 }
 
-/// Forgets the jobs whose retention is over.
+/// Forgets jobs after their retention.
 fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<Event> {
     let is_due = |(id, ended): &&(JobId, Timestamp)| state.kept_until(*ended) < now.at && state.job(*id).is_none();
     let jobs: Vec<JobId> = ended.iter().filter(is_due).map(|(id, _)| *id).collect();

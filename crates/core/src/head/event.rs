@@ -159,7 +159,7 @@ pub enum Event {
         /// How the run ended.
         end: RunEnd,
     },
-    /// A node reported what it has, because it is new, changed, or was restarted.
+    /// A node reported its facts, because it is new, has changed or was restarted.
     NodeSeen {
         /// Its name.
         node: NodeName,
@@ -288,7 +288,7 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
-    /// A node has been silent so long that it counts as down. Not durable.
+    /// A node has been silent up to the second limit and counts as down. Not durable.
     Down {
         /// Its name.
         node: NodeName,

@@ -137,7 +137,7 @@ impl Active {
         self.parts.get(rank as usize)
     }
 
-    /// The part of the lowest rank that is not over; a current run always has one.
+    /// The part with the lowest rank that is still live; a current run always has one.
     #[must_use]
     pub fn first_live_part(&self) -> Option<&Part> {
         self.parts.iter().find(|part| part.over.is_none())
@@ -280,7 +280,7 @@ impl Job {
         self.endings.iter().find(|(_, indices)| indices.contains(index)).map(|(ending, _)| *ending)
     }
 
-    /// The job's state: that of its most advanced live task; once all tasks have ended, the worst ending.
+    /// The job's state: the state of its most advanced live task, or the worst ending once all tasks have ended.
     #[must_use]
     pub fn state(&self) -> JobState {
         let phase = |phase| self.active.values().any(|active| active.phase() == phase);
@@ -336,7 +336,7 @@ impl Job {
         cancelled.map(|(_, indices)| indices.len()).sum()
     }
 
-    /// Tasks whose result was fetched and is still on the head: the first to drop when space is needed.
+    /// Tasks with a fetched result that is still on the head; these results are dropped first to free space.
     #[must_use]
     pub fn fetched_results(&self) -> IndexSet {
         let mut both = IndexSet::default();

@@ -39,7 +39,7 @@ pub struct Partition {
     pub nodes: NodePatterns,
     /// Whether it accepts and starts jobs.
     pub state: PartitionState,
-    /// Jobs of a partition with a higher priority start first, whatever their own priority.
+    /// Jobs of a partition with a higher priority start first, regardless of their own priority.
     pub priority: i32,
     /// The time limit of jobs that do not set one, in milliseconds.
     pub default_time_ms: Option<u64>,
@@ -58,7 +58,7 @@ pub struct Partition {
 pub struct NodeTraits {
     /// Nodes with a lower weight are used first.
     pub weight: u32,
-    /// Features, in addition to those that its agent reports.
+    /// Features that operators add to those from the agent.
     pub features: BTreeSet<Feature>,
 }
 
@@ -117,7 +117,7 @@ pub enum PartitionsCommand {
         node: NodeName,
         /// Nodes with a lower weight are used first.
         weight: Option<u32>,
-        /// All features in addition to those that the agent reports.
+        /// All features that operators add to those from the agent.
         features: Option<BTreeSet<Feature>>,
     },
 }
@@ -266,7 +266,7 @@ impl State {
         self.partitions.iter().filter(|partition| partition.nodes.matches(node))
     }
 
-    /// Whether a job may use a node, whatever its size and state.
+    /// Whether a job may use a node, regardless of the node's size and state.
     #[must_use]
     pub fn may_use(&self, job: &Job, node: &Node) -> bool {
         self.partitions.may_use(self.owner_of(job), &job.spec, node)
@@ -287,7 +287,7 @@ impl State {
         self.owner(&job.user, job.uid)
     }
 
-    /// Whether the partition and the constraint allow at least one node, but every allowed node refuses jobs of this owner.
+    /// Whether the partition and the constraint allow some nodes, but all of these refuse jobs of this owner.
     pub(super) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
         if owner == Owner::User {
             return false;

@@ -72,7 +72,7 @@ impl Used {
     }
 }
 
-/// What one limit still allows.
+/// The remaining part of one limit.
 struct Room {
     kind: QuotaKind,
     limit: u64,

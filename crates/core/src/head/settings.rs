@@ -36,8 +36,8 @@ pub struct Settings {
     pub suspect_after_ms: u64,
     /// A node that is silent for this long is down. Runs that can safely run again are placed on other nodes.
     pub down_after_ms: u64,
-    /// The head gives up all runs of a node that is silent for this long. A longer limit, since a node that was only
-    /// disconnected loses work.
+    /// The head gives up all runs of a node that is silent for this long. This limit is the longest, because a node
+    /// that was only disconnected then loses its work.
     pub lost_after_ms: u64,
     /// Default time between TERM and KILL.
     pub grace_ms: u64,

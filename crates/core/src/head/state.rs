@@ -23,7 +23,7 @@ use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
 use super::waiting::{Waiting, WaitingJobs};
 
-/// With how many recent specifications a new job's is compared, to share equal ones.
+/// The number of recent specifications that a new job's specification is compared with, to share equal ones.
 const SPECS_AT_HAND: usize = 8;
 
 /// The head's whole state. Serialised, it is a snapshot of the log. Skipped fields are derived from others or end with the process.
@@ -90,8 +90,8 @@ pub struct State {
     pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
-    /// Parts of runs, by rank, that this head has launched and the agent has not confirmed. Launches of an earlier head are not
-    /// included: only the node's hello tells what became of them.
+    /// Parts of runs, by rank, that this head has launched and the agent has not confirmed. Excludes launches of an
+    /// earlier head, because only the node's hello tells which of them arrived.
     #[serde(skip)]
     pub(super) unconfirmed: BTreeSet<(RunId, u32)>,
     /// Nodes by the time at which they pass their next silence limit.

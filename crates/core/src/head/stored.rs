@@ -84,7 +84,7 @@ pub(super) fn batch(
         Record::JobEnded(job) => Change::JobEnded(as_stored(&job)),
         Record::JobReopened(id) => Change::JobReopened(id),
         Record::Environment { job, digest } => {
-            let bytes = environments.get(&digest).cloned().expect("it came with the submission");
+            let bytes = environments.get(&digest).cloned().expect("the submission contains it");
             Change::Environment { job, digest, bytes }
         }
         Record::Forgotten(job) => Change::Forgotten(job),

@@ -686,7 +686,7 @@ fn accounts_now(state: &State) -> HeadMessage {
     HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out(), guarded: state.guarded_uids() }
 }
 
-/// Sends an agent the accounts that its machine needs. Sends nothing if there are no users, blocks or privileged accounts.
+/// Sends an agent the accounts that its machine needs, unless there are no users, blocks or privileged accounts.
 pub(super) fn tell_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
     if !state.users.users.is_empty() || !state.users.blocked.is_empty() || !state.guarded_uids().is_empty() {
         changes.effects.push(Effect::Send { connection, message: accounts_now(state) });

@@ -60,8 +60,7 @@ impl Waiting {
     }
 }
 
-/// The approximate memory of a specification in bytes, without the fixed size of a job: all parts whose length the submitter
-/// chooses.
+/// The approximate memory of a specification in bytes, without the fixed size of a job: all parts of variable length.
 #[must_use]
 pub fn memory_of(spec: &JobSpec) -> u64 {
     let JobSpec { name, work, request, partition, constraint, array, after, environment, .. } = spec;

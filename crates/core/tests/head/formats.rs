@@ -1,8 +1,9 @@
 //! Stored and sent formats: this build must read the bytes of earlier builds with the same meaning.
 //!
-//! Each line of a file in `tests/formats` is a kind and its bytes in hexadecimal. Lines never change. The last file contains the
-//! bytes that this build writes. After a type gets another optional field, the test prints the contents of a new file: append it to
-//! [`FILES`]. A change that cannot read old bytes needs a new version of the store or of the link.
+//! Each line of a file in `tests/formats` is a kind and its bytes in hexadecimal. Lines never change. The last file
+//! contains the bytes that this build writes. When a type gets another optional field, the test prints the content of
+//! a new file: append it to [`FILES`]. A change that cannot read old bytes needs a new version of the store or of the
+//! link.
 
 use std::fmt::Write;
 use std::sync::Arc;

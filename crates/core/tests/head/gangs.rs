@@ -257,7 +257,7 @@ fn first_node_job_ends_with_its_program() {
     }
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(9)));
 
-    // The other parts must not end by themselves: one that does fails the job.
+    // The other parts must not end by themselves: such an end fails the job.
     let (mut head, job, run) = started(false);
     head.report(2, run, ended(137)).expect("accepted");
     for connection in [1, 3] {

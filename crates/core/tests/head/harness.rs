@@ -61,7 +61,7 @@ impl Head {
         head
     }
 
-    /// Applies an event that no command leads to, such as one of an older release.
+    /// Applies an event that no command produces, e.g. one of an older release.
     pub(crate) fn apply(&mut self, event: Event) {
         let stamped = Stamped { now: self.now, event };
         let batch = begin_epoch(&mut self.state, 1, &stamped);
@@ -69,7 +69,7 @@ impl Head {
     }
 
     fn keep(&mut self, batch: Batch) {
-        let read = |event: &Vec<u8>| hostler_proto::decode::<Stamped>(event).expect("what is stored can be read");
+        let read = |event: &Vec<u8>| hostler_proto::decode::<Stamped>(event).expect("stored events are readable");
         self.log.extend(batch.events.iter().map(read));
         batch.changes.iter().for_each(|change| self.stored.keep(change));
         self.changes.extend(batch.changes);
@@ -86,7 +86,7 @@ impl Head {
         self.finish()
     }
 
-    /// Ends a round, whose batch the store takes; says how its command was answered.
+    /// Ends a round and stores its batch; returns the refusal of its command, if any.
     fn finish(&mut self) -> Result<(), Refusal> {
         self.rounds.follow_up(&mut self.state, &self.moves, self.now);
         let Some(Commit { batch, after }) = self.rounds.finish() else { return Ok(()) };
@@ -106,12 +106,12 @@ impl Head {
         }
     }
 
-    /// Handles the passing of time, as the head's loop does.
+    /// Processes due deadlines, as the head's loop does.
     fn look(&mut self) {
-        self.command(&Command::Tick).expect("time may always pass");
+        self.command(&Command::Tick).expect("a tick is never refused");
         let Ok(forget) = self.rounds.forget(&self.state, &Moves::default(), &self.stored, self.now);
         if let Some(command) = forget {
-            self.command(&command).expect("time may always pass");
+            self.command(&command).expect("a tick is never refused");
         }
     }
 
@@ -187,7 +187,7 @@ impl Head {
     ) {
         let key = Digest([1; 32]);
         let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
-        self.command(&join).expect("it is invited by its name");
+        self.command(&join).expect("the invitation names the node");
         let facts = NodeFacts {
             hardware,
             advisory: self.advisory.clone(),
@@ -252,7 +252,7 @@ impl Head {
         let epoch = self.state.next_epoch();
         self.apply(Event::EpochStarted { epoch, archives: true, owner: None });
         self.rounds.restart(1);
-        self.finish().expect("nobody has asked for anything");
+        self.finish().expect("no command waits for a reply");
     }
 }
 
@@ -263,7 +263,7 @@ impl Stored {
     fn keep(&mut self, change: &Change) {
         match change {
             Change::JobEnded(job) => {
-                self.0.insert(job.id, read_ended_job(&job.bytes).expect("what is stored can be read"));
+                self.0.insert(job.id, read_ended_job(&job.bytes).expect("stored jobs are readable"));
             }
             Change::JobReopened(id) | Change::Forgotten(id) => {
                 self.0.remove(id);

@@ -213,7 +213,7 @@ fn requeueable_run_moves_away_from_a_down_node() {
     head.pass_ms(5_000);
     assert_eq!((head.node_state("n1"), head.node_state("n2")), (NodeState::Down, NodeState::Up));
     assert_eq!(head.job(job).active[&0].parts[0].node, name("n2"));
-    // The node was only disconnected: its run is not current any more.
+    // The node was only disconnected: its run is no longer current.
     head.sent();
     head.hello("n1", 3, "boot", vec![RunReport { run, status: RunStatus::Running }]);
     assert_eq!(head.sent(), [HeadMessage::Forget { run }]);

@@ -276,7 +276,7 @@ fn jobs_of_root_run_only_on_nodes_that_accept_them() {
         assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is n2, which lacks 1 CPU", "{name}");
         let of_ada = head.submit(spec()).expect("accepted");
         assert!(node_of(&head, of_ada).is_some_and(|node| node != "n2"), "{name}");
-        // A request for two such nodes, and one for a node that refuses root.
+        // One job requests two such nodes, the other a node that refuses root.
         let two = head.submit_as(caller.clone(), JobSpec { nodes: 2, ..spec() });
         assert!(matches!(two, Err(Refusal::NeverFits(_))), "{name}: {two:?}");
         let elsewhere = head.submit_as(caller, needing("n1"));

@@ -1,4 +1,4 @@
-//! Scenarios of switching machines on and off: what the head orders from controllers and asks agents, and when it does neither.
+//! Scenarios of switching machines on and off: orders to controllers, requests to agents, and cases without either.
 
 mod orders;
 
@@ -88,12 +88,12 @@ impl Head {
         self.command(&Command::ConnectionEnded { connection }).expect("accepted");
     }
 
-    /// Whether the head has asked an agent, since messages were last read, if anything runs there.
+    /// Whether the head has asked an agent for rest since messages were last read.
     fn has_asked_agent(&mut self) -> bool {
         self.sent().iter().any(|message| matches!(message, HeadMessage::Rest { .. }))
     }
 
-    /// Answers the last question to an agent: `busy` says why its machine must stay on.
+    /// Answers the last request to an agent: `busy` is the reason why its machine must stay on.
     fn agent_reports(&mut self, connection: u64, busy: Option<&str>) {
         self.agent_answers(connection, busy, false);
     }
@@ -408,7 +408,7 @@ fn reconnect_of_an_old_boot_does_not_make_a_node_up_that_is_off() {
     assert_eq!(head.stage("r1"), Stage::Waking);
     assert!(head.state.node(&name("r1")).expect("known").runs.is_empty());
     head.disconnect(12);
-    // If that agent stays connected, the node is up once the order to switch off has expired, whatever the controller says.
+    // If that agent stays connected, the node is up once the off order has expired, even if the controller disagrees.
     head.hello("r1", 13, "second", vec![]);
     head.pass(4 * MINUTE, &[]);
     assert_ne!(head.stage("r1"), Stage::Up);
@@ -535,12 +535,12 @@ fn job_is_charged_its_share_of_the_energy_of_its_node() {
     head.hello("r2", 12, "second", vec![]);
     let energy = |head: &Head| head.state.energy_of(head.job(job), head.now.at).expect("the job has a meter");
     assert_eq!(energy(&head), Energy::default());
-    // The job has one of two CPUs of a node that draws 75 W by the figures of the plan.
+    // The job has one of two CPUs of a node that draws 75 W according to the plan.
     head.pass(MINUTE, &["r2"]);
     assert_eq!(energy(&head), Energy { drawn_uj: 75_000 * MINUTE / 2, measured_uj: 0 });
     let drew = |gauge, milliwatts| PowerCommand::Drew { node: name("r2"), gauge, milliwatts };
     head.power(drew(Gauge::Controller, Some(120_000))).expect("accepted");
-    // The agent measures only part of the machine, so the controller's figure counts.
+    // The agent measures only part of the machine, so the controller's value counts.
     head.power(drew(Gauge::Agent, Some(40_000))).expect("accepted");
     head.pass(MINUTE, &["r2"]);
     let both = Energy { drawn_uj: 195_000 * MINUTE / 2, measured_uj: 120_000 * MINUTE / 2 };
@@ -575,7 +575,7 @@ fn at_most_max_on_nodes_are_on_and_weight_takes_precedence_over_watts() {
     let mut head = three_nodes_off();
     let weigh =
         |node: &str, weight| PartitionsCommand::SetTraits { node: name(node), weight: Some(weight), features: None };
-    // The node that draws least has the highest weight, and is therefore woken last.
+    // The node with the lowest power draw has the highest weight, so it is woken last.
     for (node, weight) in [("r2", 9), ("r1", 1), ("r3", 1)] {
         head.command(&Command::Partitions(weigh(node, weight))).expect("accepted");
     }
@@ -668,7 +668,7 @@ fn boot_time_is_not_measured_across_a_restart_of_the_head() {
     let mut head = three_nodes_off();
     head.submit(spec()).expect("accepted");
     head.answer(&["r2"]);
-    // The new head does not know for how long no head was running.
+    // The new head does not know how long no head was running.
     head.restart();
     head.hello("r2", 12, "second", vec![]);
     assert_eq!(head.stage("r2"), Stage::Up);

@@ -1,4 +1,4 @@
-//! Scripts of the head's loop: commands and answers of the store in, batches, effects and replies out.
+//! Scripts of the head's loop: inputs are commands and the store's answers; outputs are batches, effects and replies.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use hostler_model::{JobId, Timestamp};
 
 use crate::harness::{spec, user};
 
-/// A loop whose store answers when the script says so.
+/// A loop with a store that answers when the script says so.
 struct Script {
     state: State,
     moves: Mutex<Moves>,
@@ -42,7 +42,7 @@ impl Script {
         self.rounds.finish()
     }
 
-    /// The store answers; returns the replies.
+    /// Passes the store's answer to the loop; returns the replies.
     fn stored(&mut self, commit: Commit<u32>, outcome: Result<(), String>) -> Vec<(u32, Answer)> {
         let Delivery { replies, .. } = self.durability.stored(commit.after, outcome, &self.moves);
         replies
@@ -154,7 +154,7 @@ fn ended_job_is_between_state_and_store_until_its_batch_is_durable() {
     script.submit(1, 1).expect("a job");
     let act = |action| Command::Act { caller: user("ada"), job: JobId(1), index: None, action };
     let ended = script.round(Input::of(act(hostler_proto::api::JobAction::Cancel))).expect("it ends");
-    let moving = |script: &Script| script.moves.lock().expect("nobody panics").job(JobId(1)).is_some();
+    let moving = |script: &Script| script.moves.lock().expect("no thread panics").job(JobId(1)).is_some();
     assert_eq!((script.state.job(JobId(1)).is_some(), moving(&script)), (false, true));
     script.stored(ended, Ok(()));
     assert!(!moving(&script), "the store has it");

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::harness::{Head, ended, spec, user};
 
-/// A job whose command line is about this long.
+/// A job with a command line of about this length.
 fn long(bytes: usize) -> JobSpec {
     JobSpec { work: Work::command(["true".to_owned(), "x".repeat(bytes)], "/"), ..spec() }
 }
@@ -33,7 +33,7 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
     assert!(said.starts_with("the waiting jobs of ada may take at most 3M of the head's memory"), "{said}");
     head.submit(held(long(100 << 10))).expect("a smaller one fits");
 
-    // Others have their own, and operators are not bounded.
+    // Each user has a separate limit, and operators have none.
     let submit = |operator: bool, name: &str, key: u128| Command::Submit {
         caller: hostler_core::head::Caller { operator, ..user(name) },
         key: SubmissionKey(key << 64),

@@ -1,5 +1,5 @@
-//! The agent's shell: carries out what its state machine asks for, and begins again on what an earlier agent left. Mirrors the
-//! daemon's engine, supervision and recovery.
+//! The agent's shell: carries out the effects of its state machine and recovers the runs of an earlier agent. It
+//! mirrors the daemon's engine, supervision and recovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,33 +15,32 @@ use super::disk::content;
 use super::node::{Directory, NodeStep};
 use super::world::{MS, SECOND, World};
 
-/// The first and the longest pause between two attempts to upload.
+/// The first and the longest pause between two upload attempts.
 const UPLOAD_PAUSE: u64 = 300 * MS;
 
-/// A running agent.
 pub(super) struct Agent {
     pub(super) life: u64,
     pub(super) state: State,
     pub(super) link: Option<AgentLink>,
-    /// Before the next attempt to connect, and when the last one was.
+    /// The pause before the next connection attempt, and the time of the last attempt.
     pub(super) pause_us: u64,
     pub(super) dialled_us: u64,
     controls: BTreeMap<RunId, Control>,
 }
 
-/// How a run that is being made ready or runs is ended.
+/// The control flags of a run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Control {
     cancel: bool,
     grace_ms: Option<u64>,
     is_watched: bool,
-    /// The other nodes are ready too.
+    /// All other nodes are ready too.
     has_begun: bool,
-    /// All is ready here.
+    /// The run is prepared and waits for the other nodes.
     waits: bool,
 }
 
-/// What happens in an agent.
+/// A step of an agent.
 pub(super) enum AgentStep {
     Dial,
     HelloTimeout { connection: u64 },
@@ -59,7 +58,7 @@ pub(super) enum AgentStep {
 }
 
 impl World {
-    /// Starts an agent, unless one runs.
+    /// Starts an agent unless one is already running.
     pub(super) fn start_agent(&mut self, node: usize) {
         let machine = &mut self.nodes[node];
         if machine.agent.is_some() {
@@ -81,7 +80,7 @@ impl World {
         self.agent_later(node, delay, AgentStep::Dial);
     }
 
-    /// The agent is killed; its node and the shepherds go on.
+    /// Kills the agent; its node and the shepherds continue.
     pub(super) fn crash_agent(&mut self, node: usize) {
         if self.nodes[node].frozen.is_some() || self.nodes[node].agent.take().is_none() {
             return;
@@ -92,7 +91,7 @@ impl World {
         self.node_later(node, pause, NodeStep::StartAgent);
     }
 
-    /// Takes up every run found on the disk.
+    /// Recovers every run found on the disk.
     fn recover(&mut self, node: usize) {
         let runs: Vec<RunId> = self.nodes[node].directories.keys().copied().collect();
         for run in runs {
@@ -110,7 +109,7 @@ impl World {
         }
     }
 
-    /// How far a run had come.
+    /// Returns how far a run has got.
     fn look(&mut self, node: usize, launch: &Arc<RunLaunch>) -> Found {
         let run = launch.run();
         let (forgets_boots, now_us) = (self.breaks(Rule::NothingTwiceAfterBoot), self.now_us);
@@ -118,9 +117,9 @@ impl World {
         let machine = &mut self.nodes[node];
         let is_alive = machine.shepherds.contains_key(&run);
         let boot = machine.boot();
-        let directory = machine.directories.get_mut(&run).expect("it was found");
+        let directory = machine.directories.get_mut(&run).expect("the caller listed this directory");
         if let Some(end) = &directory.end {
-            return Found::Over(hostler_proto::decode(end).expect("written whole or not at all"));
+            return Found::Over(hostler_proto::decode(end).expect("ends are stored atomically"));
         }
         if let Some(exit) = &directory.exit {
             return Found::Exit(exit.clone());
@@ -133,7 +132,7 @@ impl World {
             }
             Some(_) if is_alive => Found::Shepherd,
             Some(_) => lost("its node lost the process that looked after it"),
-            // Whether it began in an earlier boot, an unsynced disk cannot tell.
+            // An unsynced disk cannot tell whether the run began in an earlier boot.
             None if directory.boot != boot && !forgets_boots => {
                 lost("its node was restarted before it could have started")
             }
@@ -179,7 +178,7 @@ impl World {
         }
     }
 
-    /// Something happened: the state machine says what follows.
+    /// Passes an event to the state machine and carries out the effects.
     pub(super) fn agent_event(&mut self, node: usize, event: Event) {
         let effects = update(&mut self.agent(node).state, event);
         for effect in effects {
@@ -225,7 +224,7 @@ impl World {
         }
     }
 
-    /// Adds to what waits to be sent.
+    /// Queues a message for the head.
     fn agent_says(&mut self, node: usize, message: AgentMessage) {
         let now = Duration::from_micros(self.now_us);
         let Some(link) = &mut self.agent(node).link else { return };
@@ -268,7 +267,7 @@ impl World {
         self.agent_later(node, delay, AgentStep::Launched { run });
     }
 
-    /// The other nodes are ready too.
+    /// Continues a run: all of its nodes are ready.
     fn begin(&mut self, node: usize, run: RunId) {
         let delay = self.rng.below(MS);
         let agent = self.agent(node);
@@ -280,7 +279,7 @@ impl World {
         }
     }
 
-    /// The shepherd has answered; from now on it is watched.
+    /// Marks a run as launched and starts to watch its shepherd.
     fn launched(&mut self, node: usize, run: RunId) {
         self.agent_event(node, Event::Started { run });
         if let Some(control) = self.agent(node).controls.get_mut(&run) {
@@ -294,7 +293,7 @@ impl World {
         }
     }
 
-    /// Tells the loop, behind what is being carried out now.
+    /// Tells the state machine that a run did not start, after the current step.
     fn not_started(&mut self, node: usize, run: RunId, why: &'static str) {
         self.agent_later(node, 0, AgentStep::NotStarted { run, why });
     }
@@ -314,7 +313,7 @@ impl World {
         }
     }
 
-    /// The connection of a watched shepherd ends, with a word or without.
+    /// Handles the end of a shepherd's connection, with or without an exit message.
     pub(super) fn agent_hears_of_exit(&mut self, node: usize, run: RunId) {
         let delay = self.rng.skewed(MS);
         let Some(agent) = &self.nodes[node].agent else { return };
@@ -323,7 +322,7 @@ impl World {
         }
     }
 
-    /// The disk and the kernel say what became of a run.
+    /// Determines the end of a run from the disk and the kernel.
     fn exited(&mut self, node: usize, run: RunId) {
         let machine = &self.nodes[node];
         let Some(directory) = machine.directories.get(&run) else { return };
@@ -335,7 +334,7 @@ impl World {
         self.agent_event(node, Event::Exited { run, exit });
     }
 
-    /// A result has been captured: small, it travels with the report; large, it is brought to the head first.
+    /// Handles a captured result: a small one travels with the report; a large one is uploaded first.
     fn captured(&mut self, node: usize, run: RunId) {
         if !self.is_calm && self.rng.chance(15) {
             let result = Err(Uncollected { reason: "its folder is gone".to_owned(), rest: None });
@@ -350,7 +349,7 @@ impl World {
         self.agent_event(node, Event::Collected { run, result: Ok((result, None)) });
     }
 
-    /// Brings what the head lacks.
+    /// Uploads the chunks that the head lacks.
     fn upload(&mut self, node: usize, run: RunId) {
         let now_us = self.now_us;
         let can = self.is_reachable(node) && self.head.frozen.is_none() && !self.head.disk.is_full();
@@ -362,7 +361,7 @@ impl World {
         let names: Vec<Digest> = blobs.iter().map(|blob| content::name_of(blob)).collect();
         let missing = self.head.disk.missing(&names, now_us);
         for (name, bytes) in names.into_iter().zip(blobs).filter(|(name, _)| missing.contains(name)) {
-            // A transfer that is cut leaves what has come.
+            // A transfer that breaks keeps the chunks that arrived.
             if self.rng.chance(50) {
                 let pause = self.rng.below(UPLOAD_PAUSE);
                 return self.agent_later(node, pause, AgentStep::Upload { run });
@@ -373,7 +372,7 @@ impl World {
         self.agent_later(node, takes, AgentStep::Uploaded { run });
     }
 
-    /// The head makes what was brought durable, if it is all there.
+    /// Reports a complete upload, which the head makes durable; uploads again if chunks are missing.
     fn uploaded(&mut self, node: usize, run: RunId) {
         let now_us = self.now_us;
         let manifest = content::name_of(&content::left_by(run)[0]);

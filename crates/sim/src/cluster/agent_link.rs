@@ -1,4 +1,5 @@
-//! The agent's side of the link: dials, introduces the node, carries messages both ways, and dials again. Mirrors the daemon's.
+//! The agent's side of the link: dials, introduces the node, carries messages both ways, and redials. Mirrors the
+//! daemon's.
 
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use super::world::{MS, SECOND, World};
 /// How long the head may take to answer a hello.
 const HELLO_TIMEOUT: u64 = 10 * SECOND;
 
-/// The first and the longest pause between two attempts to connect.
+/// The first and the longest pause between two connection attempts.
 const PAUSES: (u64, u64) = (100 * MS, 5 * SECOND);
 
 /// A connection, as the agent sees it.
 pub(super) struct AgentLink {
     pub(super) connection: u64,
-    /// When it must speak next; present once the head has welcomed it.
+    /// The heartbeat timer; present once the head has sent the welcome.
     beat: Option<Beat>,
     outbox: Outbox,
     inbox: Inbox,
@@ -30,7 +31,7 @@ pub(super) struct AgentLink {
 }
 
 impl Agent {
-    /// Whether the head has welcomed it.
+    /// Whether the head has welcomed the agent.
     pub(super) fn is_linked(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.beat.is_some())
     }
@@ -71,7 +72,7 @@ impl World {
         }
     }
 
-    /// Something came from the head.
+    /// Handles a packet from the head.
     pub(super) fn agent_receives(&mut self, node: usize, connection: u64, packet: Packet) {
         if self.stood_still(node) {
             return;
@@ -99,7 +100,7 @@ impl World {
         }
     }
 
-    /// Ends the link of an agent that notices that it stood still: what has come meanwhile does not count.
+    /// Ends the link if the agent notices that it was suspended. Packets that arrived in the meantime do not count.
     fn stood_still(&mut self, node: usize) -> bool {
         let now_us = self.now_us;
         let Some(link) = self.nodes[node].agent.as_ref().and_then(|agent| agent.link.as_ref()) else { return false };
@@ -126,14 +127,14 @@ impl World {
         self.agent_later(node, next, AgentStep::Heartbeat { connection });
     }
 
-    /// Sends what waits.
+    /// Sends queued messages.
     pub(super) fn flush_agent(&mut self, node: usize, connection: u64) {
         if self.stood_still(node) {
             return;
         }
         let now_us = self.now_us;
         let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
-        // Nothing goes out before the welcome has come; what waits follows it.
+        // Nothing is sent before the welcome arrives; queued messages follow it.
         let now = Duration::from_micros(now_us);
         let Some(beat) = link.beat.as_mut().filter(|_| link.waiting.due().is_some_and(|due| due <= now)) else {
             return;
@@ -148,7 +149,7 @@ impl World {
         }
     }
 
-    /// The agent finds its connection broken.
+    /// Handles a connection that the agent finds broken.
     pub(super) fn agent_finds_broken(&mut self, node: usize, connection: u64) {
         let Some(agent) = &self.nodes[node].agent else { return };
         if agent.link.as_ref().is_some_and(|link| link.connection == connection) {
@@ -156,7 +157,7 @@ impl World {
         }
     }
 
-    /// Gives the connection up and dials again in a while.
+    /// Closes the connection and redials after a pause.
     fn unlink(&mut self, node: usize, why: &str) {
         let Some(link) = self.agent(node).link.take() else { return };
         self.note(format_args!("n{node} ends connection {}: {why}", link.connection));

@@ -1,7 +1,7 @@
-//! The checkers: independent accounts of what became durable, what users were told and what really ran.
+//! The checkers: independent accounts of durable events, of answers to users and of processes.
 //!
-//! Nothing here asks the head what it thinks, except to compare. An account is changed only by an event that is on the disk, by a
-//! word to a user, or by a process that starts or ends.
+//! The accounts use the head's state for comparison only. Only a durable event, an answer to a user, or the start or
+//! end of a process changes an account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,9 +21,8 @@ use super::quotas::Allowance;
 
 mod checks;
 
-/// The accounts.
 pub(super) struct Books {
-    /// The first thing found wrong.
+    /// The first violation.
     wrong: Option<String>,
     nodes: BTreeMap<NodeName, Resources>,
     names: Vec<NodeName>,
@@ -32,18 +31,18 @@ pub(super) struct Books {
     acknowledged: BTreeMap<SubmissionKey, JobId>,
     /// Every run that was ever placed.
     placed: BTreeSet<RunId>,
-    /// By run and node.
+    /// Keyed by run and node.
     processes: BTreeMap<(RunId, usize), Process>,
-    /// Nodes that an operator wants nothing new on.
+    /// Nodes that an operator has drained.
     pub(super) drained: BTreeSet<NodeName>,
-    /// Nodes that are going off, and whether their controllers may have been told.
+    /// Nodes that are shutting down, and whether their controllers may have the order.
     pub(super) leaving: BTreeMap<NodeName, bool>,
     allowance: Allowance,
     pub(super) places: Places,
     retention_ms: u64,
-    /// Of the head that runs, or ran last.
+    /// The epoch of the current or last head.
     epoch: Epoch,
-    /// What the durable events alone come to, never interrupted.
+    /// The state from the durable events alone, never interrupted.
     fold: State,
     events: u64,
 }
@@ -53,10 +52,10 @@ struct JobAccount {
     tasks: BTreeMap<u32, TaskAccount>,
     is_held: bool,
     is_forgotten: bool,
-    /// A user has asked to run it again.
+    /// A user has asked to requeue it.
     was_requeued: bool,
     ended_at: Option<Timestamp>,
-    /// What has been true of it at some time.
+    /// Conditions that have been true of the job at some time.
     has_started: bool,
     has_ended: bool,
     has_completed: bool,
@@ -66,13 +65,13 @@ struct JobAccount {
 #[derive(Debug, Clone)]
 struct TaskAccount {
     at: Standing,
-    /// The user cancelled it, and has not asked for it since.
+    /// The user has cancelled it and has not requeued it since.
     is_cancelled: bool,
-    /// The user asked to run it again while it was placed.
+    /// The user has requeued it while it was placed.
     is_asked_again: bool,
-    /// Its result has reached the user.
+    /// The user has received its result.
     is_fetched: bool,
-    /// Its result was dropped to make room.
+    /// Its result was dropped to free space.
     is_dropped: bool,
 }
 
@@ -82,7 +81,7 @@ enum Standing {
     Placed {
         run: RunId,
         parts: Vec<PartAccount>,
-        /// How the first part ended that did not end as it should.
+        /// The end of the first part that did not complete.
         broken: Option<Broken>,
     },
     Ended {
@@ -91,12 +90,12 @@ enum Standing {
     },
 }
 
-/// What a run has on one node.
+/// A run's state on one node.
 #[derive(Debug, Clone, PartialEq)]
 struct PartAccount {
     node: NodeName,
     resources: Resources,
-    /// The epoch of the head that last sent it, for all that its node had said by then.
+    /// The epoch of the head that last sent it.
     sent_in: Epoch,
     has_arrived: bool,
     is_ready: bool,
@@ -108,7 +107,7 @@ struct PartAccount {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Broken {
     fate: Fate,
-    /// It is certain that the part that broke it never began.
+    /// The part that broke the run certainly never began.
     never_began: bool,
 }
 
@@ -116,7 +115,7 @@ struct Broken {
 struct Process {
     resources: Resources,
     is_alive: bool,
-    /// How its record says that it ended.
+    /// How the process ended, according to its exit record.
     exit: Option<Why>,
 }
 
@@ -142,7 +141,7 @@ impl Books {
         }
     }
 
-    /// Something is wrong; the first finding stands.
+    /// Records a violation; only the first is kept.
     pub(super) fn wrong(&mut self, what: String) {
         self.wrong.get_or_insert(what);
     }
@@ -170,9 +169,9 @@ impl Books {
     }
 }
 
-/// What became durable.
+/// Durable events.
 impl Books {
-    /// An event is on the disk.
+    /// Accounts for an event that is on the disk.
     pub(super) fn see(&mut self, stamped: &Stamped, disk: &Disk) {
         self.events += 1;
         let mut changes = Changes::default();
@@ -234,11 +233,11 @@ impl Books {
     }
 
     fn account(&mut self, job: JobId) -> &mut JobAccount {
-        self.jobs.get_mut(&job).expect("events are about jobs that were submitted")
+        self.jobs.get_mut(&job).expect("events refer to submitted jobs")
     }
 
     fn task(&mut self, task: TaskId) -> &mut TaskAccount {
-        self.account(task.job).tasks.get_mut(&task.index).expect("events are about tasks that there are")
+        self.account(task.job).tasks.get_mut(&task.index).expect("events refer to existing tasks")
     }
 
     fn see_submission(&mut self, job: JobId, key: SubmissionKey, spec: &Arc<JobSpec>) {
@@ -338,7 +337,7 @@ impl Books {
         self.check_quota(*run);
     }
 
-    /// What all placed tasks hold together, on whatever nodes, must be within the quota of their user.
+    /// Checks that all placed tasks of a user together, on all nodes, stay within the quota.
     fn check_quota(&mut self, run: RunId) {
         let mut held = (0, 0, 0);
         for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
@@ -357,7 +356,7 @@ impl Books {
         });
     }
 
-    /// What is held on a node.
+    /// Returns the resources in use on a node.
     pub(super) fn held_on(&self, on: &NodeName) -> Resources {
         let mut held = Resources::default();
         for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
@@ -369,7 +368,8 @@ impl Books {
         held
     }
 
-    /// Whether a dependency was satisfied at some time. One that broke cancels the job; who then asks to run it all the same, may.
+    /// Whether a dependency was satisfied at some time. A broken dependency cancels the job, but a user may still
+    /// requeue it.
     fn is_met(&self, dependency: &Dependency, was_requeued: bool) -> bool {
         let on = &self.jobs[&dependency.job];
         match dependency.condition {
@@ -380,7 +380,8 @@ impl Books {
         }
     }
 
-    /// A node's hello was taken: what is placed there and is not among what it holds has not arrived, and is sent again.
+    /// Accounts for an accepted hello. Runs placed on the node but absent from its hello have not arrived; the head
+    /// sends them again.
     pub(super) fn see_hello(&mut self, hello: &NodeName, holds: &[RunId]) {
         let epoch = self.epoch;
         for task in self.jobs.values_mut().flat_map(|job| job.tasks.values_mut()) {
@@ -424,7 +425,8 @@ impl Books {
         if let Fate::Ended(ending) = fate
             && ending.state == JobState::Completed
         {
-            // Where the program is on the first node only, the others wait for its end, and may be told of it before they have begun.
+            // If the program runs on the first node only, the other nodes wait for its end. They may receive the end
+            // before they have begun.
             let waits = rank > 0 && self.jobs[&over.task.job].spec.first_node;
             let was_let_go = waits && parts[0].is_over && matches!(exit, Some(Why::Asked(_)) | None);
             let is_so = exit == Some(Why::Exited(0)) || was_let_go;
@@ -433,7 +435,7 @@ impl Books {
         self.settle_part(over, rank, fate, records);
     }
 
-    /// A part of a run is over, and with the last one the run.
+    /// Ends a part of a run. The last part ends the run.
     fn settle_part(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
         let epoch = self.epoch;
         let Standing::Placed { parts, broken, .. } = &mut self.task(over.task).at else {
@@ -441,7 +443,7 @@ impl Books {
         };
         let has_begun = parts.len() == 1 || parts.iter().all(|part| part.is_ready);
         let part = &mut parts[rank as usize];
-        // Its agent never said that it has it to the head that sent it, or the others were never ready.
+        // The head that sent the run got no confirmation from the agent, or the other nodes were never ready.
         let never_began = (!part.has_arrived && part.sent_in == epoch) || !has_begun;
         part.is_over = true;
         if !matches!(fate, Fate::Ended(ending) if ending.state == JobState::Completed) {
@@ -456,7 +458,7 @@ impl Books {
         self.expect(!records.iter().any(is_of_run), || format!("{over} ends while it goes on elsewhere"));
     }
 
-    /// A run is over: its task has a record, or waits again for a reason.
+    /// Ends a run and checks that its task has a record, or waits again for a valid reason.
     fn settle_run(&mut self, run: RunId, broken: Option<Broken>, records: &[Record]) {
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
@@ -525,7 +527,8 @@ impl Books {
     fn see_record(&mut self, record: &Record, disk: &Disk) {
         match record {
             Record::Ended(row) if row.attempt.0 == 0 => {
-                // Cancelled before it ran: alone, or because a dependency broke. Then one row, with the reason, stands for all that waited.
+                // Cancelled before it ran, either by itself or due to a broken dependency. With a broken dependency,
+                // one row with the reason covers all waiting tasks.
                 let alone = row.message.is_none().then_some(row.index);
                 let tasks = self.account(row.job).tasks.iter_mut();
                 for (_, task) in tasks.filter(|(index, _)| alone.is_none_or(|alone| alone == **index)) {
@@ -566,7 +569,7 @@ impl Books {
         }
     }
 
-    /// Remembers what has become true of jobs.
+    /// Records which conditions have become true of jobs.
     fn note_progress(&mut self, now: Timestamp) {
         for account in self.jobs.values_mut().filter(|account| !account.is_forgotten) {
             let all = |is: fn(&Standing) -> bool| account.tasks.values().all(|task| is(&task.at));
@@ -586,9 +589,9 @@ impl Books {
     }
 }
 
-/// What users were told.
+/// Answers to users.
 impl Books {
-    /// A user was told that a submission was accepted.
+    /// Accounts for an accepted submission that a user was told about.
     pub(super) fn acknowledge(&mut self, key: SubmissionKey, job: JobId, spec: &Arc<JobSpec>) {
         let earlier = self.acknowledged.insert(key, job).filter(|earlier| *earlier != job);
         self.expect(earlier.is_none(), || format!("I1: one submission is acknowledged as {earlier:?} and {job}"));
@@ -596,7 +599,7 @@ impl Books {
         self.expect(!is_other, || format!("I1: job {job} is not what was submitted"));
     }
 
-    /// A user was told that there is no such job.
+    /// Checks an answer that a job does not exist.
     pub(super) fn check_gone(&mut self, job: JobId) {
         let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
         let is_acknowledged = self.acknowledged.values().any(|acknowledged| *acknowledged == job);
@@ -605,9 +608,9 @@ impl Books {
     }
 }
 
-/// What really ran.
+/// Processes.
 impl Books {
-    /// A process starts on a node.
+    /// Accounts for a process that starts on a node.
     pub(super) fn process_starts(&mut self, node: usize, run: RunId, resources: &Resources) {
         self.expect(self.placed.contains(&run), || format!("{run} starts before its placement is durable"));
         let is_new = !self.processes.contains_key(&(run, node));
@@ -630,9 +633,9 @@ impl Books {
         self.processes.insert((run, node), process);
     }
 
-    /// A process is gone, with or without a word about how it ended.
+    /// Accounts for a process that ended, with or without an exit record.
     pub(super) fn process_ends(&mut self, node: usize, run: RunId, exit: Option<Why>) {
-        let process = self.processes.get_mut(&(run, node)).expect("it has started");
+        let process = self.processes.get_mut(&(run, node)).expect("the process has started");
         process.is_alive = false;
         process.exit = exit;
     }
@@ -643,13 +646,13 @@ impl Books {
         parts.is_some_and(|parts| parts.iter().any(|part| part.node == *name && !part.is_over))
     }
 
-    /// Whether the parts of a run have all been ready. One that was given up may begin for all that the head knows.
+    /// Whether a run may begin: all of its parts have been ready, or the head has given it up.
     fn may_begin(&self, run: RunId) -> bool {
         let parts = self.parts_of(run);
         parts.is_none_or(|parts| parts.len() == 1 || parts.iter().all(|part| part.is_ready))
     }
 
-    /// The parts of a run, if it is its task's present one.
+    /// The parts of a run, if it is the current run of its task.
     fn parts_of(&self, run: RunId) -> Option<&[PartAccount]> {
         let task = self.jobs.get(&run.task.job)?.tasks.get(&run.task.index)?;
         match &task.at {
@@ -659,7 +662,7 @@ impl Books {
     }
 }
 
-/// The one result of a task, or one of several.
+/// The first result of a task.
 fn any_result(row: &EndedTask) -> Option<Digest> {
     row.results().next().map(|result| result.manifest)
 }

@@ -1,4 +1,4 @@
-//! The head's disk: the store of the daemon in memory, and the chunk files beside it.
+//! The head's disk: the daemon's store in memory, and the chunk files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,32 +9,31 @@ use hostler_model::{Digest, JobId, RunId, TaskId, Timestamp};
 use hostler_proto::stored::{Batch, Change};
 use hostler_store::{Fault, MemoryStore, Records, Store};
 
-/// What the head has on its disk.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     /// The log, the history and small blobs.
     pub(super) store: MemoryStore,
-    /// Chunks that were uploaded.
+    /// Uploaded chunks.
     files: BTreeMap<Digest, ChunkFile>,
-    /// When somebody last brought a blob or asked for it, in a file or in the store.
+    /// When a blob was last uploaded or requested, in a file or in the store.
     touched_us: BTreeMap<Digest, u64>,
 }
 
-/// Content by name.
+/// A chunk file.
 #[derive(Debug)]
 struct ChunkFile {
     bytes: Bytes,
-    /// A crash of the machine would not lose it.
+    /// The file survives a crash of the machine.
     is_synced: bool,
 }
 
 impl Disk {
-    /// Whether nothing can be written.
+    /// Whether every write fails.
     pub(super) fn is_full(&self) -> bool {
         self.store.fault() == Some(Fault::DiskFull)
     }
 
-    /// A batch was stored: the blobs in it were brought just now.
+    /// Marks the blobs of a stored batch as just uploaded.
     pub(super) fn note_blobs(&mut self, batch: &Batch, now_us: u64) {
         for change in &batch.changes {
             if let Change::PutBlob(name, _) = change {
@@ -43,19 +42,19 @@ impl Disk {
         }
     }
 
-    /// Somebody has uploaded a chunk.
+    /// Stores an uploaded chunk.
     pub(super) fn upload(&mut self, name: Digest, bytes: Vec<u8>, now_us: u64) {
         self.files.insert(name, ChunkFile { bytes: bytes.into(), is_synced: false });
         self.touched_us.insert(name, now_us);
     }
 
-    /// The machine has lost its power.
+    /// Drops unsynced data after a power failure.
     pub(super) fn lose_unsynced(&mut self) {
         self.files.retain(|_, file| file.is_synced);
     }
 
     fn in_store(&self, name: &Digest) -> Option<Bytes> {
-        self.store.blob(name).expect("memory can be read")
+        self.store.blob(name).expect("memory is readable")
     }
 
     fn blob(&self, name: &Digest) -> Option<Bytes> {
@@ -64,11 +63,11 @@ impl Disk {
 
     /// Every job that has ended.
     pub(super) fn jobs(&self) -> BTreeMap<JobId, Arc<Job>> {
-        let read = |bytes: &[u8]| read_ended_job(bytes).expect("what was stored can be read");
+        let read = |bytes: &[u8]| read_ended_job(bytes).expect("stored data is readable");
         self.store.jobs().into_iter().map(|job| (job.id, read(&job.bytes))).collect()
     }
 
-    /// Those of `names` that are not here; the others count as asked for.
+    /// Returns the missing `names`; the others count as requested.
     pub(super) fn missing(&mut self, names: &[Digest], now_us: u64) -> Vec<Digest> {
         let mut missing = Vec::new();
         for name in names {
@@ -81,7 +80,7 @@ impl Disk {
         missing
     }
 
-    /// Whether a result and all that it names is here; if so it is synced.
+    /// Whether a result and all its chunks are here; if so, they are synced.
     pub(super) fn is_complete(&mut self, manifest: &Digest, inline: &[(Digest, Vec<u8>)], now_us: u64) -> bool {
         let along =
             |name: &Digest| inline.iter().find(|(digest, _)| digest == name).map(|(_, bytes)| bytes.clone().into());
@@ -100,7 +99,7 @@ impl Disk {
         true
     }
 
-    /// Whether a result is on the disk to stay.
+    /// Whether a result is durable on the disk.
     pub(super) fn holds_result(&self, manifest: &Digest) -> bool {
         let durable =
             |name: &Digest| self.files.get(name).is_some_and(|file| file.is_synced) || self.in_store(name).is_some();
@@ -108,8 +107,8 @@ impl Disk {
         durable(manifest) && names.is_some_and(|names| names.iter().all(durable))
     }
 
-    /// Removes what no result refers to and nobody has touched since `before_us`; says how much.
-    /// `early` are results that no row tells of yet.
+    /// Removes blobs that no result refers to and that were not touched since `before_us`; returns their number.
+    /// `early` are results that have no row yet.
     pub(super) fn sweep(&mut self, before_us: u64, early: Vec<Digest>, is_kept: impl Fn(TaskId) -> bool) -> usize {
         let mut live: BTreeSet<Digest> = BTreeSet::new();
         let rows = self.store.rows();
@@ -123,17 +122,17 @@ impl Disk {
         let before = self.files.len();
         self.files.retain(|name, _| stays(name));
         let gone = before - self.files.len();
-        let mut dropped = self.store.blobs_after(None, usize::MAX).expect("memory can be read");
+        let mut dropped = self.store.blobs_after(None, usize::MAX).expect("memory is readable");
         dropped.retain(|name| !stays(name));
         let count = dropped.len();
         let batch = Batch::of_changes(dropped.into_iter().map(Change::DropBlob).collect());
-        // On a disk that takes nothing they are dropped the next time.
+        // If the write fails, the next sweep drops them.
         let is_stored = self.store.commit(&batch).is_ok();
         gone + if is_stored { count } else { 0 }
     }
 }
 
-/// Why the disk cannot be read.
+/// Why a read of the disk fails.
 #[derive(Debug, thiserror::Error)]
 #[error("the disk cannot be read")]
 pub(super) struct Unreadable;
@@ -149,7 +148,7 @@ impl EndedJobs for Disk {
 
     fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Unreadable> {
         let bytes = self.check()?.ended_job(id).map_err(|_| Unreadable)?;
-        Ok(bytes.map(|bytes| read_ended_job(&bytes).expect("what was stored can be read")))
+        Ok(bytes.map(|bytes| read_ended_job(&bytes).expect("stored data is readable")))
     }
 
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Unreadable> {
@@ -161,22 +160,22 @@ impl EndedJobs for Disk {
     }
 }
 
-/// The state of a head that has never run.
+/// The initial state of a head.
 pub(super) fn empty_state(settings: &Settings) -> State {
     let mut state = State::default();
     state.settings = settings.clone();
     state
 }
 
-/// What results are made of here.
+/// The content of results in the simulation.
 pub(super) mod content {
     use super::{Digest, RunId};
     use crate::cluster::rng::mix;
 
-    /// A blob of this kind names others.
+    /// Marks a blob that names others.
     const MARK: &[u8] = b"result:";
 
-    /// The name of some bytes.
+    /// The digest of some bytes.
     pub(in crate::cluster) fn name_of(bytes: &[u8]) -> Digest {
         let mut name = [0; 32];
         for (lane, word) in name.chunks_exact_mut(8).enumerate() {
@@ -186,7 +185,7 @@ pub(super) mod content {
         Digest(name)
     }
 
-    /// What a run leaves behind: its manifest first, then the chunks. Chunks are shared between runs, as real output is.
+    /// The output of a run: its manifest first, then the chunks. Runs share chunks, as real output does.
     pub(in crate::cluster) fn left_by(run: RunId) -> Vec<Vec<u8>> {
         let chance = mix(run.task.job.0 ^ u64::from(run.task.index) << 20 ^ u64::from(run.attempt.0) << 40);
         let mut chunks: Vec<Vec<u8>> = Vec::new();
@@ -206,16 +205,16 @@ pub(super) mod content {
         chunks
     }
 
-    /// Whether it is so much that it is brought before the report instead of with it.
+    /// Whether a result is so large that the agent uploads it before the report.
     pub(in crate::cluster) fn is_large(run: RunId) -> bool {
         mix(run.task.job.0 ^ u64::from(run.task.index) << 8).is_multiple_of(2)
     }
 
-    /// What a manifest names; `None` when the bytes are none.
+    /// The chunks that a manifest names; `None` for bytes that are not a manifest.
     pub(in crate::cluster) fn named_by(bytes: &[u8]) -> Option<Vec<Digest>> {
         let rest = bytes.strip_prefix(MARK)?;
         let name = |chunk: &[u8]| Digest(chunk.try_into().expect("chunks of 32"));
-        // What follows the names is the run's own, which is shorter than a name.
+        // The run's own text follows the names; it is shorter than a name.
         Some(rest.chunks_exact(32).map(name).collect())
     }
 }

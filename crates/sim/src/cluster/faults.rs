@@ -1,7 +1,7 @@
-//! What breaks, and when: planned from the seed before the world begins.
+//! Faults and their times, planned from the seed before the simulation starts.
 //!
-//! Every seed prefers some kinds of faults, so that some worlds see many head crashes and no lost frame and others the reverse;
-//! rare combinations come up that way which an even mixture would hardly show.
+//! Every seed prefers some kinds of faults: some worlds have many head crashes and no lost frames, others the reverse.
+//! This produces rare combinations that an even mixture would hardly show.
 
 use hostler_store::Fault as DiskFault;
 
@@ -9,7 +9,7 @@ use super::head::{Doom, HeadStep};
 use super::node::Doomed;
 use super::world::{Happening, SECOND, World};
 
-/// Something breaks, or is mended.
+/// A fault or its repair.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     CrashHead {
@@ -18,7 +18,7 @@ pub(super) enum Fault {
     StartHead,
     FreezeHead,
     ThawHead,
-    /// The head's disk does something to writes from now on.
+    /// From now on the head's disk applies this fault to writes.
     BreakDisk(DiskFault),
     MendDisk,
     JumpClock,
@@ -56,15 +56,15 @@ pub(super) enum Fault {
     Rejoin {
         node: usize,
     },
-    /// Nothing breaks from now on, and all that is broken is mended.
+    /// Faults end, and everything broken is repaired.
     Calm,
 }
 
-/// What may break on its own, and how often that is planned in a world that prefers it.
+/// The number of fault kinds that a world may prefer.
 const KINDS: u64 = 12;
 
 impl World {
-    /// Plans every fault; says when the last is over.
+    /// Plans every fault; returns the time when the last fault ends.
     pub(super) fn plan_faults(&mut self) -> u64 {
         let calm = self.rng.range(8 * SECOND, 45 * SECOND);
         self.network.trouble = if self.rng.chance(600) { self.rng.below(80) } else { 0 };
@@ -90,7 +90,7 @@ impl World {
         let short = self.rng.skewed(SECOND);
         let long = self.rng.below(40 * SECOND);
         let (fault, mended) = match kind {
-            // The second time during recovery, or right after.
+            // The second crash happens during recovery or right after it.
             0 | 1 => (Fault::CrashHead { again: kind == 1 }, None),
             2 => (Fault::FreezeHead, Some((Fault::ThawHead, if self.rng.chance(700) { short } else { long }))),
             3 => (
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Mostly a full disk, which is what disks do most.
+    /// Picks a disk fault, most often a full disk.
     fn disk_fault(&mut self) -> DiskFault {
         if self.rng.chance(500) {
             return DiskFault::DiskFull;
@@ -187,7 +187,7 @@ impl World {
         self.head.disk.store.set_fault(fault);
     }
 
-    /// What has waited happens now, in its order.
+    /// Runs the delayed events in their order.
     fn thaw_head(&mut self) {
         if let Some(waiting) = self.head.frozen.take() {
             self.note(format_args!("the head goes on"));

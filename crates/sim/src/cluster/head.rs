@@ -1,5 +1,6 @@
-//! The head's process: the loop of the daemon ([`Rounds`], [`Durability`]) and its group commit ([`Committer`]), driven by a virtual
-//! clock. A step of the loop, of the thread that writes or of the disk takes a while, and the head may be killed between any two.
+//! The head's process: the daemon's loop ([`Rounds`], [`Durability`]) and group commit ([`Committer`]) on a virtual
+//! clock. Each step of the loop, the writer thread or the disk takes some time. The head may be killed between any two
+//! steps.
 
 pub(super) mod brief;
 
@@ -22,58 +23,57 @@ use super::head_link::Link;
 use super::network::HelloPacket;
 use super::world::{Happening, MS, SECOND, World};
 
-/// How late the loop may wake up when its time has come.
+/// The maximum delay of a timed wake-up of the loop.
 const LATE: u64 = 50 * MS;
 
-/// Blobs that were touched this recently are left alone by a sweep.
+/// A sweep keeps blobs that were touched this recently.
 const YOUNG: u64 = 500 * MS;
 
 /// The head's machine.
 #[derive(Default)]
 pub(super) struct Head {
-    /// What survives.
+    /// The state that survives a crash.
     pub(super) disk: Disk,
-    /// What does not; absent while no head runs.
+    /// The state that a crash loses; absent while no head runs.
     pub(super) process: Option<Process>,
-    /// How many have started.
+    /// The number of head starts.
     pub(super) lives: u64,
-    /// How far the wall clock is off, in milliseconds.
+    /// The offset of the wall clock, in milliseconds.
     pub(super) wall_offset_ms: i64,
-    /// The process stands still, and this waits for it.
+    /// Events that are delayed while the process is frozen.
     pub(super) frozen: Option<Vec<Happening>>,
-    /// From this life on jobs leave the state when they end; those before are of an older release.
+    /// From this life on, jobs leave the state when they end; earlier lives simulate an older release.
     pub(super) archives_from: u64,
-    /// It is killed after so many more steps, and its successor so many steps after its start.
+    /// The number of steps until the head is killed, and the number of steps of its successor.
     pub(super) doom: Option<Doom>,
 }
 
-/// When a head is killed, counted in its steps, so that any two of them may be torn apart.
+/// When a head is killed, counted in steps, so that a crash can happen between any two steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doom {
     pub(super) steps: u64,
     pub(super) then: Option<u64>,
 }
 
-/// A running head.
 pub(super) struct Process {
     life: u64,
     pub(super) state: State,
-    /// The cluster's clock when the process started, and when that was.
+    /// The cluster's clock at the process start, and the start time.
     origin: Timestamp,
     started_us: u64,
     queue: VecDeque<Input>,
     round_is_due: bool,
-    /// When the loop wakes up by itself.
+    /// The time of the next timed wake-up of the loop.
     wakes_us: Option<u64>,
     pub(super) links: BTreeMap<ConnectionId, Link>,
     pub(super) connections: u64,
     rounds: Rounds<ReplyTo>,
     durability: Durability,
-    /// Jobs between the state and the disk.
+    /// Jobs that are moving from the state to the disk.
     moves: Mutex<Moves>,
-    /// The state is being loaded again, and the loop waits for that.
+    /// The state is being reloaded, and the loop waits for it.
     is_reloading: bool,
-    /// What waits for the thread that writes, what it is at, and how it writes.
+    /// The queue of the writer thread, its current write, and its committer.
     writes: Queue<Waits, ()>,
     current: Option<Work<Waits, ()>>,
     committer: Committer<MemoryStore>,
@@ -82,31 +82,32 @@ pub(super) struct Process {
 /// A command for the loop.
 pub(super) type Input = hostler_core::head::Input<ReplyTo>;
 
-/// What waits for something to be stored.
+/// What waits for a write.
 enum Waits {
-    /// What a round has to say.
+    /// The replies and messages of a round.
     Round(After<ReplyTo>),
-    /// The loop, for the first event on a state that was loaded again, whose log ends before a number then.
+    /// The loop after a reload: it waits for the first event on the reloaded state. The number is the end of that
+    /// state's log.
     Epoch(Box<(State, u64)>),
-    /// Nobody.
+    /// A snapshot: nothing waits for it.
     Snapshot,
 }
 
-/// Who waits for an answer.
+/// The recipient of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReplyTo {
     /// A user's request.
     User(u64),
-    /// The greeting of an agent.
+    /// The hello of an agent.
     Hello(ConnectionId),
 }
 
-/// What happens in the head.
+/// A step of the head.
 pub(super) enum HeadStep {
     Start,
     Round,
     Written,
-    /// The loop wakes up by itself, if that is still what it is waiting for.
+    /// A timed wake-up of the loop, unless it was rescheduled.
     Wake {
         at_us: u64,
     },
@@ -127,12 +128,12 @@ pub(super) enum HeadStep {
 }
 
 impl Process {
-    /// Whether nothing is on its way to the disk.
+    /// Whether no command or write is pending and the store works.
     fn is_idle(&self) -> bool {
         !self.durability.has_failed() && self.writes.is_empty() && self.current.is_none() && self.queue.is_empty()
     }
 
-    /// What is still going on here.
+    /// Describes work in progress.
     pub(super) fn unrest(&self) -> Option<String> {
         if !self.is_idle() {
             return Some("the head is busy".to_owned());
@@ -143,7 +144,7 @@ impl Process {
 }
 
 impl World {
-    /// Starts a head on what the disk has.
+    /// Starts a head from the data on the disk.
     pub(super) fn start_head(&mut self) {
         self.head.lives += 1;
         let life = self.head.lives;
@@ -157,7 +158,7 @@ impl World {
         });
         let (state, origin, first_sequence, next_sequence) = match began {
             Ok(began) => began,
-            // The daemon does not start on a disk that takes nothing.
+            // The daemon does not start if it cannot write to the disk.
             Err(why) => {
                 self.watch_log();
                 self.note(format_args!("head {life} cannot start: {why}"));
@@ -190,7 +191,7 @@ impl World {
         self.let_loop_sleep();
     }
 
-    /// The state that was loaded and the number of its next event, as the books see to it.
+    /// Checks loaded data with the books; returns the state and the number of its next event.
     fn read_back(&mut self, loaded: &Loaded) -> Option<(State, u64)> {
         self.watch_log();
         match restore(empty_state(&self.settings), loaded) {
@@ -205,7 +206,7 @@ impl World {
         }
     }
 
-    /// Begins an epoch: what is to be stored before anything else.
+    /// Begins an epoch: returns the batch that must be stored before any other.
     fn first_batch(&self, state: &mut State, next_sequence: u64, life: u64, now: Now) -> Batch {
         let mut first = epoch_starts(state, now, None);
         if let Event::EpochStarted { archives, .. } = &mut first.event {
@@ -214,10 +215,10 @@ impl World {
         begin_epoch(state, next_sequence, &first)
     }
 
-    /// The time of a process that started some time ago on a log whose last event is of `origin`.
+    /// The current time for a process that started at `started_us` on a log whose last event has the time `origin`.
     fn now_after(&self, origin: Timestamp, started_us: u64) -> Now {
         let elapsed_ms = (self.now_us - started_us) / MS;
-        // Virtual time begins some time in 2026, give or take what the clock is off.
+        // Virtual time begins in 2026, shifted by the offset of the clock.
         let wall = 1_770_000_000_000 + (self.now_us / MS) as i64 + self.head.wall_offset_ms;
         Now { at: origin.plus_ms(elapsed_ms), wall: WallTime(wall) }
     }
@@ -227,7 +228,7 @@ impl World {
         self.now_after(process.origin, process.started_us)
     }
 
-    /// Has the books see every event that the log has and they have not seen.
+    /// Passes each new event of the log to the books.
     fn watch_log(&mut self) {
         for bytes in self.head.disk.store.events_after(self.books.events()) {
             let Ok(stamped) = hostler_proto::decode::<Stamped>(&bytes) else {
@@ -238,7 +239,7 @@ impl World {
         }
     }
 
-    /// Ends the head at once: what is in memory is gone, what was just being written is there or not.
+    /// Kills the head: memory is lost, and a write in progress is either stored or lost.
     pub(super) fn crash_head(&mut self) {
         self.head.frozen = None;
         let Some(mut process) = self.head.process.take() else { return };
@@ -261,7 +262,7 @@ impl World {
         self.head_vanishes();
     }
 
-    /// Lets something happen in the present life of the head.
+    /// Schedules a step in the current life of the head.
     pub(super) fn head_later(&mut self, in_us: u64, step: HeadStep) {
         let life = self.head.lives;
         self.later(in_us, Happening::Head { life, step });
@@ -293,7 +294,7 @@ impl World {
         }
     }
 
-    /// Counts a step of a head that is to be killed; says whether this was the last.
+    /// Counts a step of a doomed head; returns whether this was the last.
     fn meets_doom(&mut self) -> bool {
         let Some(doom) = &mut self.head.doom else { return false };
         if doom.steps > 0 {
@@ -312,7 +313,7 @@ impl World {
         self.head.process.as_mut().expect("steps are for a running head")
     }
 
-    /// Puts something into the loop's queue.
+    /// Adds a command to the loop's queue.
     pub(super) fn input(&mut self, input: Input) {
         let process = self.process();
         process.queue.push_back(input);
@@ -328,7 +329,7 @@ impl World {
         }
     }
 
-    /// When the loop must look without being asked to.
+    /// The time of the next timed wake-up.
     fn wake_at(&self) -> Option<u64> {
         let process = self.head.process.as_ref()?;
         let recovers_at = process.durability.recovers_at();
@@ -336,7 +337,7 @@ impl World {
         Some(process.started_us + at.ms_since(process.origin).saturating_mul(MS))
     }
 
-    /// Plans when the loop wakes up by itself, which may be earlier than was planned before but need not be later.
+    /// Schedules the timed wake-up. A scheduled wake-up may move to an earlier time, but never to a later one.
     fn let_loop_sleep(&mut self) {
         let late = self.rng.skewed(LATE);
         let now_us = self.now_us;
@@ -348,7 +349,7 @@ impl World {
         }
     }
 
-    /// The time has come, unless it was put off.
+    /// Queues a tick if the time has come, unless the wake-up was rescheduled.
     fn wake(&mut self, at_us: u64) {
         let has_come = self.wake_at().is_some_and(|at| at <= self.now_us);
         let process = self.process();
@@ -362,7 +363,6 @@ impl World {
         self.let_loop_sleep();
     }
 
-    /// One round of the loop.
     fn round(&mut self) {
         let most = self.rng.range(1, 32) as usize;
         let now = self.head_now();
@@ -379,10 +379,10 @@ impl World {
         let inputs: Vec<Input> = process.queue.drain(..count).collect();
         inputs.into_iter().for_each(|input| self.take(input, now));
         let Head { disk, process: Some(process), .. } = &mut self.head else { return };
-        let moves = process.moves.lock().expect("nobody panics with it");
+        let moves = process.moves.lock().expect("no thread panics while it holds the lock");
         let forget = process.rounds.forget(&process.state, &moves, disk, now);
         drop(moves);
-        // What cannot be looked for now is looked for later.
+        // A failed lookup is repeated later.
         if let Ok(Some(command)) = forget {
             self.take(Input::of(command), now);
         }
@@ -397,7 +397,7 @@ impl World {
         let Head { disk, process: Some(process), .. } = &mut self.head else { return };
         let ended = {
             let no_moves = Moves::default();
-            let moves = process.moves.lock().expect("nobody panics with it");
+            let moves = process.moves.lock().expect("no thread panics while it holds the lock");
             let moves = if looks_at_moves { &*moves } else { &no_moves };
             Ended::look_up(&process.state, moves, disk, &input.command)
         };
@@ -413,7 +413,7 @@ impl World {
         }
     }
 
-    /// Schedules, then hands the round to the writer.
+    /// Runs the scheduler and hands the round to the writer.
     fn finish(&mut self, now: Now) {
         let takes_snapshot = self.rng.chance(50);
         let process = self.process();
@@ -437,7 +437,7 @@ impl World {
         }
     }
 
-    /// Copies the state, which takes another thread a while to encode.
+    /// Copies the state; another thread then needs some time to encode the copy.
     fn take_snapshot(&mut self) {
         let delay = if self.rng.chance(400) { self.rng.below(6 * SECOND) } else { self.rng.below(20 * MS) };
         let process = self.process();
@@ -446,14 +446,14 @@ impl World {
         self.head_later(delay, HeadStep::Encoded { sequence, bytes, loads });
     }
 
-    /// A snapshot is ready to be saved.
+    /// Saves an encoded snapshot.
     fn encoded(&mut self, sequence: u64, bytes: Vec<u8>, loads: u64) {
         if self.process().durability.may_save(loads) || self.breaks(Rule::SnapshotsOfThisLoad) {
             self.order(Request::Snapshot { sequence, bytes, done: Waits::Snapshot });
         }
     }
 
-    /// Hands something to the writer.
+    /// Hands a request to the writer.
     fn order(&mut self, request: Request<Waits, ()>) {
         self.process().writes.push(request);
         self.let_writer_work();
@@ -478,9 +478,9 @@ impl World {
         self.head_later(if is_nothing { 0 } else { delay }, HeadStep::Written);
     }
 
-    /// The writer is done with something.
+    /// Handles a completed write.
     fn written(&mut self) {
-        match self.process().current.take().expect("something was being written") {
+        match self.process().current.take().expect("a write was in progress") {
             Work::Commits { batches, dones } => self.commit(&batches, dones),
             Work::Snapshot { sequence, bytes, .. } => self.save_snapshot(sequence, &bytes),
             Work::Reload(()) => self.reload(),
@@ -488,7 +488,7 @@ impl World {
         self.let_writer_work();
     }
 
-    /// A group of batches is stored, or each fails for itself.
+    /// Stores a group of batches; each batch may fail separately.
     fn commit(&mut self, batches: &[Batch], dones: Vec<Waits>) {
         let outcomes = self.process().committer.commit(batches);
         for (batch, _) in batches.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()) {
@@ -505,7 +505,7 @@ impl World {
         }
     }
 
-    /// Says what a round has to say, as far as that is allowed.
+    /// Sends the replies and messages of a round as far as the outcome permits.
     fn deliver(&mut self, after: After<ReplyTo>, outcome: Result<(), String>) {
         let (process, has_failed) = (self.process(), outcome.is_err());
         if has_failed && !process.durability.has_failed() {
@@ -529,7 +529,7 @@ impl World {
         }
     }
 
-    /// Ends every link and asks for what the disk has.
+    /// Ends every link and starts to reload the state from the disk.
     fn begin_reload(&mut self) {
         let process = self.process();
         process.is_reloading = true;
@@ -538,7 +538,7 @@ impl World {
         self.order(Request::Reload(()));
     }
 
-    /// Begins an epoch on what the disk has.
+    /// Begins an epoch on the state from the disk.
     fn reload(&mut self) {
         let loaded = match self.process().committer.reload() {
             Ok(loaded) => loaded,
@@ -550,13 +550,13 @@ impl World {
         self.order(Request::Commit { batch, done: Waits::Epoch(Box::new((state, next + 1))) });
     }
 
-    /// Throws the state away and goes on with what the disk has, if the disk takes events again.
+    /// Replaces the state with the one from the disk if the disk accepts events again.
     fn recovered(&mut self, (state, next_sequence): (State, u64), outcome: Result<(), String>) {
         if outcome.is_ok() {
             let process = self.process();
             process.rounds.restart(next_sequence);
             process.state = state;
-            process.moves.lock().expect("nobody panics with it").clear();
+            process.moves.lock().expect("no thread panics while it holds the lock").clear();
         }
         self.end_reload(outcome);
     }
@@ -581,7 +581,7 @@ impl World {
         self.let_loop_sleep();
     }
 
-    /// Answers everything that waits while nothing can be stored.
+    /// Refuses all queued requests while writes fail.
     fn refuse_all(&mut self) {
         let process = self.process();
         let refusal = process.durability.refusal();
@@ -598,7 +598,7 @@ impl World {
         }
     }
 
-    /// Carries out effects whose events are durable.
+    /// Carries out effects of durable events.
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -619,7 +619,7 @@ impl World {
         links.into_iter().for_each(|connection| self.flush_link(connection));
     }
 
-    /// Removes blobs that nothing refers to, once everything that was handed over is settled.
+    /// Removes unreferenced blobs once all writes are complete.
     fn sweep(&mut self) {
         let before_us = self.now_us.saturating_sub(YOUNG);
         let forget_results = self.breaks(Rule::KeepResults);
@@ -627,14 +627,14 @@ impl World {
         if !process.is_idle() {
             return;
         }
-        // Somebody tidies up the list of nodes, whatever is connected by the time this is decided.
+        // An operator takes a down node off the list. The node may reconnect before the decision.
         let down = process.state.nodes().find(|node| node.state() == NodeState::Down).map(|node| node.name.clone());
         if let Some(node) = down
             && !self.comes_back_only_by_hand(&node)
         {
             self.input(Input::of(Command::ForgetNode { node }));
         }
-        // What is dropped now to make room is swept the next time.
+        // The next sweep removes results that are dropped now to free space.
         let ended = self.head.disk.jobs();
         let fetched = ended.values().filter(|job| !job.fetched_results().is_empty());
         let fetched = fetched.min_by_key(|job| (job.ended, job.id)).map(|job| (job.id, job.results.clone()));
@@ -653,7 +653,7 @@ impl World {
     }
 }
 
-/// Spoils a batch so that no job that has ended keeps its environment.
+/// Breaks a batch on purpose: no ended job keeps its environment.
 fn forget_environments(batch: &mut Batch) {
     for change in &mut batch.changes {
         if let Change::JobEnded(job) = change {

@@ -1,5 +1,5 @@
-//! The head's side of the agent link. Mirrors the daemon's: a hello becomes a command whose answer opens the link, reports become
-//! commands in order, and a result that is not all here is asked for again.
+//! The head's side of the agent link, like the daemon's. A hello becomes a command; the answer opens the link. Reports
+//! become commands in order. The head requests an incomplete result again.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,30 +16,30 @@ use super::head::{HeadStep, Input, ReplyTo};
 use super::network::{End, HelloPacket, Packet};
 use super::world::{MS, World};
 
-/// One connection, as the head sees it.
+/// A connection, as the head sees it.
 pub(super) struct Link {
-    /// The connection below it.
+    /// The network connection of this link.
     pub(super) network: u64,
     is_open: bool,
-    /// What its agent has introduced itself with.
+    /// The hello of its agent.
     introduction: Option<(NodeName, Vec<RunId>)>,
-    /// Results to ask for again once it is open.
+    /// Results to request again once the link is open.
     incomplete: Vec<RunId>,
     pub(super) outgoing: Vec<HeadMessage>,
     outbox: Outbox,
     inbox: Inbox,
-    /// Frames and messages that wait for their turn.
+    /// Queued frames and messages.
     frames: VecDeque<Frame<AgentMessage>>,
     messages: VecDeque<AgentMessage>,
-    /// The first message waits for a look at the disk.
+    /// The first message waits for a check of the disk.
     is_checking: bool,
 }
 
-/// What travels inside a report: blobs by name.
+/// The blobs of a report, by digest.
 type Inline = Vec<(Digest, Vec<u8>)>;
 
 impl World {
-    /// Something came from an agent.
+    /// Handles a packet from an agent.
     pub(super) fn head_receives(&mut self, network: u64, packet: Packet) {
         let Some(process) = self.head.process.as_mut() else { return };
         if let Packet::Hello(hello) = packet {
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Tells the loop about an agent.
+    /// Passes an agent's hello to the loop.
     pub(super) fn greet(&mut self, connection: ConnectionId, hello: HelloPacket) {
         let HelloPacket(mut hello) = hello;
         let (mut complete, mut incomplete, mut blobs) = (BTreeSet::new(), Vec::new(), Vec::new());
@@ -96,7 +96,7 @@ impl World {
         self.input(Input { blobs, reply: Some(ReplyTo::Hello(connection)), ..Input::of(command) });
     }
 
-    /// The loop has taken note of an agent, or cannot.
+    /// Handles the loop's answer to a hello.
     pub(super) fn welcome(&mut self, connection: ConnectionId, answer: &Answer) {
         let heartbeat_ms = self.settings.heartbeat_ms;
         let Some(process) = self.head.process.as_mut() else { return };
@@ -116,11 +116,11 @@ impl World {
         self.read_link(connection);
     }
 
-    /// Takes what has come on an open link, up to the first message that needs a look at the disk.
+    /// Handles the messages of an open link, up to the first that needs a check of the disk.
     fn read_link(&mut self, connection: ConnectionId) {
         let ignores_gaps = self.breaks(Rule::GapsEndConnections);
         loop {
-            let process = self.head.process.as_mut().expect("it is reading");
+            let process = self.head.process.as_mut().expect("the head is reading");
             let Some(link) = process.links.get_mut(&connection) else { return };
             if !link.is_open || link.is_checking {
                 return;
@@ -148,8 +148,8 @@ impl World {
             && result.inline.is_empty()
         {
             let delay = self.rng.below(3 * MS);
-            let process = self.head.process.as_mut().expect("it is reading");
-            let link = process.links.get_mut(&connection).expect("it is reading");
+            let process = self.head.process.as_mut().expect("the head is reading");
+            let link = process.links.get_mut(&connection).expect("the link is being read");
             link.is_checking = true;
             link.messages.push_front(message);
             return self.head_later(delay, HeadStep::Checked { connection });
@@ -157,7 +157,7 @@ impl World {
         self.take_report(connection, message);
     }
 
-    /// The disk has been looked at for the first message of a link.
+    /// Continues a link after the disk check for its first message.
     pub(super) fn checked(&mut self, connection: ConnectionId) {
         let process = self.head.process.as_mut().expect("steps are for a running head");
         let Some(link) = process.links.get_mut(&connection) else { return };
@@ -182,7 +182,7 @@ impl World {
             return self.post(connection, AgentMessage::Report(report), inline);
         }
         self.note(format_args!("the result of {} is not complete here", report.run));
-        let process = self.head.process.as_mut().expect("it is reading");
+        let process = self.head.process.as_mut().expect("the head is reading");
         if let Some(link) = process.links.get_mut(&connection) {
             link.outgoing.push(HeadMessage::Resend { run: report.run });
         }
@@ -190,9 +190,9 @@ impl World {
         self.post(connection, AgentMessage::Heartbeat, Vec::new());
     }
 
-    /// Takes a report for one of the task's present run.
+    /// Changes a report to name the current run of its task.
     fn mistake_run(&self, report: &mut RunReport) {
-        let process = self.head.process.as_ref().expect("it is reading");
+        let process = self.head.process.as_ref().expect("the head is reading");
         let task = report.run.task;
         let active = process.state.job(task.job).and_then(|job| job.active.get(&task.index));
         report.run = active.map_or(report.run, |active| active.run);
@@ -207,10 +207,10 @@ impl World {
         self.breaks(Rule::CompleteResults) || self.head.disk.is_complete(manifest, inline, self.now_us)
     }
 
-    /// Sends what waits on an open link, cut into frames.
+    /// Sends the queued messages of an open link, divided into frames.
     pub(super) fn flush_link(&mut self, connection: ConnectionId) {
         let most = self.rng.range(1, 6) as usize;
-        let process = self.head.process.as_mut().expect("it sends");
+        let process = self.head.process.as_mut().expect("the head is sending");
         let Some(link) = process.links.get_mut(&connection).filter(|link| link.is_open) else { return };
         let messages = std::mem::take(&mut link.outgoing);
         for message in &messages {
@@ -232,16 +232,16 @@ impl World {
         }
     }
 
-    /// Ends a link; the loop hears of it behind what the link has said.
+    /// Ends a link; the loop learns of it after all earlier messages of the link.
     pub(super) fn close_link(&mut self, connection: ConnectionId, why: &str) {
-        let process = self.head.process.as_mut().expect("it closes");
+        let process = self.head.process.as_mut().expect("the head closes the link");
         let Some(link) = process.links.remove(&connection) else { return };
         self.note(format_args!("the head ends connection {}: {why}", link.network));
         self.close_end(link.network, End::Head);
         self.input(Input::of(Command::ConnectionEnded { connection }));
     }
 
-    /// The head finds a connection broken.
+    /// Handles a connection that the head finds broken.
     pub(super) fn head_finds_broken(&mut self, network: u64) {
         let Some(process) = self.head.process.as_ref() else { return };
         let found = process.links.iter().find(|(_, link)| link.network == network).map(|(connection, _)| *connection);
@@ -251,7 +251,7 @@ impl World {
     }
 }
 
-/// Takes the blobs out of the report of an ending that has a result.
+/// Takes the blobs out of a report with a result.
 fn take_result(report: &mut RunReport) -> Option<(Digest, Inline)> {
     let RunStatus::Ended(end) = &mut report.status else { return None };
     let result = end.result.as_mut()?;

@@ -1,4 +1,4 @@
-//! Many worlds on all processors.
+//! Runs many worlds on all processors.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use std::thread;
 
 use super::{Failure, Options, Report, run};
 
-/// Lives through the worlds of these seeds, on as many threads, until `each` breaks off. A thread calls `each` after every world.
+/// Runs the worlds of these seeds on several threads until `each` breaks. A thread calls `each` after every world.
 pub fn run_many(
     seeds: impl Iterator<Item = u64> + Send,
     threads: usize,
@@ -19,7 +19,7 @@ pub fn run_many(
     let is_over = AtomicBool::new(false);
     let worker = || {
         while !is_over.load(Ordering::Relaxed) {
-            // Taking a number cannot leave the iterator half advanced.
+            // A panic in `next` cannot leave the iterator half advanced.
             let seed = seeds.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(seed) = seed else { return };
             if each(run(seed, options)).is_break() {

@@ -1,7 +1,7 @@
-//! Connections between agents and the head: packets with latency, and everything that goes wrong with them.
+//! Connections between agents and the head: packets with latency, and all their failures.
 //!
-//! What a connection delivers comes in order, late, twice, not at all, or after its other end has long been given up. A transport
-//! that loses something breaks in the end; here this takes up to some seconds, in which a gap may be noticed first.
+//! A connection delivers packets in order, late, twice, not at all, or after the other end has closed. A transport
+//! that loses a packet breaks eventually; this takes up to a few seconds, and an end may notice the gap earlier.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadMessage};
 
 use super::world::{Happening, MS, SECOND, World};
 
-/// Which end of a connection.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Head,
     Agent,
 }
 
-/// What travels.
+/// A packet.
 #[derive(Debug, Clone)]
 pub(super) enum Packet {
     Hello(Box<HelloPacket>),
@@ -26,7 +26,7 @@ pub(super) enum Packet {
 }
 
 impl Packet {
-    /// What comes out after it was put in bytes.
+    /// Encodes and decodes the packet.
     fn through_bytes(self) -> Self {
         const READABLE: &str = "what was sent can be read";
         match self {
@@ -45,17 +45,17 @@ impl Packet {
     }
 }
 
-/// An agent's introduction.
+/// The hello of an agent.
 #[derive(Debug, Clone)]
 pub(super) struct HelloPacket(pub(super) AgentHello);
 
-/// Every connection that may still matter.
+/// All connections that may still matter.
 pub(super) struct Network {
     connections: BTreeMap<u64, Connection>,
     dialled: u64,
-    /// Which nodes cannot reach the head.
+    /// Per node: whether it cannot reach the head.
     pub(super) is_cut_off: Vec<bool>,
-    /// How many frames in a thousand suffer.
+    /// The number of frames in a thousand that are lost, delayed or doubled.
     pub(super) trouble: u64,
 }
 
@@ -65,7 +65,7 @@ struct Connection {
     head_is_open: bool,
     agent_is_open: bool,
     is_severed: bool,
-    /// When the last packet arrives at either end.
+    /// When the last packet arrives at each end.
     last_at_head_us: u64,
     last_at_agent_us: u64,
 }
@@ -77,12 +77,12 @@ impl Network {
 }
 
 impl World {
-    /// Whether a node can reach a running head now.
+    /// Whether a node can reach a running head.
     pub(super) fn is_reachable(&self, node: usize) -> bool {
         self.head.process.is_some() && !self.network.is_cut_off[node]
     }
 
-    /// Dials the head; `None` when it does not answer.
+    /// Dials the head; returns `None` when it does not answer.
     pub(super) fn dial(&mut self, node: usize) -> Option<u64> {
         if !self.is_reachable(node) {
             return None;
@@ -108,7 +108,7 @@ impl World {
         let suffers = is_frame && self.rng.chance(self.network.trouble);
         let kind = if suffers { self.rng.below(4) } else { 4 };
         let now_us = self.now_us;
-        // Not each, since that is most of the work.
+        // Only some packets, because encoding takes most of the time.
         let packet = if self.rng.chance(250) { packet.through_bytes() } else { packet };
         let Some(connection) = self.network.connections.get_mut(&id) else { return };
         if connection.is_severed {
@@ -147,7 +147,7 @@ impl World {
         self.later(delay, Happening::Arrival { connection: id, at: to, packet });
     }
 
-    /// A transport that has lost something will notice.
+    /// Schedules the break of a transport that has lost a packet.
     fn break_in_the_end(&mut self, id: u64) {
         for at in [End::Head, End::Agent] {
             let delay = self.rng.below(8 * SECOND);
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// A packet comes out, if anybody is there to take it.
+    /// Delivers a packet if the receiver still exists.
     pub(super) fn arrive(&mut self, id: u64, at: End, packet: Packet) {
         let is_lost = self.rng.chance(700);
         let Some(connection) = self.network.connections.get(&id) else { return };
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// One end closes the connection; the other finds out unless the way is cut.
+    /// Closes one end; the other end learns of it unless the connection is severed.
     pub(super) fn close_end(&mut self, id: u64, at: End) {
         let delay = self.rng.skewed(MS) + 20;
         let Some(connection) = self.network.connections.get_mut(&id) else { return };
@@ -195,7 +195,7 @@ impl World {
                 End::Head
             }
         };
-        // The last words come before the end.
+        // The close arrives after the last packet.
         let last = connection.last_at_head_us.max(connection.last_at_agent_us);
         let delay = delay.max(last.saturating_sub(self.now_us));
         if !connection.is_severed {
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// One end finds its connection broken.
+    /// Breaks a connection at one end.
     pub(super) fn find_broken(&mut self, id: u64, at: End) {
         let Some(connection) = self.network.connections.get_mut(&id) else { return };
         let node = connection.node;
@@ -218,7 +218,7 @@ impl World {
                 if life == self.head.lives {
                     self.head_finds_broken(id);
                 }
-                // A hello that comes after this is not listened to.
+                // The head ignores a hello that arrives after this.
                 self.close_end(id, End::Head);
             }
             End::Agent if connection.agent_is_open => {
@@ -231,14 +231,14 @@ impl World {
         }
     }
 
-    /// The head's machine closes every connection whose process is gone.
+    /// Closes every connection of the head after its process has ended.
     pub(super) fn head_vanishes(&mut self) {
         let open = self.network.connections.iter().filter(|(_, connection)| connection.head_is_open);
         let open: Vec<u64> = open.map(|(id, _)| *id).collect();
         open.into_iter().for_each(|id| self.close_end(id, End::Head));
     }
 
-    /// The same for a node whose agent is gone.
+    /// Closes every connection of a node after its agent has ended.
     pub(super) fn agent_vanishes(&mut self, node: usize) {
         let of_node = |connection: &Connection| connection.node == node && connection.agent_is_open;
         let open = self.network.connections.iter().filter(|(_, connection)| of_node(connection));
@@ -246,7 +246,7 @@ impl World {
         open.into_iter().for_each(|id| self.close_end(id, End::Agent));
     }
 
-    /// Breaks every connection of a node. The ends find out by themselves, at the latest after `within_us`.
+    /// Breaks every connection of a node. Both ends notice within `within_us`.
     pub(super) fn sever(&mut self, node: usize, within_us: u64) {
         let mut severed = Vec::new();
         for (&id, connection) in &mut self.network.connections {

@@ -1,4 +1,4 @@
-//! A node: its machine, what is on its disk, and the shepherds with their processes, which outlive the agent.
+//! A node: its machine, its disk, and the shepherds with their processes, which outlive the agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,70 +14,69 @@ use super::faults::Fault;
 use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
-/// What was written this recently may be lost with the power, unless it was synced.
+/// A power failure may lose unsynced writes of this period.
 const UNSYNCED: u64 = 5 * SECOND;
 
-/// How long a process runs that does not mean to end.
+/// The run time of a process that never ends by itself.
 const FOREVER: u64 = 24 * 3600 * SECOND;
 
-/// A machine.
 pub(super) struct Node {
     pub(super) name: NodeName,
     pub(super) resources: Resources,
     pub(super) hardware: Hardware,
-    /// How often it was started.
+    /// The number of boots.
     boots: u64,
     pub(super) is_powered: bool,
-    /// Everything on it stands still, and this waits for it.
+    /// Events that are delayed while the machine is frozen.
     pub(super) frozen: Option<Vec<Happening>>,
-    /// Nothing can be written to its disk.
+    /// Writes to its disk fail.
     pub(super) is_full: bool,
     pub(super) directories: BTreeMap<RunId, Directory>,
     pub(super) shepherds: BTreeMap<RunId, Shepherd>,
     pub(super) agent: Option<Agent>,
     pub(super) agent_lives: u64,
-    /// What goes after so many more steps on the node.
+    /// What fails after this many more steps of the node.
     pub(super) doom: Option<(u64, Doomed)>,
 }
 
-/// What is to go.
+/// What fails.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Doomed {
-    /// The agent alone.
+    /// Only the agent.
     Agent,
-    /// The power, and all with it.
+    /// The power, and with it the whole machine.
     Machine,
 }
 
-/// What is known of a run on the disk of its node.
+/// The directory of a run on the disk of its node.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) launch: Vec<u8>,
     created_us: u64,
     /// The boot in which it was created.
     pub(super) boot: u64,
-    /// In which boot a shepherd has taken the run, if one has.
+    /// The boot in which a shepherd claimed the run, if any.
     pub(super) claim: Option<u64>,
     claimed_us: u64,
-    /// Synced, so it is there or not.
+    /// The synced exit record, complete or absent.
     pub(super) exit: Option<Exit>,
     pub(super) end: Option<Vec<u8>>,
     ended_us: u64,
 }
 
-/// The process that looks after a run, and the run's own process.
+/// The shepherd of a run, and the run's process.
 #[derive(Debug)]
 pub(super) struct Shepherd {
     started_us: u64,
     ends_us: u64,
     exit: Why,
-    /// Counts changes of plan: only the latest is carried out.
+    /// Counts changes of plan: only the latest plan is carried out.
     plan: u64,
-    /// It takes no notice of TERM.
+    /// The process ignores TERM.
     ignores_term: bool,
 }
 
-/// What happens on a node.
+/// A step of a node.
 pub(super) enum NodeStep {
     StartAgent,
     /// The process ends, unless plans have changed.
@@ -86,20 +85,20 @@ pub(super) enum NodeStep {
         run: RunId,
         plan: u64,
     },
-    /// Time is up.
+    /// The run reaches its time limit.
     TimeLimit {
         boot: u64,
         run: RunId,
         grace_ms: u64,
     },
-    /// Something for the agent, in the life in which it was begun.
+    /// A step of the agent, in the life that scheduled it.
     Agent {
         life: u64,
         step: super::agent::AgentStep,
     },
 }
 
-/// In half of the nodes some GPUs, and CPUs that do not all sit alike.
+/// Half of the nodes get GPUs and a CPU topology.
 fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
     let (has_more, gpus) = (rng.chance(500), rng.range(1, 5) as u32);
     if !has_more {
@@ -116,7 +115,7 @@ fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
     Hardware { topology: Topology::new(&cpus.iter().map(cpu).collect::<Vec<_>>()), gpus: (0..gpus).map(gpu).collect() }
 }
 
-/// What the configurations of half of the nodes count.
+/// Half of the nodes get counted resources in their configuration.
 fn counted(rng: &mut Rng) -> Counted {
     let text = match rng.below(6) {
         0 => "camera=1,license=3",
@@ -130,7 +129,7 @@ fn counted(rng: &mut Rng) -> Counted {
 impl Node {
     pub(super) fn new(number: usize, rng: &mut Rng) -> Self {
         let cpus: CpuSet = match rng.below(4) {
-            // Ids need not begin with zero, nor be neighbours.
+            // CPU ids need not begin with zero or be consecutive.
             0 => [1, 2, 5, 7].into_iter().collect(),
             wanted => CpuSet::first(wanted as u32 * 2),
         };
@@ -154,7 +153,7 @@ impl Node {
         }
     }
 
-    /// The machine's present boot, as it says it.
+    /// The ID of the machine's current boot.
     pub(super) fn boot_id(&self) -> BootId {
         BootId(format!("boot {} of {}", self.boots, self.name))
     }
@@ -163,12 +162,12 @@ impl Node {
         self.boots
     }
 
-    /// Whether a run's process means to go on forever.
+    /// Whether a run's process never ends by itself.
     pub(super) fn runs_forever(&self, run: RunId) -> bool {
         self.shepherds.get(&run).is_some_and(|shepherd| shepherd.ends_us >= shepherd.started_us + FOREVER)
     }
 
-    /// What is still going on here.
+    /// Describes work in progress.
     pub(super) fn unrest(&self) -> Option<String> {
         let name = &self.name;
         if let Some(run) = self.shepherds.keys().next() {
@@ -229,7 +228,7 @@ impl World {
         }
     }
 
-    /// Counts a step of a node where something is to go; says whether this was the last.
+    /// Counts a step of a doomed node; returns whether this was the last.
     fn node_meets_doom(&mut self, node: usize) -> bool {
         let Some((steps, doomed)) = &mut self.nodes[node].doom else { return false };
         if *steps > 0 {
@@ -246,11 +245,11 @@ impl World {
                 self.later(down, Happening::Fault(Fault::PowerOn { node }));
             }
         }
-        // The shepherds do not notice that an agent is gone.
+        // The shepherds do not notice that the agent is gone.
         matches!(doomed, Doomed::Machine)
     }
 
-    /// A shepherd takes a run and starts its process; says whether it could.
+    /// Starts a shepherd that claims a run and starts its process; returns whether this worked.
     pub(super) fn launch_shepherd(&mut self, node: usize, launch: &Arc<RunLaunch>) -> bool {
         let now_us = self.now_us;
         let run = launch.run();
@@ -265,7 +264,7 @@ impl World {
         true
     }
 
-    /// Starts a run's process, for better or worse.
+    /// Starts a run's process, which may fail.
     pub(super) fn start_process(&mut self, node: usize, launch: &Arc<RunLaunch>) {
         let run = launch.run();
         let boot = self.nodes[node].boots;
@@ -292,7 +291,7 @@ impl World {
         }
     }
 
-    /// TERM now, KILL after the grace.
+    /// Sends TERM now and KILL after the grace period.
     pub(super) fn terminate(&mut self, node: usize, run: RunId, grace_ms: u64, why: fn(i32) -> Why) {
         let now_us = self.now_us;
         let reaction = self.rng.below(300 * MS);
@@ -320,7 +319,7 @@ impl World {
         if boot != machine.boots || machine.shepherds.get(&run).is_none_or(|shepherd| shepherd.plan != plan) {
             return;
         }
-        let shepherd = machine.shepherds.remove(&run).expect("just seen");
+        let shepherd = machine.shepherds.remove(&run).expect("the shepherd was found above");
         let usage = Usage { wall_ms: (now_us - shepherd.started_us) / MS, ..Usage::default() };
         let exit = Exit { why: shepherd.exit, message: None, usage };
         if !dies && let Some(directory) = machine.directories.get_mut(&run) {
@@ -331,7 +330,7 @@ impl World {
         self.agent_hears_of_exit(node, run);
     }
 
-    /// A shepherd is killed, and its process with it.
+    /// Kills a shepherd and its process.
     pub(super) fn kill_shepherd(&mut self, node: usize) {
         let running: Vec<RunId> = self.nodes[node].shepherds.keys().copied().collect();
         if running.is_empty() {
@@ -344,7 +343,7 @@ impl World {
         self.agent_hears_of_exit(node, run);
     }
 
-    /// The machine loses its power, and with it everything that was not synced.
+    /// Cuts the power of the machine; unsynced writes may be lost.
     pub(super) fn lose_power(&mut self, node: usize) {
         self.note(format_args!("n{node} loses power"));
         let now_us = self.now_us;
@@ -356,7 +355,7 @@ impl World {
         let runs: Vec<RunId> = std::mem::take(&mut machine.shepherds).into_keys().collect();
         for (run, mut directory) in std::mem::take(&mut machine.directories) {
             let is_lost = |rng: &mut Rng, written_us: u64| now_us - written_us < UNSYNCED && rng.chance(400);
-            // A synced exit record has carried its directory with it.
+            // A synced exit record also syncs its directory.
             if directory.exit.is_none() && is_lost(&mut self.rng, directory.created_us) {
                 continue;
             }
@@ -372,7 +371,6 @@ impl World {
         self.sever(node, 20 * SECOND);
     }
 
-    /// The machine starts again.
     pub(super) fn power_on(&mut self, node: usize) {
         if !self.nodes[node].is_powered {
             self.nodes[node].is_powered = true;

@@ -1,4 +1,5 @@
-//! The operators: they drain, resume and remove nodes, and invite the removed again. With them, what the books say of it.
+//! The operators: they drain, resume and remove nodes, and invite removed nodes again. Includes the checks of these
+//! actions.
 
 use hostler_core::head::{Command, KEY_LIFE_MS, Record};
 use hostler_model::{Digest, NodeName, RunId};
@@ -16,7 +17,7 @@ impl World {
         }
     }
 
-    /// An operator has something to do with one of the nodes.
+    /// Performs an operator action on a random node.
     pub(super) fn operate(&mut self) {
         if self.is_calm {
             return;
@@ -26,24 +27,24 @@ impl World {
         let command = match self.rng.below(5) {
             0 | 1 => Command::DrainNode { node, by, reason: self.rng.chance(500).then(|| "new disk".to_owned()) },
             2 | 3 => Command::ResumeNode { node },
-            // One that is removed while it is off comes back only by hand.
+            // Do not remove nodes with power management: a node removed while off comes back only by hand.
             _ if self.controllers.is_some() => Command::ResumeNode { node },
             _ => Command::RemoveNode { node, by },
         };
         self.request(command);
     }
 
-    /// When all is calm, nothing stays drained: jobs that wait must end.
+    /// Resumes all nodes after the last fault, because waiting jobs must end.
     pub(super) fn resume_all(&self) -> Vec<Command> {
         let nodes = self.head.process.iter().flat_map(|process| process.state.nodes());
         let drained = nodes.filter(|node| node.drain.is_some());
         drained.map(|node| Command::ResumeNode { node: node.name.clone() }).collect()
     }
 
-    /// The key with which a node comes. One that is new, or was removed, has been invited and has joined just before.
+    /// The key that a node presents. A new or removed node was invited and has joined just before.
     pub(super) fn rejoin_if_removed(&mut self, node: &NodeName) -> Digest {
         let key = key_of(node);
-        let process = self.head.process.as_ref().expect("somebody comes to it");
+        let process = self.head.process.as_ref().expect("the head that receives the hello runs");
         if process.state.member(node).is_none() {
             let command = Command::Join { node: node.clone(), key, life_ms: KEY_LIFE_MS, may_replace: true };
             self.input(Input::of(command));
@@ -52,7 +53,7 @@ impl World {
     }
 }
 
-/// Each node has a key of its own.
+/// The key of a node.
 fn key_of(node: &NodeName) -> Digest {
     let mut key = [0; 32];
     key.iter_mut().zip(node.as_str().bytes()).for_each(|(digit, byte)| *digit = byte);
@@ -73,7 +74,7 @@ impl Books {
         self.expect(!is_drained, || format!("{run} is placed on {node}, which is drained"));
     }
 
-    /// Its runs are given up; should it come back, it is a new node.
+    /// Gives up the runs of a removed node; if the node comes back, it is a new node.
     pub(super) fn see_node_removed(&mut self, node: &NodeName, records: &[Record]) {
         self.drained.remove(node);
         self.places.see_removed(node);

@@ -1,29 +1,28 @@
-//! What came of a run.
+//! The outcome of a simulation.
 
 use std::fmt;
 
-/// A world that lived through everything.
+/// A world without violations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The seed it came from.
     pub seed: u64,
-    /// A hash over everything that happened.
+    /// A hash over the whole trace.
     pub trace_hash: u64,
-    /// How many lines the trace had.
+    /// The number of lines in the trace.
     pub trace_lines: u64,
-    /// How much virtual time passed, in milliseconds.
+    /// The virtual time that passed, in milliseconds.
     pub virtual_ms: u64,
-    /// How often a head started.
+    /// The number of head starts.
     pub head_starts: u64,
-    /// How often an agent started.
+    /// The number of agent starts.
     pub agent_starts: u64,
-    /// Jobs that were accepted.
+    /// Accepted jobs.
     pub jobs: u64,
-    /// Processes that were started.
+    /// Started processes.
     pub processes: u64,
-    /// Events that became durable.
+    /// Durable events.
     pub events: u64,
-    /// The whole trace, if it was asked for.
+    /// The whole trace, if requested.
     pub trace: Vec<String>,
 }
 
@@ -47,14 +46,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// Something is wrong. Its text has all that is needed to look into it.
+/// A violation. Its text has everything that an investigation needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
-    /// The seed that shows it.
+    /// The seed of the world.
     pub seed: u64,
-    /// What is wrong.
     pub what: String,
-    /// When, in milliseconds of virtual time.
+    /// When it happened, in milliseconds of virtual time.
     pub virtual_ms: u64,
     /// The end of the trace.
     pub trace: Vec<String>,

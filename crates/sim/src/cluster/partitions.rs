@@ -1,5 +1,6 @@
-//! Partitions in the world: in half of the lives there is one, operators move nodes in and out of it, pause and remove it and say what
-//! nodes have; some jobs ask for that. No placement may be on a node that its job may not use at that time.
+//! Partitions in the simulation: half of the lives have one. Operators add and remove nodes, pause and remove the
+//! partition, and change features of nodes. Some jobs request a partition or a feature. The check: every placement is
+//! on a node that was allowed for its job at that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +13,18 @@ use super::rng::Rng;
 use super::users::UserStep;
 use super::world::World;
 
-/// The one partition that there may be.
+/// The name of the only partition.
 fn name() -> PartitionName {
     "left".parse().expect("a valid name")
 }
 
-/// The one feature that nodes may have beside their names.
+/// The only feature apart from node names.
 fn odd() -> Feature {
     "odd".parse().expect("a valid word")
 }
 
 impl World {
-    /// The dice are of their own, so the rest of a world stays what it was.
+    /// Plans partition actions. The dice are separate, so the rest of a world stays the same.
     pub(super) fn plan_partitions(&mut self, calm: u64, mut dice: Rng) {
         if dice.chance(500) {
             for _ in 0..dice.range(2, 10) {
@@ -34,7 +35,7 @@ impl World {
         }
     }
 
-    /// An operator has something to do with partitions.
+    /// Performs an operator action on partitions.
     pub(super) fn arrange(&mut self) {
         let names: Vec<NodeName> = self.nodes.iter().map(|node| node.name.clone()).collect();
         let Some(dice) = self.partition_dice.as_mut().filter(|_| !self.is_calm) else { return };
@@ -59,7 +60,7 @@ impl World {
         self.request(Command::Partitions(command));
     }
 
-    /// In a world with partitions some jobs ask for one, or for nodes that have something.
+    /// In a world with partitions, some jobs request a partition or a feature.
     pub(super) fn choose_nodes(&mut self, spec: &mut JobSpec) {
         let Some(dice) = &mut self.partition_dice else { return };
         spec.partition = dice.chance(300).then(name);
@@ -69,7 +70,7 @@ impl World {
         });
     }
 
-    /// When all is calm, every job has nodes that it may use.
+    /// Returns the commands that give every job usable nodes after the last fault.
     pub(super) fn let_all_run(&self) -> Vec<Command> {
         let Some(process) = self.head.process.as_ref().filter(|_| self.partition_dice.is_some()) else {
             return Vec::new();
@@ -93,7 +94,7 @@ impl World {
     }
 }
 
-/// Which nodes may be used for what, by what became durable.
+/// Which nodes each job may use, according to durable events.
 #[derive(Default)]
 pub(super) struct Places {
     partitions: BTreeMap<PartitionName, hostler_core::head::Partition>,
@@ -115,7 +116,7 @@ impl Places {
         }
     }
 
-    /// What was said of a node goes with it.
+    /// Drops the features of a removed node.
     pub(super) fn see_removed(&mut self, node: &NodeName) {
         self.features.remove(node);
     }

@@ -1,5 +1,6 @@
-//! Power in the world: in some lives the head switches nodes on and off, by controllers that are slow, deaf, confused and forgetful. Whatever
-//! they do, no machine on which something runs or may run is switched off at the head's word, and nothing is placed on one that is going off.
+//! Power in the simulation: in some lives the head switches nodes on and off through slow and faulty controllers. The
+//! check: the head switches off no machine on which a run runs or may run, and places nothing on a machine that is
+//! shutting down.
 
 use hostler_core::head::{Command, PowerCommand, PowerEvent, PowerFault, Stage};
 use hostler_model::{Gauge, NodeName, PowerPlan, PowerPolicy, PowerTraits, PowerVerb, RunId, Supply};
@@ -10,38 +11,38 @@ use super::head::Input;
 use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
-/// How long an order may take at the most, in microseconds: a little less than the stop timeout of the plan.
+/// The longest time that an order takes, in microseconds: slightly less than the stop timeout of the plan.
 const LATEST: u64 = 11_900 * MS;
 
-/// What is between the head and the machines.
+/// The power controllers between the head and the machines.
 #[derive(Debug)]
 pub(super) struct Controllers {
     dice: Rng,
-    /// By node: the number of the order that it follows. Earlier ones are void.
+    /// By node: the number of its current order. Earlier orders are void.
     orders: Vec<u64>,
-    /// Present where controllers carry out orders to switch off late, twice and after they have answered with an error or not at all,
-    /// where operators switch as well, and where nodes leave the plan and come back.
+    /// Present in worlds with rough controllers, which carry out off orders late, twice, or after an error or without
+    /// an answer. There, operators switch machines too, and nodes leave the plan and come back.
     rough: Option<Rng>,
 }
 
-/// The worlds of these seeds keep the milder controllers with which they were found, so that seeds that failed once tell the same story.
+/// Worlds of these seeds keep the milder controllers, so that seeds that failed once give the same trace.
 const MILD_SEEDS: u64 = 50_000;
 
-/// Something about controllers.
+/// A step of the controllers.
 #[derive(Debug)]
 pub(super) enum PowerStep {
-    /// The plan is there.
+    /// An operator applies a plan.
     Plan,
-    /// An answer comes to the head that asked.
+    /// The head that asked receives an answer.
     Answer { life: u64, node: NodeName, ask: u64, outcome: Result<Option<Supply>, PowerFault> },
-    /// A machine does what it was told.
+    /// A machine follows an order.
     Follow { node: usize, order: u64, verb: PowerVerb },
-    /// An operator has something to do with the power of a node.
+    /// An operator changes the power of a node.
     Operate,
 }
 
 impl World {
-    /// The dice are of their own, so the rest of a world stays what it was.
+    /// Plans power steps. The dice are separate, so the rest of a world stays the same.
     pub(super) fn plan_power(&mut self, calm: u64, seed: u64) {
         let mut dice = Rng::new((!seed).rotate_left(16));
         if !dice.chance(350) {
@@ -59,13 +60,13 @@ impl World {
                 let at = dice.below(calm);
                 self.later(at, Happening::Power(PowerStep::Operate));
             }
-            // The plan that stays has every node.
+            // The final plan has every node.
             self.later(calm + 20 * SECOND, Happening::Power(PowerStep::Plan));
         }
         self.controllers = Some(Controllers { dice, orders: vec![0; self.nodes.len()], rough });
     }
 
-    /// Whether a node is off because the head wants it so.
+    /// Whether a node is off and the head does not wake it.
     pub(super) fn is_off_at_will(&self, node: usize) -> bool {
         let name = &self.nodes[node].name;
         let power = self.head.process.as_ref().and_then(|process| process.state.power.node(name));
@@ -73,8 +74,8 @@ impl World {
             && power.is_some_and(|power| matches!(power.stage, Stage::Off | Stage::Failed | Stage::Unknown))
     }
 
-    /// Whether nobody would switch a node on again that is forgotten now: nodes leave the plan here, orders to switch them off may still
-    /// be on their way, and the head switches no node on that it does not know.
+    /// Whether a node that is removed now would stay off. In rough worlds nodes leave the plan, and orders to switch
+    /// them off may still arrive. The head does not switch on a node that it does not know.
     pub(super) fn comes_back_only_by_hand(&self, name: &NodeName) -> bool {
         let is_planned = self.head.process.as_ref().is_some_and(|process| process.state.power.is_planned(name));
         self.controllers.as_ref().is_some_and(|controllers| controllers.rough.is_some()) && !is_planned
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// Now and then somebody also says what the machine draws, or that it cannot tell.
+    /// Occasionally reports the power draw of a machine, or that it cannot be measured.
     fn measure(&mut self, node: NodeName) {
         let Some(Controllers { dice, .. }) = &mut self.controllers else { return };
         if dice.chance(100) {
@@ -126,7 +127,7 @@ impl World {
     }
 
     fn power_plan(&mut self) -> PowerPlan {
-        let dice = &mut self.controllers.as_mut().expect("there is to be a plan").dice;
+        let dice = &mut self.controllers.as_mut().expect("the plan follows").dice;
         let policy = PowerPolicy {
             idle_ms: dice.range(500, 8_000),
             min_up_ms: dice.range(0, 5_000),
@@ -144,7 +145,7 @@ impl World {
         let traits = PowerTraits { boot_ms: 3_000, ..PowerTraits::default() };
         let mut names: Vec<NodeName> = self.nodes.iter().map(|node| node.name.clone()).collect();
         let is_calm = self.is_calm;
-        // One node or another is missing now and then.
+        // Occasionally a node is missing from the plan.
         if let Some(Controllers { rough: Some(dice), .. }) = &mut self.controllers
             && !is_calm
         {
@@ -153,7 +154,7 @@ impl World {
         PowerPlan { policy, nodes: names.into_iter().map(|name| (name, traits)).collect() }
     }
 
-    /// What a controller does with a question or an order.
+    /// Lets a controller handle a query or an order.
     pub(super) fn controller_hears(&mut self, name: &NodeName, verb: PowerVerb, ask: u64) {
         let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
         let (life, is_calm, is_on) = (self.head.lives, self.is_calm, self.nodes[node].is_powered);
@@ -166,7 +167,7 @@ impl World {
             PowerVerb::On => is_on,
             PowerVerb::OffGracefully | PowerVerb::OffByForce => !is_on,
         };
-        // Orders to switch off that are carried out late, and sometimes twice, whatever the answer is.
+        // The controller carries out an off order late, and sometimes twice, regardless of its answer.
         let rough = rough.as_mut().filter(|_| verb.is_off() && !is_so && !is_calm);
         let late: Vec<u64> =
             rough.map_or_else(Vec::new, |dice| (0..dice.below(3)).map(|_| dice.below(LATEST)).collect());
@@ -175,7 +176,7 @@ impl World {
         }
         let late_order = orders[node];
         let outcome = match mood {
-            // It never answers.
+            // The controller never answers.
             0..5 => None,
             5..15 => Some(Err(fault(mood == 5))),
             _ if !late.is_empty() => Some(Ok(None)),
@@ -183,7 +184,7 @@ impl World {
             _ => {
                 orders[node] += 1;
                 let order = orders[node];
-                // Accepted, and now and then nothing comes of it.
+                // The controller accepts the order but sometimes does not follow it.
                 let is_followed = mood > 25;
                 let takes = dice.below(5 * SECOND);
                 if is_followed {
@@ -227,7 +228,7 @@ impl World {
                 self.books.expect(runs.is_empty(), || format!("{name} is switched off while {runs:?} run there"));
                 self.books.check_nothing_placed(&name);
                 self.lose_power(node);
-                // Frozen or not, that is over.
+                // Occasionally someone switches the machine on again.
                 if !self.is_calm && self.rng.chance(50) {
                     self.later(self.now_us % (8 * SECOND), Happening::Fault(Fault::PowerOn { node }));
                 }
@@ -241,7 +242,7 @@ fn fault(is_lasting: bool) -> PowerFault {
 }
 
 impl Books {
-    /// Nothing that was placed on a node counts there any more.
+    /// Checks that no placement on a node still counts.
     fn check_nothing_placed(&mut self, name: &NodeName) {
         let held = self.held_on(name);
         self.expect(held == hostler_model::Resources::default(), || {
@@ -255,7 +256,7 @@ impl Books {
                 Stage::Asking | Stage::Stopping => _ = self.leaving.insert(node.clone(), *stage == Stage::Stopping),
                 _ => _ = self.leaving.remove(node),
             },
-            // What was only asked is over when the head has no more to do with the power of a node.
+            // Pending queries end when the head no longer manages the power of a node.
             PowerEvent::Planned(plan) => {
                 self.leaving.retain(|node, is_told| *is_told || plan.nodes.contains_key(node));
             }

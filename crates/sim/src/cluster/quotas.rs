@@ -1,12 +1,13 @@
-//! Quotas in the world: in half of the lives the users' group gets one at some time, and no placement may exceed it from then on.
+//! Quotas in the simulation: in half of the lives the users' group gets one at some time. The check: no later
+//! placement exceeds it.
 
 use hostler_core::head::{Command, NewUser, UsersCommand, UsersEvent};
 use hostler_model::{Quota, Resources, Role, UserName};
 
 use super::rng::Rng;
 
-/// What an admin asks for, so that the user's jobs count against a quota that lets any of them run alone. Asking twice, or in another
-/// order, comes to the same.
+/// The commands of an admin. They subject the user's jobs to a quota that lets each job run alone. Repetition and
+/// order do not change the outcome.
 pub(super) fn commands(user: &str, largest: &Resources, rng: &mut Rng) -> [Command; 2] {
     let limit = |rng: &mut Rng, least: u64| rng.chance(500).then(|| least + rng.below(least + 1));
     let quota = Quota {
@@ -24,7 +25,7 @@ fn name(name: &str) -> UserName {
     name.parse().expect("a valid name")
 }
 
-/// What the one user may have, by what became durable.
+/// The quota of the only user, according to durable events.
 #[derive(Default)]
 pub(super) struct Allowance {
     is_member: bool,
@@ -36,14 +37,14 @@ impl Allowance {
         match event {
             UsersEvent::Put(users) => self.is_member |= users.iter().any(|user| user.groups.contains(&name("lab"))),
             UsersEvent::GroupQuota { quota, .. } => self.quota = *quota,
-            // Removal takes no quota away.
+            // Removal leaves the quota unchanged.
             UsersEvent::Removed(_) | UsersEvent::FormerQuota { .. } => {}
             UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {}
             UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. } => {}
         }
     }
 
-    /// Whether so much may be placed at once.
+    /// Whether the quota permits this use.
     pub(super) fn allows(&self, cpus: u64, memory_bytes: u64, tasks: u64) -> bool {
         let within = |limit: Option<u64>, value| limit.is_none_or(|limit| value <= limit);
         !self.is_member

@@ -1,13 +1,13 @@
-//! Chance, all of it from one seed: SplitMix64.
+//! Random numbers, all from one seed: SplitMix64.
 
-/// A stream of numbers that depends on its seed alone.
+/// A stream of numbers that depends only on its seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Self(seed);
-        // Neighbouring seeds should not begin alike.
+        // Adjacent seeds should start differently.
         rng.next();
         rng
     }
@@ -27,24 +27,24 @@ impl Rng {
         self.range(0, limit)
     }
 
-    /// Whether something happens that does so `per_mille` times in a thousand.
+    /// Returns true with a probability of `per_mille` in a thousand.
     pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
-    /// One of several, of which there must be at least one.
+    /// An element of `from`, which must not be empty.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
 
-    /// Mostly near `usual`, now and then many times that.
+    /// Usually near `usual`, occasionally many times that.
     pub(crate) fn skewed(&mut self, usual: u64) -> u64 {
         let scale = if self.chance(30) { 40 } else { 2 };
         self.below(usual * scale + 1)
     }
 }
 
-/// Spreads the bits of a number over all of it.
+/// Spreads the bits of a number over the whole number.
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,20 +1,20 @@
-//! What happened, as lines: the last of them for a person, a hash over all for comparing two runs.
+//! The trace: its last lines for people, and a hash over all lines to compare two runs.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use super::rng::mix;
 
-/// Lines kept for a person.
+/// The number of lines kept for people.
 const KEPT: usize = 60;
 
-/// The story of a run.
+/// The trace of a run.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     last: VecDeque<String>,
     hash: u64,
     lines: u64,
-    /// Every line kept, for whoever wants the whole story.
+    /// Keep every line for the whole trace.
     keep_all: bool,
 }
 
@@ -23,7 +23,6 @@ impl Trace {
         Self { keep_all, ..Self::default() }
     }
 
-    /// Adds a line.
     pub(super) fn add(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
         let line = line(now_us, what);
         for bytes in line.as_bytes().chunks(8) {
@@ -38,7 +37,7 @@ impl Trace {
         self.last.push_back(line);
     }
 
-    /// Adds a line that only the whole trace has.
+    /// Adds a line to the whole trace only.
     pub(super) fn tell(&mut self, now_us: u64, what: impl FnOnce() -> Option<String>) {
         if self.keep_all
             && let Some(what) = what()

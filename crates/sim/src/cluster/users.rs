@@ -1,4 +1,4 @@
-//! The users: they submit, change their minds, and ask again until they are answered.
+//! The users: they submit jobs, change them, and retry each request until the head answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use super::quotas;
 use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
-/// How long an answer is waited for.
 const ANSWER_TIMEOUT: u64 = 3 * SECOND;
 
-/// What the users have done and wait for.
+/// The users' actions and pending requests.
 #[derive(Default)]
 pub(super) struct Users {
     submissions: BTreeMap<SubmissionKey, Submission>,
@@ -29,35 +28,35 @@ struct Submission {
     job: Option<JobId>,
 }
 
-/// Something asked of the head, until it is answered.
+/// A request to the head that has no answer yet.
 struct Asked {
     command: Command,
 }
 
-/// What happens with the users.
+/// A step of the users.
 pub(super) enum UserStep {
-    /// Somebody makes a job and submits it.
+    /// A user makes a job and submits it.
     Submit,
     /// A request is sent, for the first time or again.
     Ask { request: u64 },
-    /// It reaches the head's machine.
+    /// The request reaches the head's machine.
     Reach { request: u64 },
-    /// Its answer comes back.
+    /// Its answer arrives.
     Answered { request: u64, answer: Answer },
-    /// Somebody wants something done to a job.
+    /// A user changes a job.
     Act { job: JobId },
     /// An operator drains, resumes or removes a node.
     Operate,
-    /// An operator changes a partition, or says what a node has.
+    /// An operator changes a partition, or the features of a node.
     Arrange,
     /// An admin sets a quota.
     Limit { dice: Rng },
-    /// Held jobs are released, and those cancelled that would go on forever.
+    /// Held jobs are released, and endless jobs are cancelled.
     TidyUp,
 }
 
 impl Users {
-    /// Who still waits for what.
+    /// Describes the pending requests.
     pub(super) fn unanswered(&self) -> Option<String> {
         let request = self.requests.values().next()?;
         Some(format!("nobody has answered {:?}", request.command))
@@ -73,7 +72,7 @@ impl World {
         self.plan_operators(calm);
     }
 
-    /// In every other world an admin sets a quota at some time. The dice are of their own, so the rest of a world stays what it was.
+    /// In half of the worlds, plans a quota. The dice are separate, so the rest of a world stays the same.
     pub(super) fn plan_quota(&mut self, calm: u64, mut dice: Rng) {
         if dice.chance(500) {
             let at = dice.below(calm);
@@ -81,7 +80,7 @@ impl World {
         }
     }
 
-    /// Nobody changes their mind any more.
+    /// Stops all changes by users.
     pub(super) fn calm_users(&mut self) {
         self.user_later(0, UserStep::TidyUp);
     }
@@ -105,7 +104,7 @@ impl World {
     }
 
     fn limit(&mut self, mut dice: Rng) {
-        // The largest job that anybody makes: on the largest node, or on all nodes at once.
+        // The largest job of any user: on the largest node, or on all nodes at once.
         let largest = |of: fn(&Node) -> u64| {
             let all = || self.nodes.iter().map(of);
             let (most, least) = (all().max().unwrap_or(1), all().min().unwrap_or(1));
@@ -130,7 +129,7 @@ impl World {
         self.request(Command::Submit { caller: ada(), key, spec, environment, snapshot_is_complete: true });
     }
 
-    /// A job that fits at least one of the nodes.
+    /// Makes a job that fits at least one of the nodes.
     fn make_spec(&mut self) -> JobSpec {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let most = self.nodes[node].resources.counts();
@@ -155,15 +154,15 @@ impl World {
         }
     }
 
-    /// On some nodes at once, what each of them has.
+    /// Makes a multi-node job: the request per node and the number of nodes.
     fn make_gang(&mut self) -> (Request, u32) {
         let all = self.nodes.iter().map(|node| node.resources.counts());
         let least = all.reduce(|least, other| least.zip(&other, u64::min));
-        let request = self.make_request(&least.expect("there are nodes"));
+        let request = self.make_request(&least.expect("a world has nodes"));
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }
 
-    /// At most so much.
+    /// Makes a request of at most `most`.
     fn make_request(&mut self, most: &Request) -> Request {
         let counted: Vec<String> = most
             .counted
@@ -190,7 +189,7 @@ impl World {
         (0..count).map(|_| Dependency { condition: *self.rng.pick(&kinds), job: *self.rng.pick(&known) }).collect()
     }
 
-    /// Somebody changes their mind about a job.
+    /// Changes a job.
     fn act(&mut self, job: JobId) {
         if self.is_calm {
             return;
@@ -208,7 +207,7 @@ impl World {
         self.plan_act(job);
     }
 
-    /// Perhaps somebody will change their mind about a job, and again.
+    /// Sometimes schedules a change of a job. Each change may schedule another.
     fn plan_act(&mut self, job: JobId) {
         if self.rng.chance(450) {
             let at = if self.rng.chance(300) { self.rng.below(20 * MS) } else { self.rng.below(8 * SECOND) };
@@ -241,7 +240,7 @@ impl World {
         self.ask(request);
     }
 
-    /// Sends a request, and again later unless it has been answered by then.
+    /// Sends a request, and repeats it later if no answer arrives.
     fn ask(&mut self, request: u64) {
         if !self.users.requests.contains_key(&request) {
             return;
@@ -268,7 +267,7 @@ impl World {
         self.head_later(0, HeadStep::Command(Box::new(input)));
     }
 
-    /// The head answers; the answer may be lost on its way.
+    /// Sends the head's answer, which may be lost.
     pub(super) fn answer_user(&mut self, request: u64, answer: Answer) {
         if !self.is_calm && self.rng.chance(100) {
             return;
@@ -281,9 +280,9 @@ impl World {
         let Some(asked) = self.users.requests.get(&request) else { return };
         let command = asked.command.clone();
         match (&command, answer) {
-            // Asked again after the timeout.
+            // The user retries after the timeout.
             (_, Err(NotDone::NotStored(_))) => return,
-            // The node it needs has not been seen yet, or is not in its partition now.
+            // The head has not seen the required node yet, or the node is not in the partition now.
             (Command::Submit { .. }, Err(NotDone::Refused(Refusal::NeverFits(_) | Refusal::NoNodes(_)))) => return,
             (Command::Submit { .. }, Err(NotDone::Refused(Refusal::NoSuchPartition { .. }))) => return,
             (Command::Submit { key, .. }, Ok(Done { submitted: Some((job, _)) })) => self.acknowledged(*key, job),
@@ -298,7 +297,7 @@ impl World {
 
     fn acknowledged(&mut self, key: SubmissionKey, job: JobId) {
         self.note(format_args!("job {job} is acknowledged"));
-        let submission = self.users.submissions.get_mut(&key).expect("it was made here");
+        let submission = self.users.submissions.get_mut(&key).expect("a user made this submission");
         submission.job = Some(job);
         let spec = Arc::clone(&submission.spec);
         self.books.acknowledge(key, job, &spec);
@@ -310,7 +309,7 @@ fn ada() -> Caller {
     Caller { user: "ada".to_owned(), uid: None, operator: false }
 }
 
-/// A request in a few words.
+/// A short description of a request.
 fn brief(command: &Command) -> String {
     match command {
         Command::Submit { .. } => "submit a job".to_owned(),

@@ -1,4 +1,4 @@
-//! The world: its clock, its queue of what happens next, and who lives in it.
+//! The world: its clock, its event queue and its participants.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,33 +20,32 @@ use super::{Failure, Options, Report, Rule};
 pub(super) const MS: u64 = 1_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
 
-/// How often the world is looked over.
+/// The interval between two checks of the world.
 const LOOK: u64 = SECOND;
 
-/// How long everything may take to come to rest after the last fault.
+/// How long the world may take to become idle after the last fault.
 const PATIENCE: u64 = 1_800 * SECOND;
 
-/// Something that happens at a moment.
+/// An event of the simulation.
 pub(super) enum Happening {
     /// In one life of the head.
     Head { life: u64, step: HeadStep },
-    /// On a node.
+    /// On one node.
     Node { node: usize, step: NodeStep },
-    /// Something comes out of a connection.
+    /// A packet arrives.
     Arrival { connection: u64, at: End, packet: Packet },
     /// An end of a connection finds out that it is broken.
     Broken { connection: u64, at: End },
-    /// For the users.
+    /// A step of the users.
     User(UserStep),
-    /// Something breaks or is mended.
+    /// A fault or its repair.
     Fault(Fault),
-    /// About controllers.
+    /// A step of the power controllers.
     Power(PowerStep),
-    /// The world is looked over.
+    /// A check of the world.
     Look,
 }
 
-/// Everything there is.
 pub(super) struct World {
     pub(super) now_us: u64,
     pub(super) rng: Rng,
@@ -57,7 +56,7 @@ pub(super) struct World {
     pub(super) nodes: Vec<Node>,
     pub(super) network: Network,
     pub(super) users: Users,
-    /// Faults have stopped and everything was mended.
+    /// Faults have stopped and everything is repaired.
     pub(super) is_calm: bool,
     /// Present in a world with partitions.
     pub(super) partition_dice: Option<Rng>,
@@ -71,7 +70,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed);
-        // In some worlds the first heads are of a release that kept what had ended in its state.
+        // In some worlds the first heads simulate a release that kept ended jobs in its state.
         let mut release_dice = Rng::new(seed.rotate_left(16));
         let archives_from = if release_dice.chance(200) { release_dice.range(2, 5) } else { 1 };
         let settings = settings(&mut rng);
@@ -110,7 +109,7 @@ impl World {
         world
     }
 
-    /// Lives until all is at rest.
+    /// Runs until everything is idle.
     pub(super) fn live(&mut self) -> Result<(), String> {
         let mut calm_since = None;
         while let Some(((now_us, _), happening)) = self.queue.pop_first() {
@@ -144,7 +143,7 @@ impl World {
         }
     }
 
-    /// Lets something happen in a while.
+    /// Schedules an event.
     pub(super) fn later(&mut self, in_us: u64, happening: Happening) {
         self.queued += 1;
         self.queue.insert((self.now_us + in_us, self.queued), happening);
@@ -165,7 +164,7 @@ impl World {
         }
     }
 
-    /// What is not at rest yet, if anything.
+    /// Describes the first activity in progress, if any.
     fn unrest(&self) -> Option<String> {
         if let Some(unanswered) = self.users.unanswered() {
             return Some(unanswered);
@@ -178,10 +177,10 @@ impl World {
         nodes.into_iter().find_map(|node| self.nodes[node].unrest()).or_else(|| process.unrest())
     }
 
-    /// Everything has ended: do all accounts agree?
+    /// Checks that all accounts agree at the end.
     fn last_look(&mut self) -> Result<(), String> {
         self.note(format_args!("all is at rest"));
-        let process = self.head.process.as_ref().expect("at rest, so it runs");
+        let process = self.head.process.as_ref().expect("an idle world has a running head");
         self.books.check_settled(&process.state, &self.head.disk);
         self.books.take_wrong().map_or(Ok(()), Err)
     }
@@ -206,7 +205,7 @@ impl World {
     }
 }
 
-/// Settings that make a short life eventful.
+/// Settings that cause many events in a short life.
 fn settings(rng: &mut Rng) -> Settings {
     Settings {
         heartbeat_ms: 1_500,

@@ -89,14 +89,14 @@ impl Meter {
         self.draws_mw = if is_off { u64::from(watts.off) * 1_000 } else { self.on_mw };
     }
 
-    /// Stores a measurement, or that there is none any more. The caller must call [`Self::read`] afterwards.
+    /// Stores a measurement, or clears it. The caller must call [`Self::read`] afterwards.
     pub(super) fn measure(&mut self, now: Timestamp, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) {
         self.count(now);
         self.measured = mw.map(|mw| (gauge, mw));
         self.idle_mw = mw.filter(|_| is_idle).or(self.idle_mw);
     }
 
-    /// Whether a measurement adds information. False while a gauge that covers more of the machine also measures.
+    /// Whether a measurement adds information. It does not while another gauge measures a larger part of the machine.
     pub(super) fn is_news(&self, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) -> bool {
         let differs = |before: u64, mw: u64| mw.abs_diff(before) >= SAME_MW.max(before / 50);
         match (self.measured, mw) {

@@ -195,14 +195,14 @@ impl View<'_> {
             Some(why) => format!("it could not be switched off: {why}"),
             None => format!("it was told to shut down {} ago, and is still on", self.so_far()),
         };
-        // A node whose agent lives stays usable, once the agent has confirmed that its machine is not shutting down.
+        // A node with a live agent stays usable once the agent has confirmed that its machine is not shutting down.
         match self.is_linked() {
             true => self.stays_on().then_some((Stage::Up, why)),
             false => Some((Stage::Failed, why)),
         }
     }
 
-    /// Up, if the agent is connected and no earlier order to switch off can take effect any more.
+    /// Enters [`Stage::Up`] if the agent is connected and no earlier off order can still take effect.
     fn came(&self) -> Option<Turn> {
         (self.is_linked() && !self.may_yet_go_off()).then(|| {
             let why = match self.power.stage {
@@ -213,7 +213,7 @@ impl View<'_> {
         })
     }
 
-    /// Whether an order to switch off can still affect the boot whose agent is connected.
+    /// Whether an off order can still affect the boot of the connected agent.
     fn may_yet_go_off(&self) -> bool {
         let Some(at) = self.power.settles_at else { return false };
         // The same boot means that the controller reported off wrongly, or before the machine was off.
@@ -292,15 +292,16 @@ impl View<'_> {
         self.policy.force_off && !live.is_forced && self.waited(self.power.since) >= self.policy.stop_timeout_ms
     }
 
-    /// When orders to switch off can no longer take effect, whether from this head or an earlier one. `None` until the controller has
-    /// answered this head: before that, an order of an earlier head may still be on the way.
+    /// When off orders of this head and earlier heads can no longer take effect. `None` until the controller has
+    /// answered this head: until then, an order of an earlier head may still be on the way.
     fn stop_limit(&self) -> Option<Timestamp> {
         let limit_ms = self.policy.stop_timeout_ms;
         let first = self.power.since.plus_ms(limit_ms * (1 + u64::from(self.policy.force_off)));
         Some(first.max(self.power.live.off_told_at?.plus_ms(limit_ms)))
     }
 
-    /// Whether no order to switch off can take effect any more, as far as known. False while the controller has an order to answer.
+    /// Whether, as far as known, no off order can still take effect. False while the controller has an order to
+    /// answer.
     fn is_stop_over(&self) -> bool {
         let is_told = self.power.live.asked.is_some_and(|(_, verb, _)| verb != PowerVerb::Status) && !self.is_lost();
         !is_told && self.stop_limit().is_some_and(|at| at <= self.now)

@@ -7,9 +7,10 @@
 //!                └─────▶ failed ───┴─── up again ◀──────┘
 //! ```
 //!
-//! **The idea.** The log records every intention as an event before the head acts on it. Each action depends only on what is confirmed
-//! since: by the node's agent, which is connected or not, and by its power controller, which has answered *on*, *off* or nothing. So a
-//! restarted head needs no special code: it asks for the current state and continues.
+//! **The idea.** The log records every intention as an event before the head acts on it. Each action depends only on
+//! later confirmations: of the node's agent, which is connected or not, and of its power controller, which has
+//! answered *on*, *off* or nothing. So a restarted head needs no special code: it asks for the current state and
+//! continues.
 //!
 //! [`manage`] checks all nodes when something has changed or a time limit has passed, and returns events. [`machine`] decides a node's
 //! next stage, [`wake`] which nodes the queue needs, and [`rest`] which nodes it does not need.

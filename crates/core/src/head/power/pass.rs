@@ -173,7 +173,7 @@ pub(in crate::head) fn decide_resting(
         return Some(PowerEvent::AgentSaid { node: node.name.clone(), is_leaving });
     }
     Some(match busy {
-        // The machine is shutting down, whatever the head wants.
+        // The machine is shutting down, even if the head wants it on.
         Some(_) if is_leaving && node.runs.is_empty() => entered(&node.name, (Stage::Stopping, power.why.clone())),
         Some(busy) => entered(&node.name, (Stage::Up, format!("it was not switched off: {busy}"))),
         None if !node.runs.is_empty() => return None,

@@ -1,8 +1,9 @@
 //! Chooses nodes to switch on for the queue.
 //!
-//! **The idea.** The scheduler plans as if a set of off nodes were on and free. The set is sufficient if as much starts as with all
-//! nodes that could be switched on. So the head wakes only nodes that will be used, whatever jobs request: constraints, several nodes,
-//! GPUs. Of the sufficient sets it takes the cheapest. Nodes that are waking count as on.
+//! **The idea.** The scheduler plans as if a set of off nodes were on and free. The set is sufficient if as much
+//! starts as with all nodes that could be switched on. So the head wakes only nodes that will be used, for all kinds
+//! of requests: constraints, several nodes, GPUs. Among the sufficient sets it takes the cheapest. Nodes that are
+//! waking count as on.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +115,7 @@ fn best_of_all<'c>(
     best.0
 }
 
-/// Takes as many candidates as the limits allow, then drops those without which as much starts.
+/// Takes as many candidates as the limits allow, then drops each candidate that is not needed to start as much.
 fn least_of_all<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
@@ -153,7 +154,7 @@ fn price(set: &[&Candidate<'_>]) -> (u64, u64, usize) {
     (set.iter().map(|it| u64::from(it.weight)).sum(), set.iter().map(|it| it.cost).sum(), set.len())
 }
 
-/// Whether more tasks start: compares the first job, in order of submission, whose number of started tasks differs.
+/// Whether more tasks start: compares the first job, in order of submission, with a different number of started tasks.
 fn is_better(one: &Started, other: &Started) -> bool {
     let jobs = one.keys().chain(other.keys()).collect::<std::collections::BTreeSet<_>>();
     let count = |started: &Started, job: &JobId| started.get(job).copied().unwrap_or_default();

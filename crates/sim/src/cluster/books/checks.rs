@@ -1,4 +1,4 @@
-//! Comparisons of the accounts with what the head thinks and has stored.
+//! Comparisons of the accounts with the head's state and storage.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use hostler_model::{Digest, IndexSet, JobId, TaskId};
 use super::{Books, PartAccount, Standing, any_result};
 use crate::cluster::disk::Disk;
 
-/// What differs between a state that was loaded and what the log says.
+/// The difference between a loaded state and the state from the log.
 fn difference(loaded: &State, fold: &State) -> String {
     let other_job = loaded.jobs().zip(fold.jobs()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
     if let Some((loaded, fold)) = other_job {
@@ -24,14 +24,14 @@ fn difference(loaded: &State, fold: &State) -> String {
     }
 }
 
-/// Comparisons with what the head thinks.
+/// Comparisons with the head's state.
 impl Books {
-    /// A head has loaded its state.
+    /// Checks the state that a head has loaded.
     pub(in crate::cluster) fn check_loaded(&mut self, state: &State, disk: &Disk) {
         let (events, last_sequence) = (self.events, disk.store.last_sequence());
         self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
         let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
-        // A snapshot may know of a moment after the last event in it.
+        // A snapshot may have a later time than its last event.
         let latest = loaded.last_event_at.max(fold.last_event_at);
         (loaded.last_event_at, fold.last_event_at) = (latest, latest);
         let is_same = hostler_proto::encode(&loaded) == hostler_proto::encode(&fold);
@@ -43,7 +43,7 @@ impl Books {
         self.check_settled(state, disk);
     }
 
-    /// Nothing is on its way to the disk: all accounts must agree with the state and with what is stored beside it.
+    /// Checks that all accounts agree with the state and the stored data, while no write is in progress.
     pub(in crate::cluster) fn check_settled(&mut self, state: &State, disk: &Disk) {
         let acknowledged: Vec<(SubmissionKey, JobId)> =
             self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
@@ -52,7 +52,7 @@ impl Books {
             let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
             let ended = ended_jobs.get(&job);
             let is_live = state.job(job).is_some() && state.job_of_key(key) == Some(job);
-            // An older release has what has ended in the state as well.
+            // An older release keeps ended jobs in the state as well.
             let is_there = is_live != ended.is_some_and(|ended| ended.key == key);
             self.expect(is_forgotten || is_there, || format!("I1: job {job} was acknowledged and is gone"));
         }
@@ -100,14 +100,14 @@ impl Books {
         self.check_kept_results(disk);
     }
 
-    /// Exactly those jobs that run or may run have their environment.
+    /// Checks that exactly the jobs that run or may run have their environment.
     fn check_environments(&mut self, state: &State, ended: &BTreeMap<JobId, Arc<Job>>, kept: &BTreeMap<JobId, Digest>) {
         let needed = state.jobs().chain(ended.values()).filter_map(|job| Some((job.id, job.environment?)));
         let needed: BTreeMap<JobId, Digest> = needed.collect();
         self.expect(needed == *kept, || format!("environments are kept of {kept:?} and needed by {needed:?}"));
     }
 
-    /// Every row of the history is about a task that has ended so.
+    /// Checks that every row of the history matches an ended task.
     fn check_rows(&mut self, disk: &Disk) {
         for row in disk.store.rows() {
             let task = TaskId { job: row.job, index: row.index };
@@ -123,7 +123,7 @@ impl Books {
         }
     }
 
-    /// What must hold of a state at any time.
+    /// Checks the invariants that hold at any time.
     pub(in crate::cluster) fn check_live(&mut self, state: &State) {
         let waiting: u64 = state.jobs().map(|job| job.pending.len()).sum();
         let placed: u64 = state.jobs().map(|job| job.active.len() as u64).sum();
@@ -166,7 +166,7 @@ impl Books {
         }
     }
 
-    /// The results of every task that is kept must be on the disk.
+    /// Checks that the disk has the results of every task that is kept.
     fn check_kept_results(&mut self, disk: &Disk) {
         let kept = self.jobs.iter().filter(|(_, account)| !account.is_forgotten);
         let tasks = kept.flat_map(|(id, account)| account.tasks.iter().map(move |(index, task)| (*id, *index, task)));

@@ -1,4 +1,4 @@
-//! Events and messages in a few words, for the story of a world.
+//! Short descriptions of events and messages for the trace.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,6 @@ use hostler_core::head::{Event, PowerEvent, Start};
 use hostler_model::{GpuId, IndexSet, JobId, JobSpec};
 use hostler_proto::link::{AgentMessage, Fate, HeadMessage, RunStatus};
 
-/// An event in a few words.
 pub(super) fn brief(event: &Event) -> String {
     let task = |job: &JobId, index: &Option<u32>| match index {
         Some(index) => format!("task {job}_{index}"),
@@ -65,7 +64,7 @@ pub(super) fn brief(event: &Event) -> String {
     }
 }
 
-/// What a job asks for.
+/// The resources that a job requests.
 fn wish(spec: &JobSpec) -> String {
     let mut text = format!("{} CPUs on each of {} nodes", spec.request.cpus, spec.nodes);
     if let Some(array) = &spec.array {
@@ -91,7 +90,7 @@ fn how(fate: Fate) -> String {
     }
 }
 
-/// What the head says to an agent, in a few words.
+/// A short description of a message from the head to an agent.
 pub(in crate::cluster) fn brief_order(message: &HeadMessage) -> String {
     match message {
         HeadMessage::Launch(launch) => {
@@ -106,7 +105,7 @@ pub(in crate::cluster) fn brief_order(message: &HeadMessage) -> String {
     }
 }
 
-/// What an agent says to the head, in a few words; nothing for a heartbeat.
+/// A short description of a message from an agent to the head; `None` for a heartbeat.
 pub(in crate::cluster) fn brief_report(message: &AgentMessage) -> Option<String> {
     Some(match message {
         AgentMessage::Heartbeat => return None,
