@@ -32,7 +32,7 @@ const GLOBAL_OPTIONS: &str = "Global options";
 /// The options that every command has.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Address of the head: unix:/path/to/head.sock, or the HOST:PORT of a login
+    /// Address of the head: unix:/path/to/head.sock, or HOST:PORT after a login
     #[arg(
         long,
         global = true,

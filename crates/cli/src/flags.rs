@@ -18,60 +18,80 @@ use crate::output;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
 pub(crate) struct JobFlags {
-    /// CPUs per task and node [default: one per process]
+    /// CPUs on each node [default: one per process]
+    ///
+    /// Each task of an array gets this many CPUs on each of its nodes. Without --cpus and --tasks-per-node, the setting
+    /// default-cpus applies.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cpus: Option<u32>,
 
-    /// Nodes per task [default: 1, or the setting default-nodes]
+    /// Number of nodes [default: the setting default-nodes, initially 1]
+    ///
+    /// Each task of an array gets this many nodes.
     #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) nodes: Option<u32>,
 
-    /// Processes per node [default: 1, or the setting default-processes]
+    /// Processes per node [default: the setting default-processes, initially 1]
     ///
-    /// Each process finds its rank in RANK and LOCAL_RANK, and the number of processes in WORLD_SIZE.
+    /// The variables RANK and LOCAL_RANK contain the rank of the process in the job and on its node. WORLD_SIZE
+    /// contains the number of processes.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) tasks_per_node: Option<u32>,
 
-    /// Start the program on the first node only; it launches on the others itself
+    /// Start the program only on the first node of the job
     ///
-    /// For programs that call `mpirun` or `hostler step`. The other nodes stay reserved until the program ends.
+    /// For programs that start processes on the other nodes themselves, with `mpirun` or `hostler step`. The other
+    /// nodes stay reserved until the program ends.
     #[arg(long)]
     pub(crate) first_node: bool,
 
-    /// Memory per task and node, e.g. 600M or 2G [default: 512M, or the setting default-memory]
+    /// Memory on each node, e.g. 600M or 2G
+    ///
+    /// Each task of an array gets this much memory on each of its nodes. [default: the setting default-memory,
+    /// initially 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<Memory>,
 
-    /// GPUs per task and node; other GPUs are invisible to it [default: 0]
+    /// GPUs on each node; the job cannot see other GPUs [default: 0]
+    ///
+    /// Each task of an array gets this many GPUs on each of its nodes.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) gpus: u32,
 
-    /// A countable resource per task and node, e.g. license=2; repeatable
+    /// Counted resource to reserve on each node, e.g. license=2; repeatable
     ///
-    /// The count is 1 if left out. `hostler nodes` shows the resources of each node.
+    /// NAME without a count means NAME=1. `hostler nodes` lists the resources of each node.
     #[arg(long, value_name = "NAME=COUNT")]
     pub(crate) resource: Vec<Counted>,
 
-    /// Time limit per task, e.g. 90s, 1h30m or 1-12:00:00 [default: none, or the setting default-time-limit]
+    /// Time limit of the job or of each array task, e.g. 90s, 1h30m or 1-12:00:00
+    ///
+    /// 1-12:00:00 means 1 day and 12 hours. [default: the time limit of the partition, else the setting
+    /// default-time-limit, initially none]
     #[arg(short, long, value_name = "TIME")]
     pub(crate) time: Option<TimeLimit>,
 
-    /// Run on nodes of this partition; `hostler info` lists partitions
+    /// Run only on nodes of this partition; `hostler info` lists partitions
     #[arg(short, long, value_name = "NAME")]
     pub(crate) partition: Option<PartitionName>,
 
-    /// Run on nodes with these features or names, e.g. ssd, 'intel&!old', 'n1|n2'
+    /// Run only on nodes with these features or names, e.g. ssd, 'intel&!old', 'n1|n2'
+    ///
+    /// `&` means and, `|` means or, `!` means not.
     #[arg(long, value_name = "FEATURES")]
     pub(crate) constraint: Option<Constraint>,
 
-    /// Run one task per index, e.g. 0-99, 1-9:2 or 1,5,7; %N limits tasks at a time
+    /// Run the job as an array with one task per index, e.g. 0-99 or 1,5,7
+    ///
+    /// 1-9:2 means every second index from 1 to 9. 0-99%10 runs at most 10 tasks at the same time.
     #[arg(short, long, value_name = "INDICES")]
     pub(crate) array: Option<ArraySpec>,
 
     /// Start only after other jobs, e.g. 12 or afterany:12:13
     ///
-    /// A plain id means afterok. The conditions are after (started), afterok (completed), afternotok (ended
-    /// otherwise) and afterany (ended).
+    /// Write a condition and a colon before the job ids. Conditions: `after` (the jobs have started), `afterok` (the
+    /// jobs have completed), `afternotok` (the jobs have ended without completing), `afterany` (the jobs have ended).
+    /// Job ids without a condition mean `afterok`.
     #[arg(short = 'd', long, value_name = "JOBS")]
     pub(crate) after: Vec<Dependencies>,
 
@@ -79,7 +99,7 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Run the job again from the start if its node is lost
+    /// Run the job again from the start if one of its nodes is lost
     #[arg(long)]
     pub(crate) requeue: bool,
 
@@ -87,19 +107,23 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
 
-    /// Hold the job until `hostler release`
+    /// Keep the job waiting until `hostler release`
     #[arg(long)]
     pub(crate) hold: bool,
 
-    /// Set a variable for the job; a NAME alone passes on your value; repeatable
+    /// Set an environment variable of the job; repeatable
+    ///
+    /// NAME without a value passes on the variable from the current environment.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
 
-    /// Time between SIGTERM and SIGKILL when the job is ended, e.g. 30s
+    /// Time between SIGTERM and SIGKILL when Hostler ends the job, e.g. 30s
+    ///
+    /// [default: the setting grace, initially 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<TimeLimit>,
 
-    /// Give the job a terminal, for `hostler attach`
+    /// Run the job in a terminal; connect to the terminal with `hostler attach`
     #[arg(long)]
     pub(crate) pty: bool,
 }

@@ -12,10 +12,11 @@ use crate::daemons::places::{AgentPlaces, HeadPlaces};
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
-/// Run the daemon of this machine in the foreground: head or compute node
+/// Run the head or the agent of this machine in the foreground
 ///
-/// Without --head and --compute, the set-up decides: `hostler head init` makes a head, `hostler agent join` a compute
-/// node. All other flags go to `hostler head run` or `hostler agent run`; see their --help.
+/// Without --head and --compute, the setup of the machine decides: after `hostler head init`, the command runs the
+/// head; after `hostler agent join`, it runs the agent. All other options go to `hostler head run` or `hostler agent
+/// run`; see their --help.
 #[derive(Debug, Args)]
 pub(crate) struct Cmdaemon {
     /// Run the head
@@ -26,7 +27,7 @@ pub(crate) struct Cmdaemon {
     #[arg(long)]
     compute: bool,
 
-    /// Flags of the daemon
+    /// Options of `hostler head run` or `hostler agent run`
     #[arg(value_name = "FLAGS", trailing_var_arg = true, allow_hyphen_values = true)]
     flags: Vec<OsString>,
 }

@@ -23,8 +23,8 @@ const COMMAND_LEN: usize = 48;
 
 /// Show head nodes, compute nodes, and running and waiting jobs
 ///
-/// Memory is in megabytes. Free resources are those that no job has reserved. A compute node that can run jobs is
-/// Idle or InUse.
+/// Memory is in megabytes. Free resources are resources that no job has reserved. The state of a compute node that can
+/// run jobs is Idle or InUse.
 #[derive(Debug, Args)]
 pub(crate) struct Cminfo {}
 

@@ -27,9 +27,9 @@ const OF_THE_SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
 
 /// Queue a command as a job and print the job's id
 ///
-/// The command runs in this directory, which must exist on the nodes, with this environment. Several words are run as
-/// a command with arguments. A single text of more than one word is run by a shell, e.g. cmrun 'make && ./a.out'. The
-/// output is kept for `hostler logs`. The cluster's settings can change the defaults.
+/// The command runs in the current directory, which must exist on the nodes, with the current environment. Several
+/// arguments are a program and its arguments. A single argument of several words is a shell command, e.g. cmrun 'make
+/// && ./a.out'. `hostler logs` prints the output. Operators can change the defaults with `hostler configure setting`.
 #[derive(Debug, Args)]
 pub(crate) struct Cmrun {
     /// Name of the job [default: the first word of the command]
@@ -56,15 +56,15 @@ pub(crate) struct Cmrun {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     gpus: u32,
 
-    /// Time limit in hours, e.g. 1 or 0.25; 0 means none [default: none]
+    /// Time limit in hours, e.g. 1 or 0.25; 0 means no time limit [default: none]
     #[arg(short, long, value_name = "HOURS", allow_negative_numbers = true)]
     time_limit: Option<Hours>,
 
-    /// Wait for the job, show its output, and exit like `hostler run`
+    /// Wait for the job, print the job's output, and exit like `hostler run`
     #[arg(short, long)]
     wait: bool,
 
-    /// Command and arguments, or one text for a shell
+    /// Command and its arguments, or one argument with a shell command
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }

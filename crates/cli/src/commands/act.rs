@@ -23,7 +23,7 @@ pub(crate) struct Hold {
     targets: Targets,
 }
 
-/// Release held jobs
+/// Allow held jobs to start
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     #[command(flatten)]
@@ -32,8 +32,8 @@ pub(crate) struct Release {
 
 /// Queue jobs again; running jobs are stopped and start over
 ///
-/// The head deletes the environment of a job once the job has completed. Such a job cannot be requeued; submit it
-/// again.
+/// A job that has completed cannot be requeued, because the head has deleted the job's environment variables. Submit
+/// such a job again.
 #[derive(Debug, Args)]
 pub(crate) struct Requeue {
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct Requeue {
 
 #[derive(Debug, Args)]
 struct Targets {
-    /// Jobs, e.g. 12, or array tasks, e.g. 12_3
+    /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
     #[arg(value_name = "ID", required = true)]
     targets: Vec<Target>,
 }

@@ -28,7 +28,7 @@ use crate::flags::{GpuCap, Memory, TimeLimit, counted};
 /// Maximum length of a join code on standard input, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
 
-/// Join this machine to a cluster, or run its agent
+/// Join this machine to a cluster, or run the agent of a node
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
     #[command(subcommand)]
@@ -43,17 +43,17 @@ enum AgentCommand {
 
 /// Make this machine a node of a cluster, with a join code
 ///
-/// On the head, `hostler node invite` prints a join code. It is valid for one hour and one machine. The code is a
-/// secret: other users can see it on a command line, so pass `-` or no code to read it from standard input. The
-/// command retries until it reaches the head. If this machine is a node already, it becomes the node of the new code.
-/// A running agent adopts the change by itself, unless the node's name or cluster changes.
+/// On the head, `hostler node invite` prints a join code. The code is valid for one hour and one machine. The code is a
+/// secret, and other users can see command lines: pass `-` or no code to read the code from standard input. The command
+/// retries until it reaches the head. If this machine is a node already, it becomes the node of the new code. A running
+/// agent adopts the change without a restart, unless the name or the cluster of the node changes.
 #[derive(Debug, Args)]
 struct AgentJoin {
-    /// The join code; `-` reads it from standard input
+    /// Join code; `-` reads the code from standard input [default: -]
     #[arg(value_name = "CODE", default_value = "-", hide_default_value = true)]
     code: String,
 
-    /// Name of the node [default: the name in the invitation, else the hostname]
+    /// Name of the node [default: the name in the join code, else the hostname]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
 
@@ -64,32 +64,32 @@ struct AgentJoin {
     directory: Option<PathBuf>,
 }
 
-/// Run an agent in the foreground; it logs to stderr
+/// Run the agent of a node in the foreground and log to stderr
 ///
-/// After `hostler agent join`, it needs no flags: the node offers all its CPUs and GPUs, and all memory except a
-/// reserve for the system. HOSTLER_LOG sets the log level [default: info].
+/// After `hostler agent join`, the command needs no options. By default, the node offers all CPUs and GPUs, and all
+/// memory except a reserve for the system. HOSTLER_LOG sets the log level [default: info].
 ///
-/// Settings in /etc/hostler/agent.toml, or in agent.toml in the node's directory: `cpus`, `memory`, `gpus` and
-/// `environments` limit what the node offers. `features` and the table `resources` describe what else it has.
-/// `accounts`, `homes` and `root_jobs` act like the flags of the same names. `install_python = true` lets uv install
-/// Python versions that projects require. `gossip` is the address for gossip with other nodes; `calls = false` takes
-/// no remote commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` control how commands are
-/// spread over nodes.
+/// Settings are in /etc/hostler/agent.toml, or in agent.toml in the node's directory; options override settings. The
+/// settings `cpus`, `memory`, `gpus`, `environments`, `accounts`, `homes`, `root_jobs`, `shared_machine`, `gossip`,
+/// `load_weight` and `memory_weight` act like the options of the same names. `features` and the table `resources` act
+/// like --feature and --resource. `calls = false` acts like --no-calls. The keys `table` and `best` of the table
+/// `status` act like --table-port and --best-port. The table `dsh` sets how remote commands choose a node.
+/// `install_python = true` lets uv install Python versions that projects require.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Another directory for environments; agents of one user can share it
+    /// Separate directory for environments; agents of one user can share a directory
     #[arg(long, value_name = "DIR")]
     environments: Option<PathBuf>,
 
-    /// Fail unless the node has this name [default: the name it joined with]
+    /// Expected name of the node; fail if the node has another name
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// CPUs to offer, e.g. 0-3,8 [default: all that are usable]
+    /// Ids of the CPUs to offer, e.g. 0-3,8 [default: all usable CPUs]
     #[arg(long, value_name = "IDS")]
     cpus: Option<CpuSet>,
 
@@ -97,19 +97,21 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 
-    /// A feature for `--constraint`, e.g. ssd; repeatable
+    /// Feature of the node, e.g. ssd; repeatable
     ///
-    /// The architecture, e.g. x86_64, is always a feature.
+    /// Jobs require features with --constraint. The architecture, e.g. x86_64, is always a feature.
     #[arg(long, value_name = "WORD")]
     feature: Vec<Feature>,
 
-    /// A countable resource for `--resource`, e.g. license=10; repeatable
+    /// Counted resource to offer, e.g. license=10; repeatable
+    ///
+    /// Jobs reserve the resource with --resource.
     #[arg(long, value_name = "NAME=COUNT")]
     resource: Vec<Counted>,
 
-    /// GPUs to offer: `all`, `none`, or a list of indices and unique ids [default: all]
+    /// GPUs to offer: `all`, `none`, or a list such as 0,2 [default: all]
     ///
-    /// `hostler node discover` lists them.
+    /// The list contains indices or unique ids of GPUs. `hostler node discover` shows both.
     #[arg(long, value_name = "GPUS")]
     gpus: Option<GpuCap>,
 
@@ -119,12 +121,14 @@ pub(crate) struct AgentRun {
 
     /// Also run jobs of root
     ///
-    /// Without this flag, an agent of root runs the jobs of all other users, each as that user.
+    /// Without this option, an agent that root runs starts the jobs of all users except root. Each job runs as its own
+    /// user.
     #[arg(long)]
     root_jobs: bool,
-    /// Allow switching the machine off while others use it: terminals, busy CPUs
+    /// Switch the machine off without checking whether other users need the machine
     ///
-    /// For machines with several nodes.
+    /// Without this option, terminals in use and busy CPUs prevent the power-off. Use this option if several nodes run
+    /// on one machine.
     #[arg(long)]
     shared_machine: bool,
 
@@ -132,61 +136,69 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "TIME", hide = true)]
     start_after: Option<TimeLimit>,
 
-    /// Socket for users of this machine
+    /// Path of the Unix socket for users of this machine
     ///
-    /// [default: /run/hostler/agent.sock, open to all users, if root runs the agent in its default directory; else
-    /// agent.sock in its directory; none if the head is on this machine]
+    /// [default: /run/hostler/agent.sock, open to all users, if root runs the agent in the default directory; else
+    /// agent.sock in the agent's directory; no socket if the head is on this machine]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// UDP address for gossip with other nodes, or `none`
+    /// UDP address for gossip with other nodes; `none` turns gossip off
     ///
-    /// Nodes exchange their load by gossip. Other nodes must reach this address. [default: any address, port 7761 or
-    /// a free port]
+    /// By gossip, nodes tell each other their load. Other nodes must be able to reach this address. [default: any
+    /// address, port 7761 or a free port]
     #[arg(long, value_name = "ADDRESS:PORT")]
     gossip: Option<GossipAt>,
 
-    /// Run no remote commands for other nodes, and send none to them
+    /// Neither accept remote commands from other nodes nor send remote commands
     ///
-    /// The node still exchanges its load. `hostler exec` and `dsh` skip this machine and cannot be used on it. Jobs
-    /// are not affected.
+    /// `hostler exec` and `dsh` fail on this machine, and skip it on other machines. The node still reports its load
+    /// and runs jobs.
     #[arg(long)]
     no_calls: bool,
 
-    /// Relative time for the same work, 0.01 to 100; 2 is half as fast and gets less
+    /// Run time of the same work, relative to a usual node: 0.01 to 100 [default: 1]
+    ///
+    /// A node with the load weight 2 needs twice the time of a usual node and gets fewer remote commands.
     #[arg(long, value_name = "WEIGHT")]
     load_weight: Option<Weight>,
 
-    /// Relative quality of the memory, 0.01 to 100; 2 is twice as good
+    /// Weight of the memory, relative to a usual node: 0.01 to 100 [default: 1]
+    ///
+    /// With the memory weight 2, used memory raises the node's score half as much. A node with a lower score is better.
     #[arg(long, value_name = "WEIGHT")]
     memory_weight: Option<Weight>,
 
-    /// Serve the loads of all nodes at this port, one line of text each
+    /// Serve the loads of all nodes as text at this TCP port, one line per node
     ///
-    /// A number alone is a port of the loopback address. Anyone who can connect can read the loads.
+    /// A port without an address is open on the loopback address only. Anyone who can connect to the port can read the
+    /// loads.
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     table_port: Option<PortAt>,
 
-    /// Serve the line of the best node at this port; the node then counts as busier
+    /// Serve the load of the best node as text at this TCP port
+    ///
+    /// After each answer, the best node counts as busier for a short time. A port without an address is open on the
+    /// loopback address only.
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     best_port: Option<PortAt>,
 
     /// Create missing accounts of cluster users on this machine; needs root
     ///
-    /// Leave this off where a directory service or another tool manages accounts. The agent never changes or removes
-    /// accounts.
+    /// Do not use this option if a directory service or another tool manages accounts. The agent never changes or
+    /// removes accounts.
     #[arg(long)]
     accounts: bool,
 
-    /// Create home directories together with the accounts
+    /// With --accounts: also create the home directories of new accounts
     #[arg(long, requires = "accounts")]
     homes: bool,
 
-    /// File with a join code, for a node that has not joined yet
+    /// File with a join code, with which a new node joins the cluster
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
 
-    /// File in which a head on this machine publishes its address
+    /// File from which the agent reads the address of a head on this machine
     #[arg(long, value_name = "FILE")]
     head_file: Option<PathBuf>,
 }

@@ -22,10 +22,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Connect this terminal to a job started with --pty
 ///
-/// Ctrl-A d detaches, and the job continues. Ctrl-A a sends Ctrl-A to the job.
+/// To detach, press Ctrl-A, then d; the job continues. To send Ctrl-A to the job, press Ctrl-A, then a.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
-    /// A job, e.g. 12, or an array task, e.g. 12_3
+    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 }

@@ -10,14 +10,14 @@ use crate::multicall::{TOOLS, Tool};
 
 /// Print a shell completion script
 ///
-/// E.g. for bash: hostler completions bash > ~/.local/share/bash-completion/completions/hostler. The tools that
-/// `hostler shims` links have their own scripts; see --tool.
+/// For bash, e.g.: hostler completions bash > ~/.local/share/bash-completion/completions/hostler. The tools that
+/// `hostler shims` links need their own scripts; print them with --tool.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// Shell
+    /// Shell for which to print the script
     shell: Shell,
 
-    /// Tool to complete
+    /// Name of the tool to complete, e.g. dsh
     #[arg(long, value_name = "NAME", default_value = "hostler")]
     tool: String,
 }

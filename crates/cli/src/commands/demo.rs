@@ -45,9 +45,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Run a guided demonstration in a temporary cluster
 ///
-/// Starts a private cluster with four virtual nodes, trains eight models that recognise handwritten digits, downloads
-/// metrics and plots, and stops the cluster. Only the results remain. The first run needs a network connection to
-/// install scikit-learn.
+/// The command starts a private cluster with four virtual nodes, trains eight models that recognise handwritten digits,
+/// downloads metrics and plots, and stops the cluster. The results are kept. The first run needs a network connection
+/// to install scikit-learn.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Directory for the results; replaces files of an earlier demonstration

@@ -11,19 +11,20 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{self, machine};
 
-/// Show what this machine would offer as a node: CPUs, memory and GPUs
+/// Show the CPUs, memory and GPUs that this machine would offer as a node
 ///
-/// Also shows what is kept back and why. The command asks the kernel and the drivers and needs no cluster. The CPU
-/// affinity and the control groups of this command limit what it shows; those of a service may differ.
+/// The command also shows which resources the node would not offer, and why. The command needs no cluster: it asks the
+/// kernel and the drivers. It shows only resources that its own CPU affinity and control groups allow. An agent that
+/// runs as a service may have other limits.
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
-    /// Print the files that were read, for a bug report
+    /// Print the system files that the command reads, for a bug report
     ///
     /// The output may contain names of users and services.
     #[arg(long, conflicts_with_all = ["json", "from"])]
     capture: bool,
 
-    /// Use the machine that `--capture` wrote to this file
+    /// Show the machine whose `--capture` output is in this file
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }

@@ -12,7 +12,8 @@ use crate::failure::Outcome;
 
 /// Stop the cluster on this machine; state and results stay
 ///
-/// Fails if jobs are waiting or running, unless --cancel or --keep is given. `hostler up` starts the cluster again.
+/// The command fails if jobs are waiting or running, unless --cancel or --keep is given. `hostler up` starts the
+/// cluster again.
 #[derive(Debug, Args)]
 pub(crate) struct Down {
     /// Cancel all jobs first

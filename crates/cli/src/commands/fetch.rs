@@ -16,24 +16,24 @@ use crate::fetching::{Destination, Haul, destination, fetch};
 
 /// Download the results of jobs
 ///
-/// The results of job 12 go to DIR/12, those of array task 12_3 to DIR/12_3: files that the job created or changed,
-/// and its output as stdout.log and stderr.log. Files are written atomically; run the command again to continue an
-/// interrupted download.
+/// Results are the files that the job created or changed, and the job's output as stdout.log and stderr.log. The
+/// results of job 12 go to DIR/12, the results of array task 12_3 to DIR/12_3. The command writes each file atomically.
+/// To continue an interrupted download, run the command again.
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
-    /// Jobs, e.g. 12, or array tasks, e.g. 12_3
+    /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
     #[arg(value_name = "ID", required_unless_present = "all")]
     targets: Vec<Target>,
 
-    /// Fetch all results that were not fetched before
+    /// Download all results that were not downloaded before
     #[arg(long, conflicts_with = "targets")]
     all: bool,
 
-    /// Target directory
+    /// Parent directory for the results; each job or array task gets a subdirectory
     #[arg(long, value_name = "DIR", default_value = ".")]
     to: PathBuf,
 
-    /// Replace existing files that differ
+    /// Replace existing files that differ from the results
     #[arg(long)]
     overwrite: bool,
 }

@@ -40,16 +40,16 @@ enum HeadCommand {
 
 /// Set up the head of a cluster on this machine
 ///
-/// Creates its state directory, the cluster's authority and a settings file. For root, the state is in
-/// /var/lib/hostler/head and the settings are in /etc/hostler/head.toml; for other users they are in the XDG
-/// directories. Existing files are kept, so a second call changes nothing.
+/// The command creates the head's state directory, the cluster's certificate authority and a settings file. For root,
+/// the state is in /var/lib/hostler/head and the settings are in /etc/hostler/head.toml. For other users, both are in
+/// the XDG directories. Existing files stay as they are, so a second call changes nothing.
 #[derive(Debug, Args)]
 struct HeadInit {
-    /// Directory for everything: state, socket and settings (head.toml)
+    /// Directory for the state, the socket and the settings (head.toml)
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Address for connections of nodes [default: all addresses, port 7760]
+    /// Address at which the head listens for nodes [default: any address, port 7760]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
@@ -59,26 +59,26 @@ struct HeadInit {
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<Address>,
 
-    /// Unix socket for users of this machine
+    /// Path of the Unix socket for users of this machine
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Run a head in the foreground; it logs to stderr
+/// Run the head in the foreground and log to stderr
 ///
-/// After `hostler head init`, it needs no flags. Flags override the settings file. HOSTLER_LOG sets the log level
-/// [default: info].
+/// After `hostler head init`, the command needs no options. Options override the settings file. HOSTLER_LOG sets the
+/// log level [default: info].
 #[derive(Debug, Args)]
 struct HeadRun {
-    /// Directory for the state, and for head.toml if there is one
+    /// Directory for the state and, if the file exists, the settings (head.toml)
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Unix socket for users of this machine
+    /// Path of the Unix socket for users of this machine
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Address for connections of nodes
+    /// Address at which the head listens for nodes
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
@@ -88,11 +88,11 @@ struct HeadRun {
 
     /// Maximum size of stored results [default: half of the disk]
     ///
-    /// Beyond it, results that were fetched are deleted.
+    /// Above this size, the head deletes results that were downloaded. The setting results-cap overrides this option.
     #[arg(long, value_name = "SIZE")]
     results_cap: Option<Memory>,
 
-    /// Run as part of an embedded cluster, for `hostler up`
+    /// Run as the head of an embedded cluster; `hostler up` sets this option
     #[arg(long)]
     embedded: bool,
 }

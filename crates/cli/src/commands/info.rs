@@ -11,7 +11,7 @@ use crate::output::{self, node_views, partitions, views};
 /// Show a summary of the cluster
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// Show the power use of nodes that the head can switch, and the energy saved
+    /// Show power use and saved energy of the nodes that the head can switch
     #[arg(long)]
     energy: bool,
 }

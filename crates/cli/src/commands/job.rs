@@ -14,15 +14,15 @@ use crate::output::{self, views};
 /// Show the details of a job or of one array task
 #[derive(Debug, Args)]
 pub(crate) struct Job {
-    /// A job, e.g. 12, or an array task, e.g. 12_3
+    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 
-    /// Show at most this many ended tasks of an array
+    /// Show at most N ended tasks of an array
     #[arg(long, value_name = "N", default_value_t = 100)]
     tasks: u32,
 
-    /// Show only ended tasks, starting at this index
+    /// Of the ended tasks of an array, show only tasks from this index on
     #[arg(long, value_name = "INDEX")]
     from: Option<u32>,
 }

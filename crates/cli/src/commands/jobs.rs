@@ -13,15 +13,15 @@ use crate::output::{self, views};
 /// List jobs that have not ended, newest first
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
-    /// Include jobs that have ended
+    /// Also list jobs that have ended
     #[arg(short, long)]
     all: bool,
 
-    /// Only jobs in these states, e.g. running,failed
+    /// List only jobs in these states, e.g. running,failed
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<JobState>,
 
-    /// Only jobs of this user
+    /// List only jobs of this user
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
 

@@ -17,14 +17,16 @@ use crate::failure::{During, Failure, Outcome};
 use crate::logins::{self, Login as Kept};
 use crate::signing::{self, Key};
 
-/// Log in to a cluster from a machine outside it
+/// Log in to a cluster from a machine outside the cluster
 ///
-/// With the head's address, an SSH key identifies you; an admin must have registered it. The key comes from your SSH
-/// agent, a file with a default name in ~/.ssh, or --key. With a login code from an admin, no key is needed. Machines
-/// of the cluster need no login.
+/// To log in at the head's address, you need an SSH key that an admin has registered. The command takes the key from
+/// your SSH agent, from a file with a default name in ~/.ssh, or from --key. To log in with a login code from an admin,
+/// you need no key. Machines of the cluster need no login.
 #[derive(Debug, Args)]
 pub(crate) struct Login {
-    /// The head's address, e.g. head.example.org:7760, or a login code; `-` reads stdin
+    /// Address of the head, e.g. head.example.org:7760, or a login code
+    ///
+    /// With `-`, the command reads the address or the code from standard input.
     #[arg(value_name = "ADDRESS|CODE")]
     target: String,
 
@@ -32,11 +34,13 @@ pub(crate) struct Login {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
-    /// Private key to sign with, or a public key whose private key is in your SSH agent
+    /// SSH key file: a private key, or the public key of a key in your SSH agent
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 
-    /// Fingerprint of the cluster's authority; skips the question at the first login
+    /// Fingerprint of the cluster's certificate authority
+    ///
+    /// Without this option, the first login shows the fingerprint and asks for confirmation.
     #[arg(long, value_name = "FINGERPRINT")]
     authority: Option<Digest>,
 }
@@ -44,7 +48,7 @@ pub(crate) struct Login {
 /// Log out and revoke the login token
 #[derive(Debug, Args)]
 pub(crate) struct Logout {
-    /// The head's address [default: that of the last login]
+    /// Address of the head [default: the address of the last login]
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
 }

@@ -14,20 +14,23 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 
-/// Print the output of jobs
+/// Print the output of a job or of an array task
 ///
-/// The jobs' stdout goes to stdout. Their stderr and the log of their environment setup go to stderr.
+/// The command prints the job's stdout to stdout. It prints the job's stderr and the log of the environment setup to
+/// stderr.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// A job, e.g. 12, or an array task, e.g. 12_3
+    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 
-    /// Follow the output until the job ends
+    /// Print new output until the job ends
     #[arg(short, long)]
     follow: bool,
 
-    /// For a job on several nodes: only the output of the node with this rank, from 0
+    /// Print only the output of the node with this rank, for a job on several nodes
+    ///
+    /// The first node of the job has rank 0.
     #[arg(long, value_name = "RANK")]
     node_rank: Option<u32>,
 

@@ -42,14 +42,16 @@ enum NodeCommand {
 
 /// Print a join code, valid for one machine and one hour
 ///
-/// Pass the code to `hostler agent join` on that machine. It is a secret like a password.
+/// Pass the code to `hostler agent join` on the new machine. Keep the code secret, like a password.
 #[derive(Debug, Args)]
 struct InviteNode {
-    /// Name of the node; replaces a node of this name [default: any new name]
+    /// Name of the new node [default: any unused name]
+    ///
+    /// An existing node of this name is replaced.
     #[arg(value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// Address at which that machine reaches the head [default: from the head's settings]
+    /// Address of the head for the new machine [default: from the head's settings]
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Option<Address>,
 }
@@ -57,23 +59,29 @@ struct InviteNode {
 /// Show the details of a node: state, resources, tasks and certificate
 #[derive(Debug, Args)]
 struct Show {
-    /// A node, e.g. n4
+    /// Name of the node, e.g. n4
     #[arg(value_name = "NAME")]
     name: NodeName,
 }
 
-/// Set features for `--constraint`, and which nodes are used first
+/// Set the features and the weight of nodes
+///
+/// Options that are not given keep their values.
 #[derive(Debug, Args)]
 struct SetTraits {
-    /// Nodes, e.g. n4
+    /// Names of the nodes, e.g. n4 n5
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 
-    /// Features in addition to those of the agent, e.g. ssd,rack-2; `none` removes them
+    /// Features that `--constraint` can require, e.g. ssd,rack-2; `none` removes all
+    ///
+    /// The list replaces the features that an earlier call has set. Features that the node's agent reports stay.
     #[arg(long, value_name = "WORDS")]
     features: Option<Features>,
 
-    /// Nodes with a lower weight are used first [default: 0]
+    /// Weight of the node; jobs use nodes with a lower weight first
+    ///
+    /// New nodes have the weight 0.
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
 }
@@ -94,13 +102,13 @@ impl FromStr for Features {
     }
 }
 
-/// Let running tasks finish and start no new ones
+/// Start no new tasks on nodes; running tasks continue
 ///
-/// When the last task has ended, the node is `drained`. The state survives restarts and lasts until `hostler node
-/// resume`.
+/// When the last task has ended, the node's state is `drained`. The node starts no tasks, even after a restart, until
+/// `hostler node resume`.
 #[derive(Debug, Args)]
 struct Drain {
-    /// Nodes, e.g. n4
+    /// Names of the nodes, e.g. n4 n5
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 
@@ -109,21 +117,21 @@ struct Drain {
     reason: Option<String>,
 }
 
-/// Let drained nodes run jobs again
+/// Allow drained nodes to run jobs again
 #[derive(Debug, Args)]
 struct Resume {
-    /// Nodes, e.g. n4
+    /// Names of the nodes, e.g. n4 n5
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 }
 
 /// Remove nodes from the cluster at once and permanently
 ///
-/// The node's certificate becomes invalid and its connection is closed. Its tasks end as `node_fail`, or wait again
-/// if their job was submitted with `--requeue`. To let them finish, drain the node first.
+/// The head revokes the node's certificate and closes the connection to the node. Tasks on the node end as `node_fail`,
+/// or wait again if their job was submitted with `--requeue`. To let the tasks finish, drain the node first.
 #[derive(Debug, Args)]
 struct Remove {
-    /// Nodes, e.g. n4
+    /// Names of the nodes, e.g. n4 n5
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 
@@ -134,11 +142,11 @@ struct Remove {
 
 /// Remove nodes that are permanently offline from the list
 ///
-/// A node that is connected or still has a task stays on the list. A node whose agent connects again returns to it,
-/// because its certificate stays valid; `hostler node remove` revokes the certificate.
+/// A node that is connected or still has a task stays on the list. A removed node returns to the list if its agent
+/// connects again, because the node's certificate stays valid. To revoke the certificate, use `hostler node remove`.
 #[derive(Debug, Args)]
 struct Forget {
-    /// Nodes, e.g. n4
+    /// Names of the nodes, e.g. n4 n5
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 }

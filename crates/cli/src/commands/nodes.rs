@@ -11,7 +11,7 @@ use crate::{config, exit};
 /// List the nodes with their state and free resources
 #[derive(Debug, Args)]
 pub(crate) struct Nodes {
-    /// Show the nodes' load as gossip has reported it to this machine; needs no head
+    /// Show the load of the nodes as this machine's agent knows it; needs no head
     #[arg(long)]
     load: bool,
 }

@@ -21,19 +21,19 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long to wait for a controller's answer. The head itself keeps asking.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// Switch a node on or off, or query its controller
+/// Switch a node on or off, or query its power controller
 ///
-/// The file `power.toml` next to the head's settings says how nodes are switched. `off` fails while a task runs; it
-/// asks the node's agent and then shuts down the operating system. The head may switch the node on again for waiting
-/// jobs; drain the node to keep it off.
+/// The file `power.toml` next to the head's settings configures the power controllers. `off` fails while a task runs on
+/// the node. Otherwise, `off` asks the node's agent for permission and shuts down the operating system. The head may
+/// switch the node on again for waiting jobs; to keep the node off, drain the node.
 #[derive(Debug, Args)]
 pub(crate) struct Power {
-    /// A node, e.g. n4
+    /// Name of the node, e.g. n4
     #[arg(value_name = "NAME")]
     name: NodeName,
 
-    /// Action
-    #[arg(value_name = "WHAT")]
+    /// Action on the node
+    #[arg(value_name = "ACTION")]
     what: What,
 
     /// With `off`: cut the power without asking the agent, for a machine that hangs
@@ -47,23 +47,23 @@ pub(crate) struct Power {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Switch it on and wait for its agent
+    /// Switch the node on and wait until its agent connects
     On,
-    /// Switch it off and wait until its controller confirms
+    /// Switch the node off and wait until the power controller confirms
     Off,
-    /// Switch it off and on again
+    /// Switch the node off and on again
     Cycle,
-    /// Query its controller
+    /// Query the power controller
     Status,
 }
 
 /// Test switching a node on, off and on again, and print the times
 ///
-/// Use it for a new machine, before jobs rely on it. No task may run there. The head may place new jobs there during
-/// the test. At the end, the node is on or off as before.
+/// Test a new machine before jobs rely on power switching. The command fails if a task runs on the node. During the
+/// test, the head may place new jobs on the node. At the end, the node is on or off as before the test.
 #[derive(Debug, Args)]
 pub(crate) struct PowerTest {
-    /// A node, e.g. n4
+    /// Name of the node, e.g. n4
     #[arg(value_name = "NAME")]
     name: NodeName,
 }

@@ -48,33 +48,33 @@ const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
 
 /// Run a command as a job, show its output, return its exit code
 ///
-/// The command runs in this directory, which must exist on the node, with this environment and without standard
-/// input. Ctrl-C cancels the job; a second Ctrl-C returns without waiting for its end. With --nodes or
-/// --tasks-per-node the command runs once per process, and the first process that fails ends the others. The output
-/// of array tasks is kept for `hostler logs`, or printed at the end with
-/// --label.
+/// The command runs in the current directory, which must also exist on the node, with the current environment and
+/// without standard input. Ctrl-C cancels the job and waits for the end of the job; a second Ctrl-C returns at once.
 ///
-/// Exit codes: that of the command; 124 at the time limit; 125 if the head refused or lost the job; 128 + N after
-/// signal N.
+/// With --nodes or --tasks-per-node, the command runs once per process. The first process that fails ends the other
+/// processes. With --array, `hostler logs` prints the output of the tasks; --label prints the output at the end.
+///
+/// Exit codes: the exit code of the command; 124 if the job reached its time limit; 125 if the head refused or lost the
+/// job; 128 + N if signal N ended the command.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     flags: JobFlags,
 
-    /// Print the job's id and return at once
+    /// Print the job id and return without waiting for the job
     #[arg(long, conflicts_with = "label")]
     detach: bool,
 
-    /// Label each line of output with the rank of its process
+    /// Label each line of output with the rank of the process
     ///
-    /// With --array, the output of each task is printed at the end, labelled with its index.
+    /// With --array, print the output of each task at the end and label each line with the task's index.
     #[arg(long, conflicts_with = "first_node")]
     label: bool,
 
-    /// Pass on only these variables, e.g. PATH,HOME,LC_*; repeatable
+    /// Pass on only these environment variables, e.g. PATH,HOME,LC_*; repeatable
     ///
-    /// The head stores a job's variables as long as the job may run again. An empty list passes on none; the job then
-    /// gets those of a login. [default: all, or `env_only` of config.toml]
+    /// With an empty list, the job gets only the variables that a login on the node sets. The head stores the variables
+    /// of a job as long as the job may run again. [default: all variables, or `env_only` in config.toml]
     #[arg(long, value_name = "NAMES")]
     env_only: Vec<Names>,
 

@@ -13,17 +13,17 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::multicall;
 
-/// Create links for cminfo, cmrun, dsh and other names
+/// Create links for cminfo, cmrun, dsh and other tools
 ///
-/// The program acts as the tool by whose name it is called. Existing links are replaced. If another file has one of
-/// the names, no link is created.
+/// A link runs this program under the name of a tool, and the program then acts as that tool. Existing links to this
+/// program are replaced. If another file has the name of a tool, the command creates no link.
 #[derive(Debug, Args)]
 pub(crate) struct Shims {
-    /// Directory for the links; created if needed
+    /// Directory for the links; the command creates a missing directory
     #[arg(value_name = "DIR", required_unless_present = "list")]
     directory: Option<PathBuf>,
 
-    /// Create relative links, which stay valid if program and directory move together
+    /// Create relative links, which stay valid if the program and DIR move together
     #[arg(long)]
     relative: bool,
 

@@ -22,19 +22,18 @@ use crate::flags::{Memory, TimeLimit};
 
 /// Replay a workload trace in the scheduler simulator
 ///
-/// The trace is a file in the Standard Workload Format. The simulator runs the real scheduler on a virtual clock and
-/// prints waiting times and utilisation. Jobs run as long as in the trace; the scheduler knows only their time
-/// limits. No cluster is needed.
+/// The simulator runs the real scheduler on a virtual clock and prints waiting times and utilisation. Each job runs as
+/// long as in the trace; the scheduler knows only the time limit of the job. The command needs no cluster.
 ///
-/// With --seed or --seeds: simulate a cluster in which heads, nodes, disks, networks and power controllers fail at
-/// random, and check that no job is lost or run twice.
+/// With --seed or --seeds, the command simulates a cluster in which heads, nodes, disks, networks and power controllers
+/// fail at random. It checks that no job is lost or run twice.
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
-    /// Trace in the Standard Workload Format
+    /// Trace file in the Standard Workload Format
     #[arg(value_name = "TRACE.swf", required_unless_present_any = ["home_lab", "seed", "seeds"])]
     trace: Option<PathBuf>,
 
-    /// Simulate the cluster of this seed once and print the result
+    /// Simulate one cluster with random failures from this seed; print the result
     #[arg(long, value_name = "N", conflicts_with_all = ["trace", "power", "seeds", "nodes", "cpus", "memory"])]
     seed: Option<u64>,
 
@@ -42,7 +41,9 @@ pub(crate) struct Sim {
     #[arg(long = "trace", requires = "seed")]
     story: bool,
 
-    /// Simulate the clusters of these seeds, e.g. 0..1000, and print failing seeds
+    /// Simulate one cluster for each seed, e.g. 0..1000; print the seeds that fail
+    ///
+    /// The last seed is TO - 1.
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["trace", "power", "nodes", "cpus", "memory"])]
     seeds: Option<Seeds>,
 
@@ -52,8 +53,8 @@ pub(crate) struct Sim {
 
     /// Compare power policies: energy use and waiting times
     ///
-    /// Compares machines that are always on, a script that checks every two minutes, and the head's policy with three
-    /// settings.
+    /// The policies are: machines that are always on, a script that checks every two minutes, and the head's policy
+    /// with three settings.
     #[arg(long)]
     power: bool,
 
@@ -63,7 +64,7 @@ pub(crate) struct Sim {
     #[arg(long, requires = "power", conflicts_with = "trace")]
     home_lab: bool,
 
-    /// With --power: use the jobs of the first N days
+    /// With --power: use only the jobs of the first N days
     #[arg(long, requires = "power", value_name = "N", default_value_t = 30)]
     days: u64,
 
@@ -75,15 +76,15 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Easy)]
     policy: Policy,
 
-    /// Number of nodes [default: 1]
+    /// Number of nodes; requires --cpus [default: 1]
     #[arg(long, value_name = "N", requires = "cpus", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     nodes: Option<u32>,
 
-    /// CPUs per node [default: those of the recorded machine]
+    /// CPUs per node [default: the CPUs of the machine in the trace]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cpus: Option<u32>,
 
-    /// Memory per node [default: the largest request of a job]
+    /// Memory per node; requires --cpus [default: the largest request of a job]
     #[arg(long, value_name = "SIZE", requires = "cpus")]
     memory: Option<Memory>,
 }

@@ -29,11 +29,12 @@ const PASSED_ON: [fn() -> SignalKind; 6] = [
 
 /// Run a command on another node of the current job
 ///
-/// For programs in jobs started with --first-node. The command runs in this directory and environment, as the job's
-/// user and within the job's limits; standard input, output and signals are passed on. It is ended when this command
-/// ends.
+/// For programs in jobs started with --first-node. The command runs in the current directory, with the current
+/// environment, as the job's user and within the job's limits. `hostler step` passes on standard input, output and
+/// signals. When `hostler step` ends, the command is ended.
 ///
-/// Exit codes: that of the command; 125 if the node is unreachable; 126 or 127 if the node cannot start the command.
+/// Exit codes: the exit code of the command; 125 if the node is unreachable; 126 or 127 if the node cannot execute the
+/// command.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "hostler step [OPTIONS] <NODE> <COMMAND>...\n       hostler step [OPTIONS] --all <COMMAND>..."
@@ -49,7 +50,7 @@ pub(crate) struct Step {
     #[arg(long)]
     no_input: bool,
 
-    /// Node by name or rank, then the command and its arguments
+    /// Name or rank of the node, then the command and the command's arguments
     #[arg(value_name = "NODE COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }

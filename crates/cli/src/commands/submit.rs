@@ -17,14 +17,14 @@ use crate::flags::JobFlags;
 use crate::seen_folder::SeenFolder;
 use crate::submission;
 
-/// Submit a project folder as a job and print its id
+/// Submit a project folder as a job and print the job id
 ///
-/// The folder is captured as it is now, and only content that the head does not have is uploaded. Left out are
-/// virtual environments, __pycache__, .git, node_modules, results of jobs, and files that .gitignore or
-/// .hostlerignore names; a line such as !venv/ in .hostlerignore includes one.
+/// The command takes a snapshot of the folder and uploads only the content that the head does not have yet. The
+/// snapshot excludes virtual environments, __pycache__, .git, node_modules, results of jobs, and files that .gitignore
+/// or .hostlerignore names. To include an excluded folder, add a line such as !venv/ to .hostlerignore.
 ///
-/// The environment is built once per node from requirements.txt, pyproject.toml or uv.lock. Files that the job
-/// creates or changes in its folder are results; download them, and the output, with `hostler fetch`.
+/// Each node builds the Python environment once, from requirements.txt, pyproject.toml or uv.lock. The results of a job
+/// are its output and the files that the job creates or changes in its folder. `hostler fetch` downloads the results.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
     /// Project folder
@@ -42,19 +42,19 @@ pub(crate) struct Submit {
     #[command(flatten)]
     flags: JobFlags,
 
-    /// Wait until the job has ended; exit with 0 if it completed
+    /// Wait until the job has ended; exit with 0 if the job completed, else 1
     #[arg(long, help_heading = "Afterwards")]
     wait: bool,
 
-    /// Show the output as it appears, then fetch the results
+    /// Print the output while the job runs, then download the results
     #[arg(long, help_heading = "Afterwards")]
     follow: bool,
 
-    /// Wait for the end of the job, then fetch its results
+    /// Wait until the job has ended, then download the results
     #[arg(long, help_heading = "Afterwards")]
     fetch: bool,
 
-    /// Directory for the results; implies --fetch
+    /// Directory for the downloaded results; implies --fetch
     #[arg(long, value_name = "DIR", help_heading = "Afterwards")]
     to: Option<PathBuf>,
 }

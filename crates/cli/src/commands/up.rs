@@ -17,21 +17,22 @@ use crate::output::{self, node_views};
 
 /// Start a cluster of virtual nodes on this machine
 ///
-/// The cluster keeps running when the terminal closes, and needs no root. Its jobs run as the calling user. State,
-/// jobs and results are in $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. Run the command again to
-/// restart parts that have died; it fails if the running cluster has other sizes. `hostler down` stops the cluster.
+/// The command needs no root rights, and the cluster keeps running when the terminal closes. Jobs run as the calling
+/// user. State, jobs and results are stored in $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. To restart
+/// parts that have died, run `hostler up` again; the command fails if the running cluster has other sizes. `hostler
+/// down` stops the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// Number of nodes [default: 4]
     ///
-    /// If no size is given, the cluster gets the sizes of its last start.
+    /// Without options for nodes, CPUs, memory, GPUs and resources, the cluster gets the sizes of its previous start.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: Option<u32>,
 
     /// CPUs per node [default: an equal share of the machine's CPUs]
     ///
-    /// With more nodes than CPUs, nodes share CPUs. Nodes may have more CPUs than the machine, for tests: CPU ids
-    /// that do not exist are ignored, and a task that has only such ids is not bound to CPUs.
+    /// With more nodes than CPUs, nodes share CPUs. For tests, nodes may have more CPUs than the machine: CPU ids that
+    /// do not exist are ignored, and a task that has only such ids is not bound to CPUs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
 
@@ -41,13 +42,15 @@ pub(crate) struct Up {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 
-    /// GPUs of the cluster: `all`, `none`, or a list of indices and unique ids [default: all]
+    /// GPUs of the cluster: `all`, `none`, or a list such as 0,2 [default: all]
     ///
-    /// Each GPU is given to one node.
+    /// The list contains indices or unique ids of GPUs. Each GPU belongs to one node.
     #[arg(long, value_name = "GPUS")]
     gpus: Option<GpuCap>,
 
-    /// A countable resource of each node for `--resource`, e.g. license=2; repeatable
+    /// Counted resource of each node, e.g. license=2; repeatable
+    ///
+    /// Jobs reserve the resource with `hostler submit --resource`.
     #[arg(long, value_name = "NAME=COUNT")]
     resource: Vec<Counted>,
 
@@ -57,14 +60,15 @@ pub(crate) struct Up {
 
     /// Switch idle nodes off, and on again when jobs need them
     ///
-    /// The head treats the virtual nodes like real machines. Watch them with `hostler nodes` after a submission.
+    /// The head treats the virtual nodes like real machines. After a submission, `hostler nodes` shows the nodes that
+    /// the head switches on and off.
     #[arg(long)]
     elastic: bool,
 
     /// Maximum size of stored results [default: half of the disk]
     ///
-    /// Beyond it, results that were fetched are deleted. The value is stored and applies from the next start of the
-    /// head.
+    /// Above this size, the head deletes results that were downloaded. The head stores the value and applies it from
+    /// its next start.
     #[arg(long, value_name = "SIZE")]
     results_cap: Option<Memory>,
 }

@@ -23,15 +23,15 @@ const ONE_QUESTION: Duration = Duration::from_secs(30);
 /// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// Jobs, e.g. 12, or array tasks, e.g. 12_3
+    /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
     #[arg(value_name = "ID", required = true)]
     targets: Vec<Target>,
 
-    /// Fetch the results afterwards
+    /// Download the results afterwards
     #[arg(long)]
     fetch: bool,
 
-    /// Directory for the results; implies --fetch
+    /// Directory for the downloaded results; implies --fetch
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }

@@ -9,10 +9,10 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::views;
 
-/// Explain why a job waits and estimate when it starts
+/// Explain why a job waits and estimate when the job starts
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// A job, e.g. 12, or an array task, e.g. 12_3
+    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 }

@@ -42,30 +42,40 @@ const UP: &str = "up";
 /// Timeout for a new agent to open its socket.
 const AGENT_TIME: Duration = Duration::from_secs(5);
 
-/// Run this machine's agent, and tell whoever connects how loaded the cluster is: the table of all nodes at one port, the best node at
-/// another, in plain text
+/// Serve the loads of the cluster's nodes as plain text on two TCP ports
 ///
-/// The cluster file has one machine a line, NAME [LOAD-WEIGHT [MEMORY-WEIGHT]], and comments after #. Without one all nodes of the cluster
-/// count. Where an agent runs already, this process only opens the ports and asks it.
+/// One port serves a table of all nodes, the other port the best node. The command also runs the agent of this machine.
+/// If an agent runs already, the command only opens the ports and queries that agent.
+///
+/// The cluster file lists one machine per line: NAME [LOAD-WEIGHT [MEMORY-WEIGHT]]. Comments start with #. Without a
+/// cluster file, the command serves all nodes of the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Dshd {
-    /// The file that lists the machines of the cluster; by default /etc/hostler/dsh.conf, if there is one
+    /// Cluster file: a list of the machines to serve
+    ///
+    /// [default: /etc/hostler/dsh.conf, if the file exists]
     #[arg(short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Go to the background once the ports are open
+    /// Continue in the background once the ports are open
     #[arg(short = 'b')]
     background: bool,
 
-    /// Print the process id of the daemon in the background
+    /// With -b: print the process id of the background daemon
     #[arg(short = 'p', requires = "background")]
     print_pid: bool,
 
-    /// The port that tells the full table, of the loopback address unless another is named; by default 8181, or what agent.toml says
+    /// TCP port for the table of all nodes
+    ///
+    /// A port without an address is open on the loopback address only. [default: `table` in the table `status` of
+    /// agent.toml, else 8181]
     #[arg(short = 't', value_name = "[ADDRESS:]PORT")]
     table: Option<PortAt>,
 
-    /// The port that tells the best node; by default 8282, or what agent.toml says
+    /// TCP port for the best node
+    ///
+    /// A port without an address is open on the loopback address only. [default: `best` in the table `status` of
+    /// agent.toml, else 8282]
     #[arg(short = 'r', value_name = "[ADDRESS:]PORT")]
     best: Option<PortAt>,
 

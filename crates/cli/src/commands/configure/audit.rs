@@ -15,11 +15,13 @@ use crate::output::{self, people};
 /// Show the audit log: actions and refused requests, oldest first
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Only entries of the last TIME, e.g. 2h or 7-00:00:00
+    /// Show only entries of this recent period, e.g. 2h or 7-00:00:00
+    ///
+    /// 7-00:00:00 means 7 days.
     #[arg(long, value_name = "TIME")]
     since: Option<Ago>,
 
-    /// Only the newest N entries
+    /// Show only the newest N entries
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }

@@ -16,8 +16,8 @@ use crate::failure::Outcome;
 
 /// Configure users, quotas, partitions and settings
 ///
-/// Also shows the audit log. Admins can use all of it: root and the user that runs the head, on the head's machine,
-/// and users with the role admin. Operators can change nodes, partitions and settings.
+/// The command also shows the audit log. Admins can use all subcommands. Admins are users with the role admin and, on
+/// the head's machine, root and the user that runs the head. Operators can change nodes, partitions and settings.
 #[derive(Debug, Args)]
 pub(crate) struct Configure {
     #[command(subcommand)]

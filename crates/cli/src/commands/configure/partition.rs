@@ -29,19 +29,20 @@ enum PartitionCommand {
     Show(Named),
     /// Add a partition
     ///
-    /// A node may be in several partitions. Nodes that join later are added if their names match.
+    /// A node may be in several partitions. A node that joins later belongs to each partition whose --nodes match the
+    /// node's name.
     Add(Add),
     /// Change a partition; options that are not given keep their values
     ///
     /// The change also applies to waiting jobs.
     Set(Set),
-    /// Remove a partition without waiting jobs
+    /// Remove a partition; fails while jobs wait in the partition
     Remove(Named),
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// A partition, e.g. gpu
+    /// Name of the partition, e.g. gpu
     name: PartitionName,
 }
 
@@ -50,7 +51,7 @@ struct Add {
     /// Name of the partition
     name: PartitionName,
 
-    /// Names of its nodes, e.g. n1,n3 or n[1-4,7] or gpu*; * means all
+    /// Nodes of the partition, e.g. n1,n3 or n[1-4,7] or gpu*; * means all nodes
     #[arg(long, value_name = "NODES")]
     nodes: NodePatterns,
 
@@ -60,10 +61,10 @@ struct Add {
 
 #[derive(Debug, Args)]
 struct Set {
-    /// A partition, e.g. gpu
+    /// Name of the partition, e.g. gpu
     name: PartitionName,
 
-    /// Names of its nodes, e.g. n1,n3 or n[1-4,7] or gpu*; * means all
+    /// Nodes of the partition, e.g. n1,n3 or n[1-4,7] or gpu*; * means all nodes
     #[arg(long, value_name = "NODES")]
     nodes: Option<NodePatterns>,
 
@@ -74,35 +75,49 @@ struct Set {
 /// Options of `add` and `set`.
 #[derive(Debug, Args)]
 struct About {
-    /// Use it for jobs that name no partition; only one partition can be the default
+    /// Use this partition for jobs that name no partition
+    ///
+    /// Only one partition can be the default. --default without a value means yes.
     #[arg(long, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes")]
     default: Option<YesNo>,
 
-    /// Time limit of jobs without one, or `none`
+    /// Time limit of jobs that set no time limit; `none` removes the default
+    ///
+    /// [default: the value of --max-time]
     #[arg(long, value_name = "TIME")]
     default_time: Option<Limit<TimeLimit>>,
 
-    /// Maximum time limit of a job, or `none`
+    /// Longest time limit that a job may set; `none` removes the maximum
     #[arg(long, value_name = "TIME")]
     max_time: Option<Limit<TimeLimit>>,
 
-    /// Maximum number of nodes of a job, or `none`
+    /// Largest number of nodes that a job may request; `none` removes the maximum
     #[arg(long, value_name = "N")]
     max_nodes: Option<Limit<u32>>,
 
-    /// Partition priority; it counts before the priorities of jobs
+    /// Priority of the partition
+    ///
+    /// Jobs in the partition with the higher number start first, whatever their own --priority. A new partition has the
+    /// priority 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Users who may use it, or `all`
+    /// Users who may use the partition, e.g. ada,bob; `all` clears the list
+    ///
+    /// If --users and --groups are both empty, all users may use the partition.
     #[arg(long, value_name = "USERS")]
     users: Option<Names>,
 
-    /// Groups whose users may also use it, or `all`
+    /// Groups whose users may also use the partition; `all` clears the list
+    ///
+    /// If --users and --groups are both empty, all users may use the partition.
     #[arg(long, value_name = "GROUPS")]
     groups: Option<Names>,
 
-    /// `open`, `paused` (takes jobs, starts none) or `closed` (takes none, starts waiting ones)
+    /// State of the partition: `open`, `paused` or `closed`
+    ///
+    /// A paused partition accepts jobs but starts none. A closed partition accepts no new jobs but starts waiting jobs.
+    /// A new partition is open.
     #[arg(long, value_name = "STATE")]
     state: Option<PartitionState>,
 }

@@ -14,19 +14,21 @@ use crate::output::{self, people};
 /// Quota limits. A limit that is not given stays unchanged.
 #[derive(Debug, Args)]
 pub(super) struct QuotaFlags {
-    /// Maximum CPUs of running tasks, or `none`
+    /// Limit on the CPUs of all running tasks together; `none` removes the limit
     #[arg(long, value_name = "N")]
     cpus: Option<Limit<Count>>,
 
-    /// Maximum memory of running tasks, e.g. 64G, or `none`
+    /// Limit on the memory of all running tasks together; `none` removes the limit
+    ///
+    /// Write the size with a unit, e.g. 64G.
     #[arg(long, value_name = "SIZE")]
     memory: Option<Limit<Size>>,
 
-    /// Maximum number of running tasks, or `none`
+    /// Limit on the number of running tasks; `none` removes the limit
     #[arg(long, value_name = "N")]
     jobs: Option<Limit<Count>>,
 
-    /// Maximum number of waiting tasks, or `none`
+    /// Limit on the number of waiting tasks; `none` removes the limit
     #[arg(long, value_name = "N")]
     queued: Option<Limit<Count>>,
 }
@@ -78,7 +80,7 @@ impl QuotaFlags {
     }
 }
 
-/// Manage groups: quotas that the users of a group share
+/// Manage group quotas: limits that the users of a group share
 #[derive(Debug, Args)]
 pub(crate) struct Group {
     #[command(subcommand)]
@@ -89,7 +91,9 @@ pub(crate) struct Group {
 enum GroupCommand {
     /// List groups with a quota
     List,
-    /// Set the quota that the users of a group share
+    /// Set the quota of a group: limits that the users of the group share
+    ///
+    /// Options that are not given keep their values.
     Quota(SetQuota),
 }
 

@@ -7,21 +7,21 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, settings, views};
 
-/// List settings of the cluster, show one, or change it
+/// List, show or change settings of the cluster
 ///
-/// Changes take effect at once and survive restarts. Only operators can change settings. Values have units, e.g. 90s,
-/// 14d or 2G.
+/// Changes take effect at once and survive restarts. Only operators and admins can change settings. Write times and
+/// sizes with a unit, e.g. 90s, 14d or 2G.
 #[derive(Debug, Args)]
 pub(crate) struct Setting {
-    /// A setting, e.g. retention; without it, all settings are listed
+    /// Name of a setting, e.g. retention [default: list all settings]
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// New value
+    /// New value [default: show the current value]
     #[arg(value_name = "VALUE")]
     value: Option<String>,
 
-    /// Restore the default value
+    /// Restore the default value of the setting
     #[arg(long, requires = "name", conflicts_with = "value")]
     reset: bool,
 }

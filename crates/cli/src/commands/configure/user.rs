@@ -32,38 +32,43 @@ enum UserCommand {
     Show(Named),
     /// Remove users and revoke their logins; their accounts may still submit jobs
     ///
-    /// Keys, roles and logins are deleted. Jobs, quotas and accounts stay: on the cluster's machines, an account of
-    /// this name is still an ordinary user. To deny it access, use `block`.
+    /// The head deletes the users' keys, roles and logins. Jobs, quotas and accounts stay. On the cluster's machines,
+    /// the account of a removed user can still submit jobs as an ordinary user. To deny the account access, use
+    /// `block`.
     Remove(Several),
     /// Deny an account access to the cluster
     ///
-    /// All its requests are refused: on the head's machine, on nodes and after a login. Its waiting jobs do not start
-    /// until `unblock`. Its running jobs continue; `hostler cancel` ends them. The account need not be a user added
-    /// with `add`.
+    /// The head refuses all requests of the account: on the head's machine, on nodes and after a login. The account's
+    /// waiting jobs do not start until `unblock`. The account's running jobs continue; `hostler cancel` ends them. The
+    /// account need not belong to a user added with `add`.
     Block(Block),
-    /// Allow blocked accounts again
+    /// Allow blocked accounts to use the cluster again
     Unblock(Several),
     /// Change a user's role, effective from the next request
     Role(SetRole),
-    /// Add and remove SSH keys
+    /// Add and remove SSH keys of users
     Key(Key),
-    /// Add or change users from a CSV file, all or none
+    /// Add or change users from a CSV file
     ///
-    /// The columns are name, uid, role, groups and ssh key; all but the name may be empty. Groups are separated by
-    /// `;`. The first line may be a heading. The whole file is checked before any change.
+    /// The columns are name, uid, role, groups and SSH key. Only the name is required. Separate groups by `;`. The
+    /// first line may be a header. The command checks the whole file first, and changes no user if a line is invalid.
     Import(Import),
-    /// Print a login code, valid for one day and one login
+    /// Print a login code for a user, valid for one day and one login
     Invite(Named),
-    /// Set the quota of a user
+    /// Set the quota of a user: limits on the user's running and waiting tasks
+    ///
+    /// Options that are not given keep their values.
     Quota(SetQuota),
 }
 
 #[derive(Debug, Args)]
 struct Add {
-    /// Up to 32 lower-case letters, digits, `-` and `_`
+    /// Name of the user: up to 32 lower-case letters, digits, `-` and `_`
     name: UserName,
 
-    /// Uid on all machines [default: that of this account here, else a free one]
+    /// Uid of the user on all machines
+    ///
+    /// [default: the uid of the account with this name on the head's machine, else a free uid]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..))]
     uid: Option<u32>,
 
@@ -71,11 +76,11 @@ struct Add {
     #[arg(long, value_name = "ROLE", default_value = "user")]
     role: Role,
 
-    /// Group whose quota applies; repeatable
+    /// Group whose quota applies to the user; repeatable
     #[arg(long = "group", value_name = "NAME")]
     groups: Vec<UserName>,
 
-    /// File with SSH public keys; repeatable
+    /// File with SSH public keys of the user, one per line; repeatable
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
 }
@@ -102,7 +107,7 @@ struct Block {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
-    /// Uid of the account, if neither the cluster nor the head's machine knows it
+    /// Uid of the account, if the account exists only on nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     uid: Option<u32>,
 }
@@ -124,9 +129,9 @@ struct Key {
 
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
-    /// Add public keys to a user
+    /// Add SSH public keys to a user
     Add(Keys),
-    /// Remove public keys from a user
+    /// Remove SSH public keys from a user
     Remove(Keys),
 }
 
@@ -135,14 +140,15 @@ struct Keys {
     /// Name of the user
     name: UserName,
 
-    /// Files with public keys, one per line
+    /// Files with SSH public keys, one per line
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Import {
-    /// CSV file
+    /// CSV file with users
+    #[arg(value_name = "FILE")]
     roster: PathBuf,
 }
 

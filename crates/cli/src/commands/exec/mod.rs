@@ -23,27 +23,29 @@ use crate::flags::Memory;
 
 /// Run a command now on the best node, without a queue
 ///
-/// The agent of this machine knows the load of the other nodes and chooses one; the head is not asked. The command
-/// runs in this directory, which must be on a disk that the nodes share, or be copied with --mirror. It has this
-/// environment, umask, resource limits, standard input, output and error, terminal and signals. On this
-/// machine, it uses these streams directly.
+/// The best node is the node with the lowest score, which depends on the node's load and memory. The agent of this
+/// machine chooses the node without asking the head. The command runs in the current directory. That directory must be
+/// on a disk that the nodes share; otherwise, --mirror copies the source tree. The command keeps the current
+/// environment, umask, resource limits, standard streams, terminal and signals.
 ///
-/// Exit codes: that of the command; 125 if it could not run or its end is unknown; 126 or 127 if it cannot be executed.
+/// Exit codes: the exit code of the command; 125 if the command could not run or its exit status is unknown; 126 or 127
+/// if the node cannot execute the command.
 ///
 /// Examples: `make -j8 CC='dsh gcc'` compiles on all nodes, `hostler exec --node n2 htop` runs on one node, `hostler
-/// exec --all uptime` on each.
+/// exec --all uptime` runs on each node.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     #[command(flatten)]
     where_to: WhereTo,
 
-    /// Start in this directory of the node instead of the current one
+    /// Run in this directory of the node instead of the current directory
     #[arg(short = 'C', long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
     /// Copy the source tree to a node without the shared disk, and copy changes back
     ///
-    /// The tree is DIR, else the nearest parent directory under version control, else the current directory.
+    /// DIR is the source tree. [default: the nearest parent directory under version control, else the current
+    /// directory]
     #[arg(
         long,
         value_name = "DIR",
@@ -54,39 +56,40 @@ pub(crate) struct Exec {
     )]
     mirror: Option<OsString>,
 
-    /// With --mirror: allow the node's program to differ from the local one
+    /// With --mirror: allow the node's program to differ from this machine's program
     #[arg(long, requires = "mirror")]
     any_program: bool,
 
-    /// Give the command no standard input
+    /// Run the command without standard input
     #[arg(short = 'n', long)]
     no_input: bool,
 
-    /// Give the command no terminal, even if there is one here
+    /// Run the command without a terminal, even if called from a terminal
     #[arg(short = 'T', long)]
     no_terminal: bool,
 
-    /// Print afterwards on stderr where it ran, the node's score and the time
+    /// Afterwards, print the node, the node's score and the run time on stderr
     #[arg(long = "where")]
     say_where: bool,
 
-    /// Print the scores of all nodes and run nothing
+    /// Print the score of each node without running a command; lower is better
     #[arg(long)]
     explain: bool,
 
     /// Run on all nodes at once; label output with node names
     ///
-    /// A summary of the exit codes follows.
+    /// At the end, the command lists failures and counts successes on stderr. The exit code is that of the first node
+    /// on which the command failed.
     #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "say_where"])]
     all: bool,
 
-    /// Run on each of these nodes at once, e.g. n1,n2, as with --all
+    /// Run on each of these nodes at once, e.g. n1,n2; output as with --all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["node", "explain", "say_where"])]
     nodes: Vec<NodeName>,
 
     /// Accept the command line of `rsh` or `ssh`: options, node, shell command
     ///
-    /// For programs that launch by one of these.
+    /// For programs that start remote commands with `rsh` or `ssh`.
     #[arg(long, conflicts_with_all = ["all", "nodes", "node", "explain", "say_where"])]
     rsh: bool,
 
@@ -98,15 +101,15 @@ pub(crate) struct Exec {
 /// The nodes on which a command may run.
 #[derive(Debug, Clone, Args)]
 struct WhereTo {
-    /// Require this much free memory; also the command's limit
+    /// Require this much free memory on the node; also the command's memory limit
     #[arg(short, long, value_name = "SIZE")]
     memory: Option<Memory>,
 
-    /// Only on nodes with these features, e.g. 'gpu&ssd'
+    /// Run only on nodes with these features, e.g. 'gpu&ssd'
     #[arg(long, visible_alias = "feature", value_name = "FEATURES")]
     constraint: Option<Constraint>,
 
-    /// Run on this node; if repeated, on the best of them
+    /// Run on this node; repeatable, to use the best of several nodes
     #[arg(long, value_name = "NAME")]
     node: Vec<NodeName>,
 
@@ -114,12 +117,12 @@ struct WhereTo {
     #[arg(long, value_name = "NAME")]
     not: Vec<NodeName>,
 
-    /// Prefer this machine, unless another node is much better
+    /// Run on this machine unless another node has a much better score
     #[arg(long)]
     prefer_local: bool,
 }
 
-/// `hostler exec` under the name `dsh`.
+/// Run a command now on the best node, like `hostler exec`
 #[derive(Debug, Args)]
 #[command(override_usage = "dsh [OPTIONS] <COMMAND>...")]
 pub(crate) struct Dsh {

@@ -20,26 +20,26 @@ use crate::flags::TimeLimit;
 /// How often `apply` checks for a confirmation from elsewhere, in milliseconds.
 const LOOK_MS: u16 = 200;
 
-/// Apply the configuration file, on trial until it is confirmed
+/// Apply the configuration file; roll back unless you confirm in time
 ///
-/// If a step fails, the steps before it are rolled back. Confirm the change with Enter, or from another terminal with
-/// `hostler gateway confirm`. Without a confirmation in time, everything is rolled back, even if this connection and
-/// this command have ended. A change cannot lock you out.
+/// Confirm the change with Enter, or from another terminal with `hostler gateway confirm`. Without a confirmation in
+/// time, the gateway rolls back the whole change, even if your connection and this command have ended. Therefore a
+/// change cannot lock you out. If a step of the change fails, the command rolls back the earlier steps.
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
     file: File,
 
-    /// Time to wait for the confirmation
+    /// Time until the rollback if you do not confirm the change
     #[arg(long, value_name = "TIME", default_value = "60s", conflicts_with = "yes")]
     confirm_within: TimeLimit,
 
-    /// Keep the change without a confirmation
+    /// Keep the change without waiting for a confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Confirm the change that `apply` has made
+/// Confirm and keep the change that `apply` has made
 #[derive(Debug, Args)]
 pub(super) struct Confirm {}
 

@@ -23,21 +23,21 @@ pub(super) struct Clients {
 #[derive(Debug, Subcommand)]
 enum ClientCommand {
     Add(Add),
-    /// List the clients, and when and from where they last connected
+    /// List the VPN clients with the time and address of their last connection
     List,
     Revoke(Revoke),
 }
 
-/// Add a client and print its WireGuard profile
+/// Add a VPN client and print the client's WireGuard profile
 ///
-/// The profile contains the client's private key, which is not stored, so it cannot be printed again. On a terminal
-/// it is also shown as a QR code for the app on a phone.
+/// The profile contains the client's private key. The gateway does not store the key, so the profile cannot be printed
+/// again. On a terminal, the command also shows the profile as a QR code for the WireGuard app on a phone.
 #[derive(Debug, Args)]
 struct Add {
-    /// Name of the client
+    /// Name of the VPN client
     name: String,
 
-    /// Write the profile to this new file, readable only by its owner
+    /// Write the profile to a new file that only the file's owner can read
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -46,10 +46,10 @@ struct Add {
     qr: bool,
 }
 
-/// Revoke VPN access immediately
+/// Revoke the VPN access of a client immediately
 #[derive(Debug, Args)]
 struct Revoke {
-    /// Name of the client
+    /// Name of the VPN client
     name: String,
 }
 

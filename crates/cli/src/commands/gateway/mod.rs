@@ -18,9 +18,10 @@ const DEFAULT_FILE: &str = "/etc/hostler/gateway.toml";
 
 /// Make this machine a router, DHCP/DNS server and VPN gateway
 ///
-/// One configuration file describes the gateway; `hostler gateway plan --example` prints an example. `plan` shows
-/// what would change. `apply` changes it and rolls back unless you confirm in time. `remove` restores the machine's
-/// previous configuration. Packet rules, DHCP servers and VPNs that do not belong to Hostler are not touched.
+/// One configuration file describes the gateway; `hostler gateway plan --example` prints an example file. `plan` shows
+/// what `apply` would change. `apply` changes the machine, and rolls back unless you confirm the change in time.
+/// `remove` restores the machine's previous configuration. Packet rules, DHCP servers and VPNs that do not belong to
+/// Hostler stay as they are.
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
     /// Directory for the gateway's state

@@ -9,15 +9,15 @@ use crate::context::Context;
 use crate::exit;
 use crate::failure::Outcome;
 
-/// Show what `apply` would change, and what could prevent it; changes nothing
+/// Show what `apply` would change and what could prevent the change
 ///
-/// The exit code is 0 if nothing would change and 2 if something would.
+/// `plan` itself changes nothing. Exit codes: 0 if `apply` would change nothing; 2 if `apply` would change something.
 #[derive(Debug, Args)]
 pub(super) struct Plan {
     #[command(flatten)]
     file: File,
 
-    /// Print a commented example file
+    /// Print an example configuration file with comments
     #[arg(long, conflicts_with = "file")]
     example: bool,
 }

@@ -15,7 +15,7 @@ use crate::output::{self, gateway as views};
 #[derive(Debug, Args)]
 pub(super) struct Status {}
 
-/// Restore the confirmed configuration, as at boot
+/// Apply the last confirmed configuration, as the system does at boot
 #[derive(Debug, Args)]
 pub(super) struct Start {}
 
@@ -26,7 +26,7 @@ pub(super) struct Remove {
     #[arg(short, long)]
     yes: bool,
 
-    /// Keep the VPN key and clients, so that existing profiles stay valid
+    /// Keep the VPN key and the clients, so that the clients' profiles stay valid
     #[arg(long)]
     keep_clients: bool,
 }
