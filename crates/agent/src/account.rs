@@ -452,10 +452,10 @@ mod tests {
     #[test]
     fn act_changes_file_rights_on_this_thread_and_its_children_only() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("ours");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("this test owns the path");
         let secret = directory.path().join("secret");
         fs::write(&secret, "root's").expect("writable");
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).expect("ours");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).expect("this test owns the path");
         let reads = || fs::read(&secret).is_ok();
         let user = Ids { uid: 65534, gid: 65533, groups: Vec::new() };
         let (here, below, elsewhere) = std::thread::scope(|scope| {
@@ -463,7 +463,7 @@ mod tests {
             let elsewhere = scope.spawn(move || asked.recv().is_ok() && reads());
             let acted = user.act(|| {
                 let below = std::thread::scope(|scope| scope.spawn(reads).join().expect("reads"));
-                ask.send(()).expect("it waits");
+                ask.send(()).expect("the receiver waits");
                 (reads(), below, elsewhere.join().expect("reads"))
             });
             acted.expect("acting as another user needs root")
@@ -476,11 +476,11 @@ mod tests {
     #[test]
     fn act_applies_supplementary_groups_and_restores_them() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("ours");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("this test owns the path");
         let shared = directory.path().join("shared");
         fs::write(&shared, "the group's").expect("writable");
         std::os::unix::fs::chown(&shared, Some(0), Some(65532)).expect("needs root");
-        fs::set_permissions(&shared, fs::Permissions::from_mode(0o040)).expect("ours");
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o040)).expect("this test owns the path");
         let before = getgroups().expect("readable");
         let member = Ids { uid: 65534, gid: 65533, groups: vec![65532] };
         assert!(member.act(|| fs::read(&shared).is_ok()).expect("needs root"));
@@ -509,7 +509,7 @@ mod tests {
         accounts.begin_making().with(|| why.into());
         let error = accounts.explained(unknown()).to_string();
         assert!(error.ends_with("could not create the account: uid 2000 is ben's here"), "{error}");
-        let root = Account::named("root").expect("everywhere");
+        let root = Account::named("root").expect("every system has the account");
         assert_eq!((root.ids.uid, root.name.as_str()), (0, "root"));
     }
 
@@ -517,7 +517,7 @@ mod tests {
     #[tokio::test]
     async fn account_with_a_different_uid_is_refused() {
         let accounts = Accounts::new(false);
-        let here = Account::named("nobody").expect("everywhere").ids.uid;
+        let here = Account::named("nobody").expect("every system has the account").ids.uid;
         for uid in [None, Some(here)] {
             let account = accounts.of("nobody", uid).await.expect("uids match").expect("another user");
             assert_eq!(account.ids.uid, here);
@@ -533,7 +533,7 @@ mod tests {
         accounts.keep_out(&[blocked("nobody", 65534)]);
         // Matches by name, and by uid under another name.
         for (name, uid) in [("nobody", None), ("nobody", Some(1)), ("daemon", Some(65534))] {
-            let refused = accounts.of(name, uid).await.expect_err("kept out");
+            let refused = accounts.of(name, uid).await.expect_err("the account is blocked");
             assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
         }
         accounts.keep_out(&[blocked("games", 5)]);
@@ -548,7 +548,7 @@ mod tests {
         let mut asked = Box::pin(accounts.of("no-such-user-here", None));
         assert!(tokio::time::timeout(Duration::from_millis(100), &mut asked).await.is_err(), "it may come yet");
         making.with(|| [("no-such-user-here".to_owned(), "no room".to_owned())].into());
-        let error = asked.await.expect_err("none was made");
+        let error = asked.await.expect_err("no account was created");
         assert!(matches!(&error, AccountError::NotMade { why, .. } if why == "no room"), "{error}");
     }
 }

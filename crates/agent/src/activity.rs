@@ -144,9 +144,9 @@ mod tests {
     #[tokio::test]
     async fn rest_requires_idleness_and_blocks_new_commands() {
         let activity = Arc::new(Activity::default());
-        let going = activity.begin().expect("it is awake");
-        assert!(activity.may_rest(None).await.expect("a call goes on").contains("1 command"));
-        let second = activity.begin().expect("it did not rest");
+        let going = activity.begin().expect("no shutdown is planned");
+        assert!(activity.may_rest(None).await.expect("a command runs").contains("1 command"));
+        let second = activity.begin().expect("the machine stays on");
         drop((going, second));
         assert_eq!(activity.may_rest(None).await, None);
         assert!(activity.begin().is_none());

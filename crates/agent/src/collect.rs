@@ -126,7 +126,7 @@ pub(crate) struct Captured {
     message: Option<String>,
     /// Why the files were left out.
     too_much: Option<TooMuch>,
-    /// User whose rights are used to read the files again; `None` for the agent's own user.
+    /// The agent reads the files again with this user's rights; `None` for the agent's own user.
     owner: Option<Ids>,
 }
 
@@ -221,16 +221,16 @@ mod tests {
         let place = tempfile::tempdir().expect("a temporary directory");
         let (work, elsewhere) = (place.path().join("work"), place.path().join("elsewhere"));
         for directory in [place.path(), &work, &work.join("d"), &elsewhere] {
-            fs::create_dir_all(directory).expect("ours");
-            fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("ours");
+            fs::create_dir_all(directory).expect("this test owns the path");
+            fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("this test owns the path");
         }
-        fs::write(elsewhere.join("x"), SECRET).expect("ours");
-        fs::set_permissions(elsewhere.join("x"), Permissions::from_mode(0o600)).expect("ours");
-        fs::write(work.join("d/x"), "mine").expect("ours");
+        fs::write(elsewhere.join("x"), SECRET).expect("this test owns the path");
+        fs::set_permissions(elsewhere.join("x"), Permissions::from_mode(0o600)).expect("this test owns the path");
+        fs::write(work.join("d/x"), "mine").expect("this test owns the path");
         for path in [&work, &work.join("d"), &work.join("d/x")] {
-            chown(path, Some(65534), Some(65533)).expect("root may");
+            chown(path, Some(65534), Some(65533)).expect("root has permission");
         }
-        let owner = Ids::of_directory(&work).expect("there").expect("another user's");
+        let owner = Ids::of_directory(&work).expect("the path exists").expect("another user owns it");
         assert_eq!((owner.uid, owner.gid), (65534, 65533));
 
         let is_over = AtomicBool::new(false);
@@ -256,7 +256,7 @@ mod tests {
                 contents.iter().any(|content| content == SECRET)
             });
             is_over.store(true, Ordering::Relaxed);
-            swapping.join().expect("no panic").expect("needs root").expect("it is theirs");
+            swapping.join().expect("no panic").expect("needs root").expect("the user owns the path");
             assert!(!has_secret);
         });
     }

@@ -175,8 +175,8 @@ impl Runs {
     /// crash left before the run began.
     ///
     /// # Errors
-    /// If the launch of an existing run cannot be read: its job may still be running, so it must neither be ended nor
-    /// started again.
+    /// If the launch of an existing run cannot be read. Its job may still be running, so the agent must not end it or
+    /// start it again.
     pub(crate) fn found(&self) -> io::Result<Vec<FoundRun>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
@@ -334,17 +334,17 @@ mod tests {
         // The stack size of a runtime thread.
         let remove = std::thread::Builder::new().stack_size(2 << 20).spawn(move || directory.remove());
         remove.expect("there is room").join().expect("no panic");
-        assert_eq!(fs::read_dir(root.path()).expect("there").count(), 0);
+        assert_eq!(fs::read_dir(root.path()).expect("the path exists").count(), 0);
     }
 
     /// Creates nested directories.
     fn nest(path: &Path, levels: usize) {
         use nix::fcntl::{OFlag, open, openat};
         use nix::sys::stat::{Mode, mkdirat};
-        let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+        let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("the path exists");
         for _ in 0..levels {
             mkdirat(&at, "d", Mode::S_IRWXU).expect("writable");
-            at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+            at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("the path exists");
         }
     }
 
@@ -354,17 +354,17 @@ mod tests {
         let runs = Runs::open(root.path().to_owned(), false).expect("writable");
         let begin = |name: &str, identity: &str| {
             let directory = root.path().join(name);
-            fs::create_dir(&directory).expect("new");
+            fs::create_dir(&directory).expect("the directory is new");
             journal::begin(&directory, identity, &"no launch of this version").expect("writable");
         };
-        fs::create_dir(root.path().join("1_0.1.1")).expect("new");
+        fs::create_dir(root.path().join("1_0.1.1")).expect("the directory is new");
         begin("spare-3", "2_0.1.1#7");
         begin("3_0.1.1", "2_0.1.1#7");
         assert!(runs.found().expect("all readable").is_empty());
-        assert_eq!(fs::read_dir(root.path()).expect("there").count(), 0);
+        assert_eq!(fs::read_dir(root.path()).expect("the path exists").count(), 0);
 
         begin("4_0.1.1", "4_0.1.1#7");
-        let error = runs.found().err().expect("its job may go on").to_string();
+        let error = runs.found().err().expect("the job may still run").to_string();
         assert!(error.contains("4_0.1.1: ") && error.contains("remove that directory"), "{error}");
         assert!(root.path().join("4_0.1.1").exists());
     }

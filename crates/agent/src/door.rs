@@ -351,7 +351,7 @@ mod tests {
     /// Opens the local socket in front of such a head.
     async fn door(directory: &Path) -> PathBuf {
         let head = head(directory).await;
-        let door = Door::open(directory.join("door.sock"), false).await.expect("opens");
+        let door = Door::open(directory.join("door.sock"), false).await.expect("the socket opens");
         let path = door.path().to_owned();
         tokio::spawn(async move { door.serve(&head, None).await });
         path
@@ -364,7 +364,7 @@ mod tests {
     /// Sends a valid request on a new connection and returns the answer.
     async fn ask(path: &Path) -> String {
         let mut stream = knock(path).await;
-        stream.write_all(ASK).await.expect("it listens");
+        stream.write_all(ASK).await.expect("the agent listens");
         let mut heard = vec![0; 4096];
         let length = tokio::time::timeout(PATIENCE, stream.read(&mut heard)).await.expect("an answer").expect("one");
         String::from_utf8_lossy(&heard[..length]).into_owned()
@@ -404,7 +404,10 @@ mod tests {
         for _ in 0..CONNECTIONS_OF_ONE {
             let mut stream = knock(&path).await;
             // A request with an unfinished body keeps its slot until the head gives up.
-            stream.write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n").await.expect("it listens");
+            stream
+                .write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+                .await
+                .expect("the agent listens");
             crowd.push(stream);
         }
         let refused = ask(&path).await;

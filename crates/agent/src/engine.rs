@@ -34,7 +34,7 @@ const ORDERS_LEN: usize = 8;
 /// The node's properties and services that the modules share.
 pub(crate) struct Node {
     pub(crate) name: NodeName,
-    /// The facts in its hello. `hello` adds those that change while the agent runs.
+    /// Facts about the node for the hello. `hello` adds the facts that change while the agent runs.
     pub(crate) facts: NodeFacts,
     pub(crate) gpus: Gpus,
     pub(crate) head: Client,

@@ -199,7 +199,12 @@ mod tests {
     }
 
     fn denied(gpus: &Gpus, ids: &[&str]) -> String {
-        list(gpus.denied(&held(ids)).expect("there are some").iter().map(|it| format!("{}:{}", it.major, it.minor)))
+        list(
+            gpus.denied(&held(ids))
+                .expect("the list is not empty")
+                .iter()
+                .map(|it| format!("{}:{}", it.major, it.minor)),
+        )
     }
 
     fn shown(gpus: &Gpus, ids: &[&str], are_denied: bool) -> String {

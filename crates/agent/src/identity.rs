@@ -314,7 +314,7 @@ fn node_in(pem: &str) -> Option<NodeName> {
 
 /// Name of the head in its certificate.
 fn head_name() -> ServerName<'static> {
-    ServerName::try_from(HEAD_NAME).expect("it is a valid name")
+    ServerName::try_from(HEAD_NAME).expect("the constant is a valid name")
 }
 
 #[cfg(test)]
@@ -333,31 +333,31 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let files = Files::of(directory.path());
-        files.make().expect("it is ours");
+        files.make().expect("this test owns the path");
         assert!(!has_joined(directory.path()));
         let (authority, _) = self_signed("the authority");
-        files.store(AUTHORITY, authority.as_bytes()).expect("it is ours");
+        files.store(AUTHORITY, authority.as_bytes()).expect("this test owns the path");
         let (certificate, key) = self_signed("n1");
-        files.store(OLD_KEY, key.serialize_pem().as_bytes()).expect("it is ours");
-        files.store(OLD_CERTIFICATE, certificate.as_bytes()).expect("it is ours");
+        files.store(OLD_KEY, key.serialize_pem().as_bytes()).expect("this test owns the path");
+        files.store(OLD_CERTIFICATE, certificate.as_bytes()).expect("this test owns the path");
         assert!(has_joined(directory.path()));
-        let load = || Identity::load(Files::of(directory.path()), None).expect("it has joined");
+        let load = || Identity::load(Files::of(directory.path()), None).expect("the node has joined");
         assert_eq!(load().name().as_str(), "n1");
         let (certificate, key) = self_signed("n2");
-        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
+        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         assert_eq!(load().name().as_str(), "n2", "the newer form counts");
 
         let identity = load();
         assert!(!identity.refresh().expect("readable"), "nothing is new");
         let (certificate, key) = self_signed("n2");
-        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
+        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         assert_eq!([(); 2].map(|()| identity.refresh().expect("of the same node")), [true, false]);
         let (certificate, key) = self_signed("n3");
-        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
+        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         let refused = identity.refresh().expect_err("another node").to_string();
         assert!(refused.contains("joined again as n3") && refused.contains("restart the agent"), "{refused}");
-        let mode = fs::metadata(files.0.join(CREDENTIALS)).expect("it is there").permissions().mode();
+        let mode = fs::metadata(files.0.join(CREDENTIALS)).expect("the file exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::metadata(&files.0).expect("it is there").permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&files.0).expect("the file exists").permissions().mode() & 0o777, 0o700);
     }
 }

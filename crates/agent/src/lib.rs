@@ -14,7 +14,7 @@
 //! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not; [`recover`]: recovery of
 //!   runs after an agent restart.
 //! - [`door`]: the socket for local users; [`roster`]: creation of their accounts.
-//! - [`gossip`]: load gossip between nodes; [`calls`]: remote commands, which run immediately on the least loaded node.
+//! - [`gossip`]: load gossip between nodes; [`exec`]: remote commands, which run immediately on the least loaded node.
 //! - [`identity`]: the node's key and certificate; [`renewal`]: renewal of the certificate.
 //!
 //! Anything beyond this node, such as scheduling and authorization, is decided by the head.

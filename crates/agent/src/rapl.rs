@@ -80,13 +80,13 @@ mod tests {
 
     fn zone(powercap: &Path, directory: &str, name: &str, microjoules: u64) {
         let zone = powercap.join(directory);
-        fs::create_dir_all(&zone).expect("it is ours");
+        fs::create_dir_all(&zone).expect("this test owns the path");
         for (file, content) in [
             ("name", name.to_owned()),
             ("energy_uj", microjoules.to_string()),
             ("max_energy_range_uj", "1000000".to_owned()),
         ] {
-            fs::write(zone.join(file), format!("{content}\n")).expect("it is ours");
+            fs::write(zone.join(file), format!("{content}\n")).expect("this test owns the path");
         }
     }
 
@@ -103,13 +103,13 @@ mod tests {
         zone(powercap, "intel-rapl:0", "package-0", 100_000);
         zone(powercap, "intel-rapl:0:0", "core", 50_000);
         zone(powercap, "intel-rapl:0:1", "dram", 990_000);
-        let mut rapl = Rapl::find(powercap).expect("there are two");
+        let mut rapl = Rapl::find(powercap).expect("two counters are readable");
         zone(powercap, "intel-rapl:0", "package-0", 400_000);
         zone(powercap, "intel-rapl:0:0", "core", 350_000);
         // The memory counter has wrapped.
         zone(powercap, "intel-rapl:0:1", "dram", 90_000);
         assert_eq!(after_ten_seconds(&mut rapl), Some(40));
-        fs::remove_file(powercap.join("intel-rapl:0/energy_uj")).expect("it is ours");
+        fs::remove_file(powercap.join("intel-rapl:0/energy_uj")).expect("this test owns the path");
         assert_eq!(after_ten_seconds(&mut rapl), None);
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let machine = tempfile::tempdir().expect("a directory");
         zone(machine.path(), "intel-rapl:0", "package-0", 0);
         zone(machine.path(), "intel-rapl:1", "psys", 0);
-        let mut rapl = Rapl::find(machine.path()).expect("there is one");
+        let mut rapl = Rapl::find(machine.path()).expect("a counter is readable");
         zone(machine.path(), "intel-rapl:0", "package-0", 500_000);
         zone(machine.path(), "intel-rapl:1", "psys", 700_000);
         assert_eq!(after_ten_seconds(&mut rapl), Some(70));

@@ -1,7 +1,7 @@
-//! Prepares steps of a run: this node's key and port, and the files with which the job's processes start steps on the run's nodes.
+//! Prepares a run for steps: generates this node's key, chooses its port, and writes the files that step launchers read.
 //!
-//! The node generates a key for each run, and the key never leaves the node. The head passes the port and the certificate to the other
-//! nodes. The files belong to the job's user, in a directory that no other user can enter.
+//! The node generates a key for each run. The key never leaves the node. The head sends the node's port and certificate
+//! to the other nodes. The files belong to the job's user, in a directory that no other user can enter.
 
 use std::fs::DirBuilder;
 use std::net::Ipv4Addr;
@@ -22,10 +22,10 @@ use crate::directory::RunDirectory;
 use crate::engine::{Node, free_port};
 use crate::temporary;
 
-/// File with the addresses and the key with which the job's processes start steps on the run's nodes.
+/// Name of the file with the nodes' addresses and this node's key, for launching steps.
 const ALLOCATION: &str = "allocation";
 
-/// This node's port, certificate and key for steps of the run.
+/// This node's port, certificate and key for the run's steps.
 pub(crate) struct Own {
     pub(crate) door: StepDoor,
     credentials: Credentials,
@@ -39,9 +39,9 @@ impl Own {
         Ok(Self { door: StepDoor { port: free_port().context("no port is free")?, certificate }, credentials })
     }
 
-    /// Writes the files with which the run's processes start steps, and adds their paths to the environment in
-    /// `orders`.
-    /// | `doors` has the port and certificate of every node of the run.
+    /// Writes the files for launching steps, and adds their paths to the environment in `orders`.
+    ///
+    /// `doors` has the port and certificate of every node of the run.
     pub(crate) fn lay_out(
         self,
         node: &Node,
@@ -110,8 +110,9 @@ impl Own {
     }
 }
 
-/// Creates the directory for the run's temporary files. `None` if the job's environment sets one.
-/// | The name is the same on all nodes if possible, because some launchers copy the first node's environment. It
+/// Creates the directory for the run's temporary files. Returns `None` if the job's environment sets one.
+///
+/// The name is the same on all nodes if possible, because some launchers copy the first node's environment. It
 /// contains the first node's certificate, which is new for each run. If several nodes share a machine, the rank is
 /// appended.
 fn temporary_of(

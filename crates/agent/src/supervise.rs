@@ -27,7 +27,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(10);
 /// Time that the agent relies on an idle shepherd: slightly shorter than [`LINGER`].
 const STAYS: Duration = Duration::from_secs(9);
 
-/// Delay between checks of a run whose state cannot be determined.
+/// Delay between attempts to determine the state of a run.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Maximum number of idle shepherds; each takes a fraction of a mebibyte.
@@ -55,7 +55,7 @@ pub(crate) struct IdleShepherds {
     waiting: Mutex<Vec<Idle>>,
 }
 
-/// A shepherd whose connection is registered with the async runtime.
+/// A shepherd with a connection that is registered with the async runtime.
 pub(crate) struct Watched {
     shepherd: Shepherd,
     /// `None` if no file descriptor was free; the run's journal is then polled.
@@ -130,7 +130,7 @@ impl Watched {
 
 struct Idle {
     shepherd: Watched,
-    /// The cgroup leaf beside which it runs. Its next run uses the same leaf, which costs nothing.
+    /// The cgroup leaf of its runs. Its next run reuses this leaf at no cost.
     leaf: Option<LeafSpec>,
     /// CPUs of the leaf.
     cpus: CpuSet,

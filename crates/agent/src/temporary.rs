@@ -95,17 +95,17 @@ mod tests {
         let make = |link: &str| make(root.path(), &names, user, &root.path().join(link));
         let (first, second) = (make("one").expect("free"), make("two").expect("the second name is free"));
         assert_eq!((first.clone(), second), (root.path().join("a"), root.path().join("a-1")));
-        assert_eq!(make("three").expect_err("none is").kind(), io::ErrorKind::AlreadyExists);
-        let metadata = fs::metadata(&first).expect("there");
+        assert_eq!(make("three").expect_err("no name is free").kind(), io::ErrorKind::AlreadyExists);
+        let metadata = fs::metadata(&first).expect("the path exists");
         assert_eq!((metadata.uid(), metadata.gid(), metadata.permissions().mode() & 0o7777), (65534, 65533, 0o700));
 
-        fs::create_dir(first.join("full")).expect("root may");
-        let remove = |link: &str| remove(&root.path().join(link)).expect("root may");
+        fs::create_dir(first.join("full")).expect("root has permission");
+        let remove = |link: &str| remove(&root.path().join(link)).expect("root has permission");
         remove("one");
         remove("one");
         assert!(!first.exists() && fs::symlink_metadata(root.path().join("one")).is_err());
         // Another user now owns a directory with this name.
-        chown(root.path().join("a-1"), Some(65532), None).expect("root may");
+        chown(root.path().join("a-1"), Some(65532), None).expect("root has permission");
         remove("two");
         assert!(root.path().join("a-1").exists() && fs::symlink_metadata(root.path().join("two")).is_err());
     }

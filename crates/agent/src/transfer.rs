@@ -79,7 +79,7 @@ fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
             size = 0;
         }
         size += len;
-        requests.last_mut().expect("just pushed").push(*digest);
+        requests.last_mut().expect("the list is not empty").push(*digest);
     }
     requests
 }

@@ -15,7 +15,7 @@ use crate::account::Account;
 /// Variables of the agent that a job of the agent's own user inherits if it has no environment.
 const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
-/// Those of them that apply to every user of the node.
+/// Inherited variables that apply to every user of the node.
 const OF_THE_NODE: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
 
 /// Default `PATH` of a login.
@@ -60,7 +60,7 @@ pub(crate) fn environment(
     all
 }
 
-/// Variables for `mpirun` of Open MPI 4 and 5, whose launcher is PRRTE.
+/// Variables for `mpirun` of Open MPI 4, and for PRRTE, the launcher of Open MPI 5.
 fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
     let spec = launch.spec();
     let mut all = Vec::new();
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn runtime_directory_is_kept_only_at_its_standard_path() {
         let elsewhere = tempfile::tempdir().expect("a temporary directory can be made");
-        let uid = std::fs::metadata(elsewhere.path()).expect("there").uid();
+        let uid = std::fs::metadata(elsewhere.path()).expect("the path exists").uid();
         let ids = Ids { uid, gid: 0, groups: Vec::new() };
         let account = Account { name: "ada".into(), ids, home: "/home/ada".into(), shell: "/bin/sh".into() };
         let kept = |directory: &Path| {

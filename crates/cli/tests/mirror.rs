@@ -264,7 +264,7 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     let refused = machines.shell("cd / && hostler exec --mirror --node n1 -- ls");
     assert!(refused.code == 2 && refused.stderr.contains("/ is a system directory"), "{refused:?}");
     let refused = machines.shell("hostler exec --mirror=/usr --node n1 -- ls");
-    assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("is not in the tree /usr"), "{refused:?}");
     // The link is cut while a command runs: no partial files are placed.
     let text = as_user("hostler exec --mirror --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
     let mut cut = machines.caller.command(&text.each_ref().map(String::as_str));

@@ -1,7 +1,8 @@
 //! Multiplexing: many channels on one connection.
 //!
-//! Two tasks serve a connection, one per direction. The reader sorts frames into the channels' queues. A queue holds as many frames as a
-//! channel may have on the way, so the reader never waits. The writer gathers the frames of all channels in the order in which they come.
+//! Two tasks serve a connection, one per direction. The reader sorts frames into the channels' queues. Each queue has
+//! room for all frames that flow control allows in flight, so the reader never waits. The writer sends the frames of
+//! all channels in the order of arrival.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,48 +17,48 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use crate::frame::{self, Frame, WINDOW};
 use crate::message::{Event, Refusal, RefusalKind};
 
-/// Length of a channel's queue: both outputs with a full window each, acknowledgements of input, and a few messages.
+/// Capacity of a channel's queue: a full window of each output, acknowledgements of input, and a few messages.
 const CHANNEL_LEN: usize = 3 * WINDOW + 16;
 
-/// Length of the queue of frames to be sent, for all channels together.
+/// Capacity of the send queue, which all channels share.
 const OUTGOING_LEN: usize = 64;
 
-/// Most frames that are sent with one system call.
+/// Maximum number of frames per write.
 const BATCH: usize = 64;
 
-/// Most channels on a connection; the other side is told to use another node beyond that.
+/// Maximum number of open channels per connection.
 const MAX_CHANNELS: usize = 1024;
 
-/// Most channels that the other side has opened and nobody has accepted yet.
+/// Maximum number of channels that the other side has opened and this side has not yet accepted.
 const BACKLOG: usize = 64;
 
-/// How a peer is detected that vanishes without closing the connection, while the connection has channels.
+/// Settings for detecting a dead peer. They apply while the connection has channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Time between checks; the peer is pinged after such a silence.
+    /// Time between checks. After this much silence, each check sends a ping.
     pub interval: Duration,
     /// Silence after which the connection is closed.
     pub timeout: Duration,
 }
 
 impl Heartbeat {
-    /// Between nodes.
+    /// Heartbeat of connections between nodes.
     pub const NODE: Self = Self { interval: Duration::from_secs(2), timeout: Duration::from_secs(10) };
 }
 
-/// A peer that was heard this recently counts as alive.
+/// A peer counts as alive this long after its last frame.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// How long the last frames may take to be sent when a connection ends.
+/// Timeout for sending the remaining frames when a connection ends.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// One end of a connection; cheap to clone.
+/// One end of a connection. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
 }
 
-/// Channels that the other side opens.
+/// Queue of channels that the other side has opened.
 #[derive(Debug)]
 pub struct Incoming(mpsc::Receiver<Channel>);
 
@@ -74,9 +75,8 @@ pub struct Channel {
 struct Shared {
     channels: Mutex<Table>,
     outgoing: mpsc::Sender<(u32, Frame)>,
-    /// Whether the connection is closed.
     closed: watch::Sender<bool>,
-    /// When the last frame came.
+    /// Time of the last received frame.
     heard: watch::Sender<Instant>,
 }
 
@@ -84,12 +84,12 @@ struct Shared {
 struct Table {
     by_number: HashMap<u32, mpsc::Sender<Frame>>,
     last: u32,
-    /// Since when there has always been a channel.
+    /// Time since which the connection has had at least one channel without interruption.
     busy_since: Option<Instant>,
 }
 
-/// Multiplexes `stream`. Returns the end for opening channels, the channels that the other side opens, and the future that drives the
-/// connection until it is closed.
+/// Multiplexes `stream`. Returns the end that opens channels, the queue of channels opened by the other side, and the
+/// driver. The driver is a future that runs until the connection closes.
 pub fn multiplex<S>(
     stream: S,
     heartbeat: Option<Heartbeat>,
@@ -130,7 +130,7 @@ impl Drop for CloseOnDrop {
 }
 
 impl Connection {
-    /// Opens a channel; `None` when there are too many, or the connection is closed.
+    /// Opens a channel. Returns `None` when the limit is reached or the connection is closed.
     #[must_use]
     pub fn open(&self) -> Option<Channel> {
         let mut table = lock(&self.shared.channels);
@@ -147,13 +147,13 @@ impl Connection {
         Some(self.shared.channel(&mut table, number))
     }
 
-    /// The only channel of a connection that was used without multiplexing before.
+    /// Returns the only channel of a connection that was not multiplexed before.
     #[must_use]
     pub fn only_channel(&self) -> Channel {
         self.shared.channel(&mut lock(&self.shared.channels), 0)
     }
 
-    /// Whether the other side was heard a moment ago, or answers a ping within `patience`.
+    /// Returns whether a frame came recently, or the other side answers a ping within `patience`.
     pub async fn is_alive(&self, patience: Duration) -> bool {
         if self.shared.heard.borrow().elapsed() < RECENT {
             return true;
@@ -161,8 +161,10 @@ impl Connection {
         self.responds(patience).await
     }
 
-    /// Whether the other side answers a ping within `patience`. With TLS 1.3, a client learns only from the first answer that its
-    /// certificate was accepted, so a new connection is usable when this is true.
+    /// Returns whether the other side answers a ping within `patience`.
+    ///
+    /// With TLS 1.3, a client learns only from the first answer that the server accepted its certificate. A new
+    /// connection is usable only once this returns true.
     pub async fn responds(&self, patience: Duration) -> bool {
         let (mut heard, mut closed) = (self.shared.heard.subscribe(), self.shared.closed.subscribe());
         let ping = async { self.shared.outgoing.send((0, Frame::Ping)).await.is_ok() && heard.changed().await.is_ok() };
@@ -175,7 +177,6 @@ impl Connection {
         timeout(patience, answer).await.unwrap_or(false) && !self.is_closed()
     }
 
-    /// Whether the connection is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         *self.shared.closed.borrow()
@@ -183,7 +184,7 @@ impl Connection {
 }
 
 impl Incoming {
-    /// The next channel that the other side opens; `None` when the connection is closed.
+    /// Returns the next channel that the other side opens; `None` when the connection is closed.
     pub async fn next(&mut self) -> Option<Channel> {
         self.0.recv().await
     }
@@ -210,20 +211,21 @@ impl Channel {
     /// Sends a frame.
     ///
     /// # Errors
-    /// When the connection is closed.
+    /// Fails when the connection is closed.
     pub async fn send(&mut self, frame: Frame) -> io::Result<()> {
         self.is_over |= frame.is_last();
         self.sender().send(frame).await
     }
 
-    /// The next frame from the other side; `None` when the connection is closed.
+    /// Returns the next frame from the other side; `None` when the connection is closed.
     pub async fn receive(&mut self) -> Option<Frame> {
         let frame = self.incoming.recv().await;
         self.is_over |= frame.as_ref().is_none_or(Frame::is_last);
         frame
     }
 
-    /// Another sender on this channel. The other side discards frames that come after the channel is dropped.
+    /// Returns another sender for this channel. The other side discards frames that arrive after the channel is
+    /// dropped.
     pub(crate) fn sender(&self) -> ChannelSender {
         ChannelSender { number: self.number, outgoing: self.shared.outgoing.clone() }
     }
@@ -246,7 +248,7 @@ impl Drop for Channel {
     }
 }
 
-/// Sends on a channel.
+/// Sends frames on a channel.
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelSender {
     number: u32,
@@ -259,7 +261,7 @@ impl ChannelSender {
     }
 }
 
-/// Sorts frames into channels.
+/// Sorts received frames into the channels' queues.
 async fn receive(
     mut from: impl AsyncRead + Unpin,
     shared: &Arc<Shared>,
@@ -268,7 +270,7 @@ async fn receive(
     while let Some((number, frame)) = frame::read(&mut from).await? {
         shared.heard.send_replace(Instant::now());
         match frame {
-            // With a full queue, other frames show that this side is alive.
+            // A full send queue means that other frames are waiting; they show that this side is alive.
             Frame::Ping => drop(shared.outgoing.try_send((number, Frame::Pong))),
             Frame::Pong => {}
             frame => sort(shared, accept, number, frame),
@@ -290,7 +292,7 @@ fn sort(shared: &Arc<Shared>, accept: &mpsc::Sender<Channel>, number: u32, frame
     if let Err(error) = channel.try_send(frame)
         && !(is_dispensable && matches!(error, TrySendError::Full(_)))
     {
-        // The other side ignores the window, or nobody reads the channel any more: close the channel.
+        // The other side ignores the window, or the channel is no longer read: close the channel.
         table.by_number.remove(&number);
     }
 }
@@ -311,7 +313,7 @@ fn accept_channel(shared: &Arc<Shared>, table: &mut Table, accept: &mpsc::Sender
     permit.send(channel);
 }
 
-/// Sends the frames of all channels.
+/// Sends the queued frames of all channels.
 async fn send(mut queued: mpsc::Receiver<(u32, Frame)>, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
     let mut frames = Vec::with_capacity(BATCH);
     let mut bytes = Vec::new();
@@ -322,26 +324,26 @@ async fn send(mut queued: mpsc::Receiver<(u32, Frame)>, mut to: impl AsyncWrite 
         to.write_all(&bytes).await?;
         to.flush().await?;
         bytes.clear();
-        // One large request must not leave every connection with a large buffer.
+        // Release a large buffer after a large request; otherwise every connection might keep one.
         bytes.shrink_to(BATCH << 10);
     }
     let _ = timeout(LINGER, to.shutdown()).await;
     Ok(())
 }
 
-/// Ends when the other side has been silent for too long.
+/// Returns an error once the other side has been silent for longer than the timeout.
 async fn detect_silence(shared: &Shared, heartbeat: Option<Heartbeat>) -> io::Error {
     let Some(Heartbeat { interval, timeout }) = heartbeat else { return std::future::pending().await };
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = Instant::now();
-    // Since when this process has run without a pause.
+    // Start of the current period in which this process was not suspended.
     let mut listening_since = before;
     loop {
         ticks.tick().await;
         let now = Instant::now();
         if now - before > 2 * interval {
-            // This process was paused itself.
+            // This process itself was suspended, so the silence says nothing about the peer.
             listening_since = now;
         }
         before = now;
@@ -385,7 +387,7 @@ mod tests {
         Frame::Reply(Reply::Ended(Box::new(Report { code, ..Report::default() })))
     }
 
-    /// Both ends of a connection, driven.
+    /// Two connected ends with running drivers.
     fn pair() -> ((Connection, Incoming), (Connection, Incoming)) {
         let (here, there) = duplex(1 << 16);
         let (a, a_lines, run_a) = multiplex(here, None);
@@ -400,7 +402,7 @@ mod tests {
         let ((here, _own), (_there, mut calls)) = pair();
         let mut channels: Vec<Channel> = (0..100).map(|_| here.open().expect("a channel")).collect();
         for channel in &mut channels {
-            channel.send(start()).await.expect("it is there");
+            channel.send(start()).await.expect("the connection is open");
         }
         tokio::spawn(async move {
             let mut code = 0;
@@ -410,42 +412,42 @@ mod tests {
                 let mine = code;
                 tokio::spawn(async move {
                     let Some(Frame::Data(Stream::STDIN, bytes)) = channel.receive().await else { panic!("input") };
-                    channel.send(Frame::Data(Stream::STDOUT, bytes)).await.expect("it is there");
-                    channel.send(ended(mine)).await.expect("it is there");
+                    channel.send(Frame::Data(Stream::STDOUT, bytes)).await.expect("the connection is open");
+                    channel.send(ended(mine)).await.expect("the connection is open");
                 });
             }
         });
         for (number, channel) in channels.iter_mut().enumerate() {
-            channel.send(Frame::Data(Stream::STDIN, vec![number as u8])).await.expect("it is there");
+            channel.send(Frame::Data(Stream::STDIN, vec![number as u8])).await.expect("the connection is open");
         }
         for (number, channel) in channels.iter_mut().enumerate() {
             assert_eq!(channel.receive().await, Some(Frame::Data(Stream::STDOUT, vec![number as u8])));
             assert_eq!(channel.receive().await, Some(ended(number as i32 + 1)));
         }
         drop(channels);
-        assert!(here.shared.channels.lock().expect("whole").by_number.is_empty());
+        assert!(here.shared.channels.lock().expect("the lock is not poisoned").by_number.is_empty());
     }
 
     #[tokio::test]
     async fn dropping_a_channel_cancels_it_unless_it_has_ended() {
         let ((here, _own), (_there, mut calls)) = pair();
         let mut channel = here.open().expect("a channel");
-        channel.send(start()).await.expect("it is there");
-        let mut heard = calls.next().await.expect("a call");
+        channel.send(start()).await.expect("the connection is open");
+        let mut heard = calls.next().await.expect("an incoming channel");
         assert_eq!(heard.receive().await, Some(start()));
         drop(channel);
         assert_eq!(heard.receive().await, Some(Frame::Event(Event::Cancel)));
-        // The other way round: the end is the last that is said.
+        // In the other direction, no frame follows the last one.
         let mut channel = here.open().expect("a channel");
-        channel.send(start()).await.expect("it is there");
-        let mut heard = calls.next().await.expect("a call");
-        heard.send(ended(0)).await.expect("it is there");
+        channel.send(start()).await.expect("the connection is open");
+        let mut heard = calls.next().await.expect("an incoming channel");
+        heard.send(ended(0)).await.expect("the connection is open");
         assert_eq!(channel.receive().await, Some(ended(0)));
         drop(channel);
         let mut next = here.open().expect("a channel");
-        next.send(start()).await.expect("it is there");
+        next.send(start()).await.expect("the connection is open");
         assert_eq!(heard.receive().await, Some(start()));
-        calls.next().await.expect("the next");
+        calls.next().await.expect("an incoming channel");
         assert!(heard.incoming.try_recv().is_err(), "nothing came after the end");
     }
 
@@ -453,25 +455,25 @@ mod tests {
     async fn ignoring_the_window_closes_only_that_channel() {
         let ((here, _own), (_there, mut calls)) = pair();
         let mut greedy = here.open().expect("a channel");
-        greedy.send(start()).await.expect("it is there");
-        let mut heard = calls.next().await.expect("a call");
+        greedy.send(start()).await.expect("the connection is open");
+        let mut heard = calls.next().await.expect("an incoming channel");
         for _ in 0..=CHANNEL_LEN {
-            greedy.send(Frame::Data(Stream::STDIN, vec![0; 100])).await.expect("it is there");
+            greedy.send(Frame::Data(Stream::STDIN, vec![0; 100])).await.expect("the connection is open");
         }
         let mut modest = here.open().expect("a channel");
-        modest.send(start()).await.expect("it is there");
+        modest.send(start()).await.expect("the connection is open");
         assert!(calls.next().await.is_some());
         let mut count = 0;
         while heard.receive().await.is_some() {
             count += 1;
         }
         assert_eq!(count, CHANNEL_LEN, "what had room came, and then the channel was over");
-        // Signals without end are no offence.
+        // Any number of signals is allowed.
         for _ in 0..=CHANNEL_LEN {
-            modest.send(Frame::Event(Event::Signal(28))).await.expect("it is there");
+            modest.send(Frame::Event(Event::Signal(28))).await.expect("the connection is open");
         }
         let mut third = here.open().expect("a channel");
-        third.send(start()).await.expect("it is there");
+        third.send(start()).await.expect("the connection is open");
         assert!(calls.next().await.is_some());
     }
 
@@ -496,7 +498,7 @@ mod tests {
         let mut channel = own.open().expect("a channel");
         drop(there);
         assert_eq!(channel.receive().await, None);
-        running.await.expect("no panic").expect("closed in order");
+        running.await.expect("the driver closes the connection cleanly").expect("closed in order");
         assert!(own.is_closed() && own.open().is_none());
     }
 
@@ -525,6 +527,6 @@ mod tests {
         let mut channel = own.open().expect("a channel");
         assert_eq!(channel.receive().await, None);
         assert!(began.elapsed() >= timeout, "{:?}", began.elapsed());
-        assert_eq!(running.await.expect("no panic").expect_err("silent").kind(), io::ErrorKind::TimedOut);
+        assert_eq!(running.await.expect("the peer is silent").expect_err("silent").kind(), io::ErrorKind::TimedOut);
     }
 }

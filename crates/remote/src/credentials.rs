@@ -1,6 +1,7 @@
-//! The key of one node for one run, and whom it trusts.
+//! The key and certificate of one node for one run, and the fingerprints that it trusts.
 //!
-//! A certificate is nothing but the bearer of a key here: nobody signs it but itself, and it is known by its fingerprint. Clocks have no say.
+//! Certificates are self-signed and identified by fingerprint. Their validity period is not checked, so clocks do not
+//! matter.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::PROTOCOL;
 
-/// The name in every certificate; it means nothing.
+/// The subject name in every certificate. It is not checked.
 const NAME: &str = "step.hostler.internal";
 
-/// A key and the certificate by which it is known; both PEM.
+/// A private key and its certificate, both PEM.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Credentials {
     certificate: String,
@@ -32,10 +33,10 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// New ones.
+    /// Generates a key and a self-signed certificate.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// Fails when the system provides no randomness.
     pub fn generate() -> io::Result<Self> {
         let make = || -> Result<Self, rcgen::Error> {
             let key = KeyPair::generate()?;
@@ -45,18 +46,18 @@ impl Credentials {
         make().map_err(io::Error::other)
     }
 
-    /// By which others know them: BLAKE3 of the certificate's DER.
+    /// Returns the fingerprint of the certificate: BLAKE3 of its DER.
     ///
     /// # Errors
-    /// When it is no certificate.
+    /// Fails when the PEM holds no certificate.
     pub fn fingerprint(&self) -> io::Result<Digest> {
         Ok(fingerprint_of(&self.certificate()?))
     }
 
-    /// For a node that takes steps, or calls, of those with these fingerprints.
+    /// Returns the TLS configuration of a server that accepts clients with the `trusted` fingerprints only.
     ///
     /// # Errors
-    /// When they are no credentials.
+    /// Fails when the PEM texts are invalid.
     pub fn to_accept(&self, trusted: Vec<Digest>) -> io::Result<Arc<ServerConfig>> {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
@@ -64,16 +65,16 @@ impl Credentials {
             .with_client_cert_verifier(Arc::new(Known { trusted }))
             .with_single_cert(vec![self.certificate()?], self.key()?);
         let mut config = config.map_err(io::Error::other)?;
-        // Connections are few, and none is worth resuming.
+        // Connections are few, so session resumption is off.
         config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![alpn()];
         Ok(Arc::new(config))
     }
 
-    /// For one who launches on the node with this fingerprint.
+    /// Returns the TLS configuration of a client that connects to the server with the fingerprint `on`.
     ///
     /// # Errors
-    /// When they are no credentials.
+    /// Fails when the PEM texts are invalid.
     pub fn to_launch(&self, on: Digest) -> io::Result<Arc<ClientConfig>> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
@@ -95,12 +96,12 @@ impl Credentials {
     }
 }
 
-/// The protocol of a connection, so that another version refuses it.
+/// The ALPN name. It holds the protocol version, so that peers with another version refuse the connection.
 fn alpn() -> Vec<u8> {
     format!("hostler-remote/{PROTOCOL}").into_bytes()
 }
 
-/// Says in words that the other side has another version of the protocol.
+/// Replaces an ALPN failure with an error that names the version mismatch.
 #[must_use]
 pub fn explain_tls(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
@@ -112,27 +113,27 @@ pub fn explain_tls(error: io::Error) -> io::Error {
     }
 }
 
-/// What a client calls every server.
+/// The server name that every client uses.
 ///
 /// # Panics
 /// Never.
 #[must_use]
 pub fn server_name() -> ServerName<'static> {
-    ServerName::try_from(NAME).expect("it is a name")
+    ServerName::try_from(NAME).expect("the constant is a valid server name")
 }
 
-/// By which a certificate is known: BLAKE3 of its DER.
+/// Returns the fingerprint of a certificate: BLAKE3 of its DER.
 #[must_use]
 pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Digest {
     Digest(*blake3::hash(certificate).as_bytes())
 }
 
-/// The one provider: named explicitly, so that no other crate's choice can matter.
+/// The crypto provider, named explicitly so that other crates' feature choices do not matter.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Takes the certificates with these fingerprints and no others.
+/// Accepts certificates with these fingerprints only.
 #[derive(Debug)]
 struct Known {
     trusted: Vec<Digest>,
@@ -145,7 +146,7 @@ impl Known {
     }
 }
 
-/// That the other side has the key of its certificate is for the handshake's signature to prove.
+/// The handshake signature proves that the peer holds the private key.
 fn verify_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -154,7 +155,7 @@ fn verify_signature(
     verify_tls13_signature(message, certificate, signature, &provider().signature_verification_algorithms)
 }
 
-/// There is no older protocol here.
+/// Refuses TLS 1.2: both ends always support TLS 1.3.
 fn refuse_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("TLS 1.3 or nothing".into()))
 }

@@ -1,12 +1,13 @@
 //! Frames: the unit of the protocol.
 //!
 //! ```text
-//!  channel (4 bytes) · kind (1) · stream (2) · length of the body (4) · body
+//! channel (4 bytes) · kind (1) · stream (2) · length of the body (4) · body
 //! ```
 //!
-//! A channel carries one command. `Open` starts it, `Reply` answers, and `Event` is any other message; their bodies are MessagePack maps.
-//! `Data` carries a piece of a stream. The sender of a stream may have [`WINDOW`] pieces on the way; `Credit` allows it to send more.
-//! `Close` ends a stream: from the sender it is the end of the stream, from the receiver it says that nobody reads it any more.
+//! A channel carries one command. `Open` starts it, `Reply` answers, and `Event` is any other message; their bodies
+//! are MessagePack maps. `Data` carries a piece of a stream. The sender of a stream may have [`WINDOW`]
+//! unacknowledged pieces; `Credit` allows it to send more. `Close` from the sender ends the stream. `Close` from the
+//! receiver means that it no longer reads the stream.
 
 use std::io::{self, Read, Write};
 
@@ -16,35 +17,32 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::message::{Event, Open, Reply};
 
-/// Largest piece of a stream, in bytes.
+/// Maximum size of a piece of a stream.
 pub const PIECE_BYTES: usize = 32 << 10;
 
-/// Most unacknowledged pieces of a stream.
+/// Maximum number of unacknowledged pieces of a stream.
 pub const WINDOW: usize = 16;
 
-/// Largest message, in bytes: twice the command line and environment that Linux accepts by default.
+/// Maximum size of a message: twice the command line and environment that Linux accepts by default.
 const MESSAGE_BYTES: usize = 4 << 20;
 
-/// Length of what precedes a body.
+/// Length of the header before the body.
 const HEADER_BYTES: usize = 11;
 
-/// Version of the protocol. Both ends must have the same.
+/// Version of the protocol. Both ends must use the same.
 pub const PROTOCOL: u8 = 1;
 
-/// One frame of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// Opens the channel.
     Open(Open),
-    /// Answers the request that opened it.
+    /// Answers the request that opened the channel.
     Reply(Reply),
     /// A piece of a stream.
     Data(Stream, Vec<u8>),
-    /// The sender of this stream may send this many more pieces.
+    /// Allows the sender of this stream to send this many more pieces.
     Credit(Stream, u32),
-    /// The end of a stream, or nobody reads it any more.
+    /// From the sender: the end of the stream. From the receiver: it no longer reads the stream.
     Close(Stream),
-    /// Another message.
     Event(Event),
     /// Asks whether the other side is alive.
     Ping,
@@ -52,29 +50,27 @@ pub enum Frame {
     Pong,
 }
 
-/// A stream of a channel. The outputs of further processes of the same step continue at 3.
+/// A stream of a channel. Numbers from 3 are free for the outputs of further processes of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stream(u16);
 
 impl Stream {
-    /// Standard input.
     pub const STDIN: Self = Self(0);
     /// Standard output, or the terminal.
     pub const STDOUT: Self = Self(1);
-    /// Standard error.
     pub const STDERR: Self = Self(2);
     /// Messages about the source tree that the command uses, in both directions.
     pub const TREE: Self = Self(u16::MAX);
 }
 
 impl Frame {
-    /// A reply that refuses a request.
+    /// Builds the reply that refuses a request.
     #[must_use]
     pub const fn refused(refusal: Box<crate::Refusal>) -> Self {
         Self::Reply(Reply::Refused(refusal))
     }
 
-    /// Appends the bytes of the frame on a channel.
+    /// Appends the encoded frame to `into`.
     pub(crate) fn encode(&self, channel: u32, into: &mut Vec<u8>) {
         let header = into.len();
         let (kind, stream) = match self {
@@ -103,7 +99,7 @@ impl Frame {
         into[header + HEADER_BYTES - 4..header + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Whether nothing follows on its channel.
+    /// Returns whether this frame ends its channel.
     #[must_use]
     pub const fn is_last(&self) -> bool {
         match self {
@@ -113,7 +109,7 @@ impl Frame {
         }
     }
 
-    /// Whether it may be dropped when a queue is full.
+    /// Returns whether the frame may be dropped when a queue is full.
     pub(crate) const fn is_dispensable(&self) -> bool {
         matches!(self, Self::Event(Event::Signal(_) | Event::Resize(_)))
     }
@@ -127,7 +123,7 @@ fn take<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     rmp_serde::from_slice(body).ok()
 }
 
-/// What precedes a body.
+/// The fixed-size part before a body.
 struct Header {
     channel: u32,
     kind: u8,
@@ -150,7 +146,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The largest body of its kind.
+    /// The maximum body length for this kind of frame.
     const fn limit(&self) -> usize {
         match self.kind {
             1 | 2 | 6 => MESSAGE_BYTES,
@@ -183,22 +179,23 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Reads the next frame and its channel; `None` when the other side has closed the connection.
+/// Reads the next frame and its channel; `None` when the other side has closed the connection. Not cancel-safe:
+/// cancelling may lose half a frame.
 ///
 /// # Errors
-/// When the connection breaks, or the bytes are not a frame. Not cancel-safe: a frame may be half read.
+/// Fails when the connection breaks, or the bytes are not a frame.
 pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(u32, Frame)>> {
     let mut header = [0; HEADER_BYTES];
     match from.read(&mut header[..1]).await {
         Ok(0) => return Ok(None),
-        // A TLS connection that was closed without a notification.
+        // The peer closed the TLS connection without a close notification.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error),
         Ok(_) => {}
     }
     from.read_exact(&mut header[1..]).await?;
     let header = Header::parse(header)?;
-    // Memory for what has come, not for what was announced.
+    // Allocate for the received bytes, not for the announced length.
     let mut body = Vec::with_capacity(header.length.min(PIECE_BYTES));
     (&mut *from).take(header.length as u64).read_to_end(&mut body).await?;
     header.with(body).map(Some)
@@ -207,7 +204,7 @@ pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
 /// Reads the next frame without an async runtime; `None` when the other side has closed the connection.
 ///
 /// # Errors
-/// When the connection breaks, or the bytes are not a frame.
+/// Fails when the connection breaks, or the bytes are not a frame.
 pub fn read_blocking(from: &mut impl Read) -> io::Result<Option<Frame>> {
     let mut header = [0; HEADER_BYTES];
     if from.read(&mut header[..1])? == 0 {
@@ -223,7 +220,7 @@ pub fn read_blocking(from: &mut impl Read) -> io::Result<Option<Frame>> {
 /// Sends a frame without an async runtime.
 ///
 /// # Errors
-/// When the connection breaks.
+/// Fails when the connection breaks.
 pub fn write_blocking(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
     let mut bytes = Vec::new();
     frame.encode(0, &mut bytes);
@@ -329,13 +326,13 @@ mod tests {
         all.extend(events.map(Frame::Event));
         let bytes: Vec<u8> = all.iter().flat_map(bytes_of).collect();
         let expected: Vec<_> = all.iter().cloned().map(|frame| (7, frame)).collect();
-        assert_eq!(read_all(&bytes).expect("whole"), expected);
+        assert_eq!(read_all(&bytes).expect("the frames are valid"), expected);
         assert!(read_all(&bytes[..bytes.len() - 1]).is_err(), "the last one is cut");
         let mut rest = &bytes[..];
         for frame in all {
-            assert_eq!(read_blocking(&mut rest).expect("whole"), Some(frame));
+            assert_eq!(read_blocking(&mut rest).expect("the frame is valid"), Some(frame));
         }
-        assert_eq!(read_blocking(&mut rest).expect("the end"), None);
+        assert_eq!(read_blocking(&mut rest).expect("the input is at its end"), None);
     }
 
     #[test]
@@ -371,7 +368,7 @@ mod tests {
         }
         let mut oversize = bytes_of(&Frame::Data(Stream::STDIN, Vec::new()));
         oversize[7..11].copy_from_slice(&(PIECE_BYTES as u32 + 1).to_be_bytes());
-        assert!(read_all(&oversize).expect_err("too long").to_string().contains("32769 bytes"));
+        assert!(read_all(&oversize).expect_err("the body is too long").to_string().contains("32769 bytes"));
     }
 
     proptest! {

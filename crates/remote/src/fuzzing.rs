@@ -1,4 +1,4 @@
-//! What the fuzz targets need of this crate's inside. Not in the product.
+//! Entry points for the fuzz targets. Not part of the product.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,18 +17,18 @@ use crate::{
     StepStart, Stream, WindowSize, shared_files,
 };
 
-/// Reads bytes as either end of a connection would, frame by frame, and says how many were valid. Each must survive another round of
-/// encoding, and must name nothing that its sender may not name.
+/// Reads bytes as frames, as either end of a connection does, and returns the number of valid frames.
 ///
 /// # Panics
-/// When one does not.
+/// Panics when a frame changes by encoding and decoding it again, or names something that its sender may not
+/// name.
 pub fn frames(mut bytes: &[u8]) -> usize {
     let mut understood = 0;
     while let Ok(Some(read)) = read_blocking(&mut bytes) {
         let mut again = Vec::new();
         read.encode(1, &mut again);
         let again = read_blocking(&mut &again[..]);
-        assert_eq!(again.expect("it was read before").as_ref(), Some(&read));
+        assert_eq!(again.expect("decoding succeeds after encoding").as_ref(), Some(&read));
         if let Frame::Open(Open::Start(start)) = &read {
             assert!(start.written.to_vec().iter().all(|path| path.is_absolute()));
             assert!(shared_files::named(&start.command).iter().all(|path| path.is_absolute()));
@@ -38,7 +38,7 @@ pub fn frames(mut bytes: &[u8]) -> usize {
     understood
 }
 
-/// Valid frames of all kinds and directions.
+/// Returns valid frames of all kinds and directions.
 ///
 /// # Panics
 /// Never.
@@ -102,11 +102,10 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
     all.iter().map(bytes).collect()
 }
 
-/// Reads bytes as what a caller says of its tree, and puts together what tree that is; says whether it was one. Whatever is taken for a tree has
-/// the name that was said, and nothing in it leads out of it by its path.
+/// Reads bytes as a caller's description of a tree and assembles the tree. Returns whether the description was valid.
 ///
 /// # Panics
-/// When that does not hold.
+/// Panics when an accepted tree has another digest than announced, or contains a path that leads out of it.
 pub fn tree(bytes: &[u8]) -> bool {
     let (mut described, mut told) = (None, Vec::new());
     for message in crate::mirror::messages_in(bytes) {
@@ -124,17 +123,17 @@ pub fn tree(bytes: &[u8]) -> bool {
     true
 }
 
-/// Takes bytes for what a command has written, below `root`; says whether all of it was put in place.
+/// Applies bytes as a command's written files below `root`. Returns whether all of them were put in place.
 ///
 /// # Panics
-/// When the directory cannot be opened.
+/// Panics when the directory cannot be opened.
 pub fn homecoming(bytes: &[u8], root: &Path) -> bool {
-    let mut home = Homecoming::new(Placing::begin(root, 1).expect("it is there"), 0);
+    let mut home = Homecoming::new(Placing::begin(root, 1).expect("the directory exists"), 0);
     bytes.chunks(crate::PIECE_BYTES).for_each(|piece| home.take(piece));
     home.finish(&[]).is_ok()
 }
 
-/// What honest callers and nodes say of a tree.
+/// Returns valid conversations about a tree, from callers and nodes.
 #[must_use]
 pub fn honest_conversations() -> Vec<Vec<u8>> {
     let content = Content { size: 3, chunks: vec![Chunk { digest: digest_of(b"int"), len: 3 }] };

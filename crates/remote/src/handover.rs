@@ -1,5 +1,6 @@
-//! What a program sends to the agent of its machine before the first frame: the version of the protocol, and its own standard streams. On
-//! this machine a command then writes directly where its caller would have written.
+//! The first message of a program to its local agent: the protocol version and the program's standard streams.
+//!
+//! A command that runs on this machine writes directly to the streams of its caller.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,17 +10,17 @@ use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 
 use crate::frame::PROTOCOL;
 
-/// Sends the version and the streams, if there are any.
+/// Sends the version and, if given, the streams.
 ///
 /// # Errors
-/// When the connection breaks.
+/// Fails when the connection breaks.
 pub fn hand_over(to: &UnixStream, streams: Option<[BorrowedFd<'_>; 3]>) -> io::Result<()> {
     let numbers = streams.map(|streams| streams.map(|stream| stream.as_raw_fd()));
     let rights: Vec<_> = numbers.iter().map(|numbers| ControlMessage::ScmRights(numbers)).collect();
     let word = [PROTOCOL, u8::from(numbers.is_some())];
     let word = [IoSlice::new(&word)];
     match sendmsg::<UnixAddr>(to.as_raw_fd(), &word, &rights, MsgFlags::MSG_NOSIGNAL, None) {
-        // One of the streams is closed.
+        // One of the streams is closed: send none.
         Err(nix::errno::Errno::EBADF) if numbers.is_some() => hand_over(to, None),
         sent => sent.map(drop).map_err(io::Error::from),
     }

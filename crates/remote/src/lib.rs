@@ -1,23 +1,27 @@
 //! Authenticated, multiplexed, flow-controlled execution of processes on another agent.
 //!
 //! ```text
-//!  caller's machine                                    another node
-//!  program ── Unix socket ──▶ agent ══ connection ════▶ agent ──▶ the command
-//!  (streams, terminal, signals)  (chooses, relays)         (as the same user, in its own cgroup)
+//! caller's machine                                    another node
+//! program ── Unix socket ──▶ agent ══ connection ════▶ agent ──▶ the command
+//! (streams, terminal, signals)  (chooses, relays)         (as the same user, in its own cgroup)
 //! ```
 //!
-//! Users of the crate: `exec` and `dsh` run a command through the agents; [`step`] starts processes of a job on its other nodes.
+//! Users of the crate: `exec` and `dsh` run a command through the agents; [`step`] starts processes of a job on its
+//! other nodes.
 //!
-//! **The caller's program** knows nothing of the cluster. It sends its request to the agent of its machine, which chooses a node from gossip.
-//! If that is its own node, the command gets the program's streams, which were [handed over](handover); on a terminal the program itself
-//! becomes the command. Otherwise [`Frame`]s carry the streams to the other node.
+//! **The caller's program** knows nothing of the cluster. It sends its request to the local agent, which chooses a
+//! node from gossip. If the agent chooses its own node, the command uses the program's [handed-over](handover)
+//! streams. On a terminal, the program itself becomes the command. Otherwise [`Frame`]s carry the streams to the
+//! other node.
 //!
-//! **Multiplexing.** Two agents have one [`Connection`] for all commands from one to the other, so a command costs no handshake. Each command
-//! is a [`Channel`]. A sender has at most [`WINDOW`] unacknowledged pieces of a stream on the way, so memory per command is bounded
-//! everywhere between its ends, a slow reader delays no other command, and the agents in between count nothing.
+//! **Multiplexing.** Two agents share one [`Connection`] for all commands from one to the other, so a command needs
+//! no handshake. Each command is a [`Channel`]. A sender has at most [`WINDOW`] unacknowledged pieces of a stream in
+//! flight. This bounds the memory per command everywhere between its ends, and a slow reader delays no other command.
+//! Relaying agents need no counters of their own.
 //!
-//! **Trust.** A node is known by the fingerprint of its certificate ([`Credentials`]). The kernel of the caller's machine tells the agent there
-//! who the caller is. Everything else that the caller says is an ordinary user's word: it can only ask for what that user may do.
+//! **Trust.** A node is identified by the fingerprint of its certificate ([`Credentials`]). The kernel of the
+//! caller's machine tells the local agent the caller's user id. All other claims of the caller are untrusted: it can
+//! only request actions that this user may do.
 //!
 //! Deliberately absent: the choice of a node (`hostler-gossip`), and starting the command (`hostler-shepherd`).
 
@@ -50,7 +54,7 @@ pub use message::{
 pub use mirror::TreeSpec;
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
 
-/// The socket for remote commands of the agent whose other socket is `socket`.
+/// Returns the path of the agent's socket for remote commands, given the path of its main socket.
 #[must_use]
 pub fn socket_beside(socket: &Path) -> PathBuf {
     socket.with_extension("calls")

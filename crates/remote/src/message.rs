@@ -13,35 +13,32 @@ use serde_bytes::ByteBuf;
 use crate::mirror::TreeSpec;
 use crate::shared_files::Paths;
 
-/// Opens a channel.
+/// Message that opens a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Open {
-    /// Program to its agent: run this on the best node.
+    /// Program to its agent: run this command on the best node.
     Exec(Box<Ask>),
-    /// Agent to agent: run this.
+    /// Agent to agent: run this command.
     Start(Box<Start>),
-    /// Program of a job to the host of another node of the job: start this.
+    /// Program of a job to the step host of another node of the job: start this command.
     Step(Box<StepStart>),
 }
 
-/// Answers the request that opened the channel. All but `Started` end the channel.
+/// Message that answers the request that opened the channel. Every variant except `Started` ends the channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// Agent to its caller: execute the command yourself, on this node.
     RunHere(Box<Placed>),
-    /// Agent to its caller: how the nodes compare. Nothing runs.
+    /// Agent to its caller: the scores of the nodes. Nothing runs.
     Explained(Box<Choice>),
-    /// The command has started.
     Started(Box<Started>),
-    /// The command could not be started.
     Refused(Box<Refusal>),
-    /// The command has ended.
     Ended(Box<Report>),
 }
 
-/// Anything else that one side tells the other.
+/// Any other message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -53,20 +50,21 @@ pub enum Event {
     DescribeTree,
     /// Caller to its agent: the answer to `DescribeTree`.
     Tree(Box<TreeSpec>),
-    /// Agent to its caller: forget what was sent of the tree, another node will ask for it. Caller to its agent: done.
+    /// Agent to its caller: discard the conversation about the tree, because another node will ask. Caller to its
+    /// agent: done.
     ResetTree,
-    /// To the command: this signal.
+    /// To the command: deliver this signal.
     Signal(i32),
     /// To the command: the size of the caller's window has changed.
     Resize(WindowSize),
-    /// To the command's node: end the command, nobody waits for it.
+    /// To the command's node: end the command, because its caller is gone.
     Cancel,
     /// To the caller: this signal has stopped the command.
     Stopped(i32),
 }
 
 impl Open {
-    /// Whether the operating system can take what is requested.
+    /// Returns whether the operating system can accept the requested values.
     pub(crate) fn is_valid(&self) -> bool {
         match self {
             Self::Exec(request) => request.command.is_sound(),
@@ -76,72 +74,70 @@ impl Open {
     }
 }
 
-/// What a program asks its agent for.
+/// A program's request to its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// What to run.
     pub command: Command,
-    /// Features of the node.
+    /// Features that the node must have.
     #[serde(default)]
     pub constraint: Option<Constraint>,
-    /// One of these nodes; any, if none is named.
+    /// Run on one of these nodes. Empty means any node.
     #[serde(default)]
     pub only: Vec<NodeName>,
-    /// None of these nodes.
+    /// Do not run on these nodes.
     #[serde(default)]
     pub not: Vec<NodeName>,
-    /// It had rather run here.
+    /// Whether to prefer the caller's own node.
     #[serde(default)]
     pub prefer_local: bool,
     /// Whether the source tree is copied to another node. The caller describes the tree when the agent has chosen another node.
     #[serde(default)]
     pub mirrors_tree: bool,
-    /// Say how nodes are judged and run nothing.
+    /// Whether to report the scores of the nodes instead of running the command.
     #[serde(default)]
     pub explain: bool,
 }
 
-/// What an agent asks another one for.
+/// An agent's request to another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// What to run.
     pub command: Command,
-    /// Whose it is.
+    /// The user who runs the command.
     pub caller: Caller,
-    /// Files that were written lately where the command may read them.
+    /// Recently written files in directories that the command may read.
     #[serde(default)]
     pub written: Paths,
 }
 
-/// What a program of a job starts on another node of the job.
+/// A request of a job's program to start a command on another node of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepStart {
-    /// What to run. The host adds what is true on its node.
+    /// The command. The host adds environment variables of its own node.
     pub command: Command,
-    /// The command's directory below the job's own directory, which differs between nodes; `None` for a directory elsewhere.
+    /// The working directory relative to the job's directory, which differs between nodes; `None` for a directory
+    /// elsewhere.
     #[serde(default)]
     pub below_job: Option<ByteBuf>,
 }
 
-/// A user, as the kernel of the caller's machine knows them.
+/// A user, as reported by the kernel of the caller's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
-    /// Their name there.
     pub name: String,
-    /// Their number there.
     pub uid: u32,
 }
 
-/// A command and what it takes along from where it was called.
+/// A command with the context of its caller: environment, directory, terminal and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     argv: Vec<ByteBuf>,
     environment: Vec<(ByteBuf, ByteBuf)>,
     directory: ByteBuf,
-    /// Which directory that is, on the machine of the caller; `None` when the path is meant as it is there.
+    /// Identity of the working directory on the caller's machine; `None` when the path means a directory of the
+    /// target node.
     #[serde(default)]
     pub directory_id: Option<DirectoryId>,
-    /// What a node should know that directory by.
+    /// Evidence by which a node can recognise the working directory.
     #[serde(default)]
     pub proof: Proof,
     /// The file mode creation mask.
@@ -149,226 +145,216 @@ pub struct Command {
     /// The caller's resource limits.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// The terminal that the caller sits at, unless its input or output is something else.
+    /// The size of the caller's terminal; `None` when the input or output is not a terminal.
     #[serde(default)]
     pub terminal: Option<WindowSize>,
-    /// Whether it may read standard input.
     pub has_input: bool,
-    /// Whether its errors go where its output goes.
+    /// Whether standard error goes to the same file as standard output.
     #[serde(default)]
     pub is_merged: bool,
-    /// Memory that it may have, in bytes; a share of what is free if `None`.
+    /// Memory limit in bytes; `None` means a share of the free memory.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// The tree that it takes along, to be at the same place there.
+    /// The source tree to be mirrored at the same path on the target node.
     #[serde(default)]
     pub tree: Option<TreeSpec>,
 }
 
-/// A resource limit as `getrlimit` knows it; `u64::MAX` is none.
+/// A resource limit as in `getrlimit`; `u64::MAX` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Linux's number of the resource.
     pub resource: i32,
-    /// What counts.
+    /// The limit that the kernel enforces.
     pub soft: u64,
-    /// How far it may be raised.
+    /// The maximum to which the process may raise its soft limit.
     pub hard: u64,
 }
 
-/// A directory, known to one kernel.
+/// The identity of a directory on one running kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryId {
-    /// The boot of that kernel.
+    /// The boot id of that kernel.
     pub boot: String,
-    /// The device that it is on, for that kernel.
     pub device: u64,
-    /// Its number there.
     pub inode: u64,
 }
 
-/// By what a node can tell that a directory is the caller's own, and not merely another one of the same name.
+/// Evidence that a directory is the caller's own and not another one with the same path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
-    /// Nothing yet.
+    /// No evidence yet.
     #[default]
     None,
-    /// This empty file, which the caller has just made in it.
+    /// The caller has just created this empty file in the directory.
     File(String),
-    /// An earlier call: it was this one on that node.
+    /// An earlier command found the directory with this identity on that node.
     Known(DirectoryId),
-    /// The caller may not write there; these are its number, and when it was changed last, in nanoseconds.
+    /// The inode and change time of a directory in which the caller may not create files.
     Seen {
-        /// Its number on its file system.
         inode: u64,
-        /// When its entries were changed last, by the clock of whoever keeps it.
+        /// When the directory's entries last changed, in nanoseconds, by the file server's clock.
         changed_ns: i128,
     },
 }
 
-/// How nodes were judged, best first, in text for people.
+/// The scores of the nodes, as text for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// Where it would run, in the order in which they would be tried.
+    /// Suitable nodes, best first.
     pub candidates: Vec<How>,
-    /// Where not, and why.
+    /// Unsuitable nodes, each with the reason.
     pub unfit: Vec<(NodeName, String)>,
-    /// What such commands have cost so far, if that is known.
+    /// Average cost of such commands, if known.
     #[serde(default)]
     pub cost: Option<Cost>,
-    /// What became of earlier calls.
+    /// Outcomes of earlier commands.
     #[serde(default)]
     pub counts: Counts,
 }
 
-/// How one node was judged, in thousandths of the time that a command takes on an idle usual node.
+/// The score of one node, in thousandths of a command's run time on an idle standard node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct How {
-    /// The node.
     pub node: NodeName,
-    /// Whether it is the caller's own.
+    /// Whether it is the caller's own node.
     pub is_local: bool,
-    /// All of what follows, times its load weight.
+    /// The sum of the parts below, times the node's load weight.
     pub score: u64,
-    /// How much longer it takes since CPUs are shared.
+    /// Extra time because commands share CPUs.
     pub sharing: u64,
-    /// For how full the node is.
+    /// Penalty for a full node.
     pub fullness: u64,
-    /// For work that is held up there.
+    /// Penalty for stalled work (pressure) on the node.
     pub pressure: u64,
-    /// For memory that is used.
+    /// Penalty for used memory.
     pub memory: u64,
-    /// Commands under way that its load does not show yet.
+    /// Penalty for running commands that the node's reported load does not include yet.
     pub in_flight: u64,
 }
 
-/// Where a call ended up, and why.
+/// Where a command runs, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// The node.
     pub node: NodeName,
-    /// How it was judged, if it was chosen among several.
+    /// The node's score, if several nodes were compared.
     #[serde(default)]
     pub how: Option<How>,
-    /// What such commands have cost so far, if that is known.
+    /// Average cost of such commands, if known.
     #[serde(default)]
     pub cost: Option<Cost>,
-    /// Where it should have run, and could not.
+    /// Better nodes that could not run the command.
     #[serde(default)]
     pub tried: Vec<Tried>,
-    /// Limits that the kernel does not hold it to, and why.
+    /// Limits that the kernel does not enforce, with the reasons.
     #[serde(default)]
     pub advisory: Vec<String>,
 }
 
-/// What commands of a kind have cost on average.
+/// Average cost of one kind of command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// The program, and what it is told to do.
+    /// The name of the program, and its mode such as `-c` for a compiler.
     pub kind: String,
-    /// How long they run on an idle usual node, in microseconds.
+    /// Run time on an idle standard node, in microseconds.
     pub run_us: u64,
-    /// What the way to another node and back adds, in microseconds.
+    /// Overhead of running on another node, in microseconds.
     pub way_us: u64,
 }
 
-/// How many calls of this machine ended up where, since its agent started.
+/// Number of commands by where they ran, since this machine's agent started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// On this machine, as chosen.
     pub here: u64,
     /// On other nodes.
     pub elsewhere: u64,
-    /// On a node that was not the first choice, or here for want of any, because others could not take them.
+    /// Not on the first choice: on another node, or here, because better nodes refused.
     pub fallen_back: u64,
 }
 
-/// A node that would have been better and did not do.
+/// A better node that could not run the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Which one.
     pub node: NodeName,
-    /// Why not, as a sentence about it.
+    /// Why not, as a sentence about the node.
     pub why: String,
 }
 
-/// A command has started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Where, and why there: an agent adds it for its caller.
+    /// Where the command runs, and why. The caller's agent adds this.
     #[serde(default)]
     pub placed: Option<Placed>,
-    /// Whether it reads and writes what its caller has handed over, so that nothing comes on this line but its end.
+    /// Whether the command uses the caller's handed-over streams. The channel then carries only the end of the
+    /// command.
     #[serde(default)]
     pub has_streams: bool,
-    /// What the directory is on that node, for the next call.
+    /// Identity of the directory on that node, for later commands.
     #[serde(default)]
     pub directory_id: Option<DirectoryId>,
-    /// Whether other machines may write there, so that what this one knows of it may be old.
+    /// Whether other machines may write to the directory, so that this machine's cached data may be stale.
     #[serde(default)]
     pub is_shared: bool,
-    /// Limits that the kernel does not hold it to, and why.
+    /// Limits that the kernel does not enforce, with the reasons.
     #[serde(default)]
     pub advisory: Vec<String>,
 }
 
-/// A command could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Whose matter it is.
+    /// Whether another node could run the command.
     pub kind: RefusalKind,
-    /// What a shell would exit with.
+    /// The exit status that a shell would return.
     pub code: u8,
-    /// Why, as a sentence that names the node.
+    /// The reason, as a sentence that names the node.
     pub message: String,
-    /// What to do.
+    /// What the user can do.
     #[serde(default)]
     pub hints: Vec<String>,
 }
 
-/// What a refusal says of other nodes.
+/// Whether a refusal also applies to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
-    /// Another node may do: this one has not what it takes.
+    /// This node lacks a requirement. Another node may run the command.
     Unsuitable,
-    /// This node wants it shown that its directory is the caller's.
+    /// This node needs proof that its directory is the caller's.
     Unproven,
-    /// It would be the same anywhere.
+    /// Every node would refuse.
     Hopeless,
 }
 
-/// How a command ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its exit code; 128 plus the signal that ended it.
+    /// The exit code, or 128 plus the number of the signal that ended the command.
     pub code: i32,
-    /// The signal that ended it.
     #[serde(default)]
     pub signal: Option<i32>,
-    /// Something that its caller should know of how it ended.
+    /// A message about the end for the caller.
     #[serde(default)]
     pub message: Option<String>,
-    /// How long it ran, in microseconds.
+    /// Run time in microseconds.
     #[serde(default)]
     pub wall_us: u64,
-    /// How much CPU it used, in milliseconds.
+    /// CPU time in milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
-    /// The most memory it had at once, in bytes, if known.
+    /// Peak memory in bytes, if known.
     #[serde(default)]
     pub memory_peak_bytes: Option<u64>,
-    /// How much of the input it has read, in bytes.
+    /// Bytes of standard input that the command has read.
     #[serde(default)]
     pub input_bytes: u64,
-    /// Files that were written on disks that the caller may share, while it ran.
+    /// Files written on possibly shared disks during the command.
     #[serde(default)]
     pub written: Paths,
 }
 
 impl Command {
-    /// A command in a directory of the caller's machine, with an environment and standard input and without a terminal.
+    /// Creates a command with an environment and standard input but no terminal. It runs in a directory of the
+    /// caller's machine.
     #[must_use]
     pub fn new(
         argv: &[OsString],
@@ -392,31 +378,30 @@ impl Command {
         }
     }
 
-    /// The program and its arguments; at least the program.
+    /// Returns the program and its arguments; the first element always exists.
     #[must_use]
     pub fn argv(&self) -> Vec<OsString> {
         self.argv.iter().map(text).collect()
     }
 
-    /// The whole environment.
     #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         self.environment.iter().map(|(name, value)| (text(name), text(value))).collect()
     }
 
-    /// Where it starts.
+    /// Returns the working directory.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         OsStr::from_bytes(&self.directory).into()
     }
 
-    /// The same with this tree, if it can start in that.
+    /// Returns the same command with this mirrored tree; `None` when the command cannot start in it.
     #[must_use]
     pub fn with_tree(&self, tree: TreeSpec) -> Option<Self> {
         tree.is_sound(&self.directory).then(|| Self { tree: Some(tree), ..self.clone() })
     }
 
-    /// Whether the system can take it.
+    /// Returns whether the operating system can accept the command.
     pub(crate) fn is_sound(&self) -> bool {
         let names = self.environment.iter().map(|(name, _)| name);
         let values = self.environment.iter().map(|(_, value)| value);
@@ -431,7 +416,7 @@ impl Command {
 }
 
 impl DirectoryId {
-    /// That of a directory of which this was found in this boot of the kernel.
+    /// Creates the identity from the boot id of this kernel and the directory's metadata.
     #[must_use]
     pub fn of(boot: &str, found: &Metadata) -> Self {
         Self { boot: boot.to_owned(), device: found.dev(), inode: found.ino() }
@@ -439,17 +424,17 @@ impl DirectoryId {
 }
 
 impl Proof {
-    /// What can be seen of a directory on any machine that has it.
+    /// Creates evidence from metadata that is the same on every machine with this directory.
     #[must_use]
     pub fn seen(found: &Metadata) -> Self {
         let changed_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
         Self::Seen { inode: found.ino(), changed_ns }
     }
 
-    /// What the names of such files begin with.
+    /// Prefix of the names of proof files.
     pub const FILE_PREFIX: &str = ".hostler-here-";
 
-    /// A file of ours, in the directory itself.
+    /// Returns whether the name of a proof file is valid. It must not lead out of the directory.
     fn is_sound(&self) -> bool {
         let Self::File(name) = self else { return true };
         name.strip_prefix(Self::FILE_PREFIX)

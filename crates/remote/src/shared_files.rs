@@ -1,9 +1,9 @@
-//! Files on disks that several machines share, and what a machine still remembers of them.
+//! Refreshes cached attributes and directory entries of files on shared disks.
 //!
-//! Over a network a kernel keeps what it was told of a file for a while, and so may whatever stands between it and the server. So a command
-//! may not see what was just written elsewhere, and neither may whoever called it. What helps everywhere is to open a file, which every such
-//! disk takes as a reason to ask the server, and then to ask for what is known of it, and to make and remove something in a directory whose list of
-//! entries is remembered.
+//! A kernel caches the attributes of network files for a while, and FUSE programs may do the same. So a command may
+//! miss recent writes of other machines, and its caller may miss the command's writes. Opening a file makes every
+//! such file system ask the server. So does a `statx` with forced synchronisation. For a cached directory, creating
+//! and removing an entry invalidates the cache.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
@@ -19,8 +19,8 @@ use serde_bytes::ByteBuf;
 
 use crate::message::{Command, Proof};
 
-/// File systems whose files other machines write, by the numbers that `statfs` knows them by: NFS, FUSE, CIFS, SMB, SMB 2, 9P, Ceph, AFS,
-/// Lustre, GPFS, OCFS2, GFS2, BeeGFS, Coda.
+/// Magic numbers (`statfs`) of file systems that several machines can write: NFS, FUSE, CIFS, SMB, SMB 2, 9P, Ceph,
+/// AFS, Lustre, GPFS, OCFS2, GFS2, BeeGFS, Coda.
 const SHARED: [u64; 14] = [
     0x6969,
     FUSE,
@@ -38,13 +38,13 @@ const SHARED: [u64; 14] = [
     0x7375_7245,
 ];
 
-/// In whose file systems a program may remember on its own account.
+/// Magic number of FUSE. A FUSE program may have a cache of its own.
 const FUSE: u64 = 0x6573_5546;
 
-/// The most paths that one command is told of, or tells.
+/// Maximum number of paths sent with one command, in either direction.
 pub const MOST_PATHS: usize = 1000;
 
-/// Whether other machines may write the files in a directory.
+/// Returns whether other machines may write the files in a directory.
 #[must_use]
 pub fn is_shared(directory: &Path) -> bool {
     kind_of(directory).is_some_and(|kind| SHARED.contains(&kind))
@@ -56,8 +56,8 @@ fn kind_of(directory: &Path) -> Option<u64> {
     statfs(directory).ok().map(|found| u64::from(found.filesystem_type().0 as u32))
 }
 
-/// Files that a command line may name, below its directory or anywhere else: words, what follows an equals sign, and what follows a letter of an
-/// option.
+/// Returns the files that a command line may name: each word, the text after an equals sign, and the text after an
+/// option letter. Relative paths start at the command's directory.
 #[must_use]
 pub fn named(command: &Command) -> Vec<PathBuf> {
     let directory = command.directory();
@@ -75,14 +75,14 @@ pub fn named(command: &Command) -> Vec<PathBuf> {
     paths.into_iter().take(MOST_PATHS).collect()
 }
 
-/// Has this machine ask anew what these files and the directories that they are in are. Whatever cannot be asked for is left alone.
+/// Makes this machine ask the server about these files and their directories. Ignores errors.
 pub fn refresh<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     let mut directories = BTreeSet::new();
     for path in paths {
         if let Some(parent) = path.parent() {
             directories.insert(parent.to_owned());
         }
-        // Nothing else than a file may be opened just so: a pipe would wait, a device might do something.
+        // Open regular files only: a pipe would block, and a device might act.
         if fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
             let _ = File::options()
                 .read(true)
@@ -99,18 +99,18 @@ pub fn refresh<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     }
 }
 
-/// `statx` with the wish not to be told what is remembered.
+/// Calls `statx` and forces it to bypass the cache.
 fn ask_again(path: &Path) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_STATX_FORCE_SYNC;
-    // SAFETY: all zeroes is a valid statx, which the call overwrites; the path is a string that outlives the call.
+    // SAFETY: all zeroes is a valid statx, and the call overwrites it. The path outlives the call.
     unsafe {
         let mut found: libc::statx = std::mem::zeroed();
         libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, libc::STATX_BASIC_STATS, &raw mut found);
     }
 }
 
-/// A program that keeps a list of a directory's entries forgets it when one is made or removed there by way of it.
+/// Creates and removes an entry, so that a FUSE program drops its cached list of the directory.
 fn forget_entries(directory: &Path) {
     let name = format!("{}{}x{}", Proof::FILE_PREFIX, std::process::id(), thread_number());
     let path = directory.join(name);
@@ -123,13 +123,13 @@ fn thread_number() -> i32 {
     nix::unistd::gettid().as_raw()
 }
 
-/// Paths as they travel: whole ones, of a length that the system takes, and not too many.
+/// Paths in a message: absolute, of bounded length and number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Paths(Vec<ByteBuf>);
 
 impl Paths {
-    /// Those of them that are sound.
+    /// Returns the valid paths.
     #[must_use]
     pub fn to_vec(&self) -> Vec<PathBuf> {
         const LONGEST: usize = 4096;
@@ -175,7 +175,7 @@ mod tests {
         fs::write(&path, "a").expect("writable");
         refresh([path.as_path(), Path::new("/nonexistent-here/b"), Path::new("/dev/null")]);
         forget_entries(directory.path());
-        assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 1);
+        assert_eq!(fs::read_dir(directory.path()).expect("the directory exists").count(), 1);
         assert!(!is_shared(Path::new("/proc")));
     }
 }

@@ -1,4 +1,4 @@
-//! A command's streams, on the node where it runs: what comes on its line goes in, what it writes goes out.
+//! Passes a command's streams between its node's pipes and the channel to its caller.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,58 +18,57 @@ use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
 use crate::message::{Event, Reply, Report};
 use hostler_model::WindowSize;
 
-/// After the command has ended, what it has handed on may hold its outputs open: after this silence they count as closed.
+/// After the command has ended, its background processes may still hold the outputs open. The outputs count as closed
+/// after this silence.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Most that is read of an output after the command has ended, in bytes; a pipe holds less. A process in the background may write for ever.
+/// Maximum number of bytes read from an output after the command has ended. A pipe holds less, but a background
+/// process may write forever.
 const LEFTOVER_BYTES: usize = 1 << 20;
 
-/// How long a command that has stopped may have said something before that is still on its way.
+/// Timeout for passing on the earlier output of a stopped command.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How often it is asked whether a terminal has more to say.
+/// Poll interval while waiting for a terminal's remaining output.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The other ends of a command's streams. They are made non-blocking.
+/// The agent's ends of a command's streams. They become non-blocking.
 #[derive(Debug, Default)]
 pub struct Streams {
-    /// What it reads, if anything.
+    /// The standard input, if any.
     pub input: Option<Input>,
-    /// What it writes, or its terminal; nothing if that is its caller's own.
+    /// The standard output or the terminal; `None` if the command uses the caller's own.
     pub output: Option<OwnedFd>,
-    /// What it writes of errors, unless that goes where its output goes.
+    /// The standard error, unless it goes to the standard output.
     pub errors: Option<OwnedFd>,
 }
 
-/// What a command reads.
+/// The input of a command.
 #[derive(Debug)]
 pub enum Input {
-    /// A pipe: the end to write to and, to count what was not read, the command's own.
+    /// A pipe: the end to write to, and the command's end, which serves to count unread bytes.
     Pipe(OwnedFd, Option<OwnedFd>),
-    /// What is typed at its terminal.
+    /// The input of the command's terminal.
     Terminal,
 }
 
-/// What a caller wants done to the command.
+/// A caller's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// Send it this signal.
     Signal(i32),
-    /// End it: nobody waits for it.
+    /// End the command, because its caller is gone.
     End,
 }
 
-/// What became of the command.
+/// A change of the command's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Became {
-    /// This signal has stopped it.
     Stopped(i32),
-    /// It has ended.
     Ended(Box<Report>),
 }
 
-/// Carries the streams of a command until it has `became` over, and says the end to its caller. When the caller is gone, that is `wanted`, and
-/// so are the caller's signals.
+/// Carries a command's streams until `became` reports the end, and then sends the end to the caller. `wanted`
+/// receives the caller's signals, and the request to end the command when the caller is gone.
 pub async fn carry(
     channel: &mut Channel,
     streams: Streams,
@@ -79,7 +78,8 @@ pub async fn carry(
     carry_home(channel, streams, wanted, became, async |_: &mut Channel, _: &mut Report| ()).await;
 }
 
-/// As [`carry`]; when the command has ended and its streams have been heard, `last` may say more before that is said, and of the report.
+/// Like [`carry`]. After the command has ended and all output is sent, `last` may send more frames and change the
+/// report.
 pub async fn carry_home(
     channel: &mut Channel,
     streams: Streams,
@@ -108,7 +108,7 @@ pub async fn carry_home(
             }
             frame = channel.receive(), if !is_gone => {
                 if matches!(frame, Some(Frame::Event(Event::Signal(libc::SIGCONT)))) {
-                    // That it had stopped is old news.
+                    // The end makes an earlier stop obsolete.
                     stopped = None;
                 }
                 if !flows.obey(frame, &wanted).await {
@@ -118,14 +118,14 @@ pub async fn carry_home(
                 }
             }
             event = became.recv() => match event {
-                // What it has said to its terminal before comes first.
+                // First pass on the output that the command wrote to its terminal before it stopped.
                 Some(Became::Stopped(signal)) => stopped = Some((signal, Instant::now() + LAST_WORDS)),
                 Some(Became::Ended(report)) => break report,
                 None => break lost(),
             },
         }
     };
-    // The reader of the outputs may be slow, and acknowledges them.
+    // A slow reader may still have to acknowledge output.
     flows.over.send_replace(true);
     let drained = flows.drained();
     tokio::pin!(drained);
@@ -147,17 +147,17 @@ fn lost() -> Box<Report> {
     Box::new(Report { code: 125, message: Some(message), ..Report::default() })
 }
 
-/// The streams on their way. Dropping them stops all.
+/// The running transfers of the streams. Dropping this stops them.
 struct Flows {
     input: mpsc::Sender<Option<Vec<u8>>>,
-    /// How much of the input its pipe has taken, in bytes.
+    /// Bytes of input written to the command's pipe.
     taken: Arc<AtomicU64>,
-    /// The command's own end of what it reads.
+    /// The command's own end of its input.
     unread: Option<OwnedFd>,
     terminal: Option<Arc<Pipe>>,
-    /// Pieces that may be sent of each output.
+    /// For each output, permits to send pieces.
     rooms: [Arc<Semaphore>; 2],
-    /// Whether anybody reads them.
+    /// For each output, notified when the caller no longer reads it.
     closed: [Arc<Notify>; 2],
     over: watch::Sender<bool>,
     left: watch::Receiver<usize>,
@@ -192,7 +192,7 @@ impl Flows {
                     () = pass_on(&pipe, stream, &say, &room, over) => {}
                     () = closed.notified() => {}
                 }
-                // Now whoever writes there hears that nobody reads.
+                // Closing the pipe makes further writes of the command fail.
                 drop(pipe);
                 count.send_modify(|left| *left -= 1);
             });
@@ -200,7 +200,7 @@ impl Flows {
         Ok(Self { input, taken, unread, terminal, rooms, closed, over, left, _tasks: tasks })
     }
 
-    /// Does what the caller says; whether there still is a caller that keeps to the protocol.
+    /// Carries out a frame of the caller. Returns false when the caller is gone or violates the protocol.
     async fn obey(&self, frame: Option<Frame>, wanted: &mpsc::Sender<Wanted>) -> bool {
         match frame {
             Some(Frame::Data(Stream::STDIN, piece)) => self.input.try_send(Some(piece)).is_ok(),
@@ -230,12 +230,13 @@ impl Flows {
         }
     }
 
-    /// Nobody reads any more.
+    /// Stops all outputs, because the caller is gone.
     fn abandon(&self) {
         self.closed.iter().for_each(|closed| closed.notify_one());
     }
 
-    /// Ends when the terminal has nothing that was not passed on, or then: somebody else may be writing there all the time.
+    /// Waits until the terminal has no more unsent output, but at most `until`: background processes may write
+    /// without end.
     async fn passed_on(&self, until: Option<Instant>) {
         let is_late = || until.is_none_or(|until| Instant::now() >= until);
         while self.terminal.as_ref().is_some_and(|terminal| terminal.has_more()) && !is_late() {
@@ -243,13 +244,13 @@ impl Flows {
         }
     }
 
-    /// Ends when all that was written has been passed on.
+    /// Waits until all output is sent.
     async fn drained(&self) {
         let mut left = self.left.clone();
         let _ = left.wait_for(|left| *left == 0).await;
     }
 
-    /// How much of its input the command has read, in bytes.
+    /// Returns the number of input bytes that the command has read.
     fn input_bytes(&self) -> u64 {
         let taken = self.taken.load(Ordering::Relaxed);
         self.unread.as_ref().map_or(taken, |own| taken.saturating_sub(unread_bytes(own)))
@@ -261,7 +262,7 @@ fn index_of(stream: Stream) -> Option<usize> {
     [Stream::STDOUT, Stream::STDERR].iter().position(|output| *output == stream)
 }
 
-/// Passes input on to the command, as far as it wants any.
+/// Writes input to the command for as long as the command reads it.
 async fn feed(
     mut pieces: mpsc::Receiver<Option<Vec<u8>>>,
     mut stdin: Option<Arc<Pipe>>,
@@ -278,14 +279,14 @@ async fn feed(
                 let _ = say.send(Frame::Credit(Stream::STDIN, 1)).await;
             }
             (Some(_), None) => drop(say.send(Frame::Credit(Stream::STDIN, 1)).await),
-            // The end of what is typed: the terminal's own character for that.
+            // End of input at a terminal: the end-of-file character.
             (None, Some(pipe)) if is_terminal => drop(pipe.write_all(&[4], &taken).await),
             (None, _) => stdin = None,
         }
     }
 }
 
-/// Passes one output on until it is closed, or the command has ended and nothing more comes.
+/// Sends an output until the output is closed, or the command has ended and the output is silent.
 async fn pass_on(from: &Pipe, stream: Stream, say: &ChannelSender, room: &Semaphore, mut over: watch::Receiver<bool>) {
     let mut buffer = vec![0; PIECE_BYTES];
     let mut leftover = LEFTOVER_BYTES;
@@ -312,11 +313,11 @@ async fn quiet(over: &mut watch::Receiver<bool>) {
     sleep(QUIET).await;
 }
 
-/// One end of a pipe, or of a terminal.
+/// One end of a pipe or of a terminal.
 #[derive(Debug)]
 struct Pipe {
     fd: AsyncFd<OwnedFd>,
-    /// Whether something was, or is just being, read from it that was not passed on yet.
+    /// Whether data is being read, or was read and is not sent yet.
     is_read: AtomicBool,
 }
 
@@ -325,13 +326,13 @@ impl Pipe {
         let flags = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_GETFL)?;
         let flags = nix::fcntl::OFlag::from_bits_truncate(flags) | nix::fcntl::OFlag::O_NONBLOCK;
         nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFL(flags))?;
-        // SAFETY: an owned descriptor stays open, and the same, for as long as it is registered.
+        // SAFETY: an owned descriptor stays open and unchanged for as long as it is registered.
         let registered = unsafe { AsyncFd::register(fd) };
         let fd = registered.map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Self { fd, is_read: AtomicBool::new(false) })
     }
 
-    /// Whether there is something to read, or was, that has not been passed on.
+    /// Returns whether data is readable, or was read and is not sent yet.
     fn has_more(&self) -> bool {
         let mut wait = [PollFd::new(self.fd.get_ref().as_fd(), PollFlags::POLLIN)];
         let is_readable = poll(&mut wait, PollTimeout::ZERO).is_ok()
@@ -339,7 +340,7 @@ impl Pipe {
         is_readable || self.is_read.load(Ordering::SeqCst)
     }
 
-    /// What is there; nothing at its end. A terminal whose last user is gone says so by an error.
+    /// Reads available data; returns 0 at the end. A terminal without users reports its end as an error.
     async fn read(&self, buffer: &mut [u8]) -> usize {
         loop {
             let Ok(mut ready) = self.fd.readable().await else { return 0 };
@@ -356,7 +357,7 @@ impl Pipe {
         }
     }
 
-    /// Writes all of it, and counts what was taken.
+    /// Writes all bytes, and adds the number of written bytes to `taken`.
     async fn write_all(&self, mut bytes: &[u8], taken: &AtomicU64) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut ready = self.fd.writable().await?;
@@ -375,12 +376,13 @@ impl Pipe {
 
     fn resize(&self, size: WindowSize) {
         let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the pointer is to a local of the type that this request reads. A terminal that is gone needs no size.
+        // SAFETY: the pointer is to a local of the type that this request reads. An error is ignored: a closed
+        // terminal needs no size.
         unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
     }
 }
 
-/// What a pipe holds, in bytes.
+/// Returns the number of bytes in a pipe.
 fn unread_bytes(pipe: &OwnedFd) -> u64 {
     let mut count: libc::c_int = 0;
     // SAFETY: the pointer is to a local of the type that this request writes.

@@ -1,4 +1,4 @@
-//! Steps between real processes on this machine: what a caller sees of them, and what strangers can do.
+//! Tests steps between real processes on this machine, including attempts of strangers to connect.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,16 +12,16 @@ use hostler_remote::step::{Allocation, Place, Step, StepError, host, launch};
 use hostler_remote::{Credentials, Stream};
 use tokio::sync::broadcast;
 
-/// A run on two nodes, both of them this machine, whose second node takes steps.
+/// A run on two nodes of this machine. The second node has a step host.
 struct Run {
-    /// What a process on the first node knows.
+    /// The first node's view of the run.
     first: Allocation,
-    /// Nobody sends signals on it unless the test does.
+    /// A test sends signals here.
     signals: broadcast::Sender<i32>,
     directory: tempfile::TempDir,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Debug, Default)]
 struct Seen {
     stdout: String,
@@ -32,7 +32,7 @@ impl Run {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let [first, second] = allocations(directory.path());
-        // It goes with the test's process.
+        // The thread ends with the test's process.
         std::thread::spawn(move || host(&second, None));
         Self { first, signals: broadcast::channel(8).0, directory }
     }
@@ -56,20 +56,20 @@ impl Run {
         (outcome, seen)
     }
 
-    /// Waits until a step has made a file, which is then what it wrote there.
+    /// Waits until a step has created a file, and returns the file's contents.
     async fn file(&self, name: &str) -> String {
         until(|| fs::read_to_string(self.path(name)).ok().filter(|text| text.ends_with('\n'))).await
     }
 }
 
-/// Of two nodes, each with its own key.
+/// Creates two nodes, each with its own key.
 fn allocations(directory: &Path) -> [Allocation; 2] {
     let credentials = [(); 2].map(|()| Credentials::generate().expect("a key"));
     let place = |number: usize| Place {
         name: format!("n{}", number + 1).parse().expect("a name"),
         address: Some([127, 0, 0, 1].into()),
         port: std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free one").port(),
-        certificate: credentials[number].fingerprint().expect("its own"),
+        certificate: credentials[number].fingerprint().expect("the certificate is valid"),
     };
     let nodes = vec![place(0), place(1)];
     let mut rank = 0;
@@ -109,13 +109,13 @@ fn is_alive(pid: &str) -> bool {
 async fn exit_codes_and_outputs_are_the_commands() {
     let run = Run::new();
     let (code, seen) = run.step(&["sh", "-c", "echo out; echo err >&2; exit 7"]).await;
-    assert_eq!((code.expect("it ran"), &*seen.stdout, &*seen.stderr), (7, "out\n", "err\n"));
+    assert_eq!((code.expect("the step ran"), &*seen.stdout, &*seen.stderr), (7, "out\n", "err\n"));
     let (code, _) = run.step(&["sh", "-c", "kill -9 $$"]).await;
-    assert_eq!(code.expect("it ran"), 137);
+    assert_eq!(code.expect("the step ran"), 137);
     let (code, seen) = run.step(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]).await;
-    assert_eq!((code.expect("it ran"), seen.stdout.len()), (0, 3_000_000), "all of it arrives");
+    assert_eq!((code.expect("the step ran"), seen.stdout.len()), (0, 3_000_000), "all of it arrives");
     let (refused, _) = run.step(&["/no/such/program"]).await;
-    let error = refused.expect_err("there is none");
+    let error = refused.expect_err("the program does not exist");
     assert!(matches!(error, StepError::Refused { code: 127, .. }), "{error}");
     assert!(error.to_string().contains("node n2 cannot start /no/such/program"), "{error}");
 }
@@ -125,7 +125,7 @@ async fn what_it_leaves_in_the_background_does_not_hold_its_caller() {
     let run = Run::new();
     let begun = Instant::now();
     let (code, seen) = run.step(&["sh", "-c", "sleep 60 & echo done"]).await;
-    assert_eq!((code.expect("it ran"), &*seen.stdout), (0, "done\n"));
+    assert_eq!((code.expect("the step ran"), &*seen.stdout), (0, "done\n"));
     let (code, seen) = run.step(&["sh", "-c", "yes & echo done"]).await;
     assert!(code.is_ok() && seen.stdout.contains("done\n"), "{code:?}");
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -141,9 +141,9 @@ async fn signals_reach_it_while_it_does_not_read() {
     let argv = ["sh", "-c", &script];
     let (outcome, ()) = tokio::join!(run.step(&argv), async {
         run.file("up").await;
-        run.signals.send(nix_signal("USR1")).expect("somebody listens");
+        run.signals.send(nix_signal("USR1")).expect("a receiver exists");
     });
-    assert_eq!((outcome.0.expect("it ran"), &*outcome.1.stdout), (3, "caught\n"));
+    assert_eq!((outcome.0.expect("the step ran"), &*outcome.1.stdout), (3, "caught\n"));
 }
 
 fn nix_signal(name: &str) -> i32 {
@@ -153,7 +153,7 @@ fn nix_signal(name: &str) -> i32 {
 #[tokio::test]
 async fn it_ends_with_its_caller() {
     let run = Run::new();
-    // One that ends when it is asked to, with a child; and one that does not.
+    // `polite` ends on SIGTERM and has a child; `deaf` ignores SIGTERM.
     for (name, script) in [("polite", "sleep 600 & wait"), ("deaf", "trap '' TERM; sleep 600 & wait; sleep 600")] {
         let script = format!("echo $$ > {}; {script}", run.path(name).display());
         let argv = ["sh", "-c", &script];
@@ -171,19 +171,19 @@ async fn a_stranger_learns_nothing_and_starts_nothing() {
     let run = Run::new();
     let mark = run.path("mark");
     let touch = ["touch", mark.to_str().expect("text")];
-    // A key that is not the run's.
+    // A caller with a key from outside the run.
     let mut stranger = run.first.clone();
     stranger.credentials = Credentials::generate().expect("a key");
     let (refused, _) = run.step_as(&stranger, &touch).await;
-    let error = refused.expect_err("it is a stranger");
+    let error = refused.expect_err("the host does not trust the key");
     assert!(matches!(error, StepError::Stranger { .. }), "{error:?}");
     assert!(error.to_string().contains("is not node n2 of this job, or does not take steps of it"), "{error}");
-    // Another who answers in the node's place.
+    // A server with another key at the node's address.
     let mut deceived = run.first.clone();
     deceived.nodes[1].certificate = deceived.nodes[0].certificate;
     let (refused, _) = run.step_as(&deceived, &touch).await;
     assert!(matches!(refused, Err(StepError::Stranger { .. })), "{refused:?}");
-    // Bytes of any kind.
+    // Arbitrary bytes.
     let address = ("127.0.0.1", run.first.nodes[1].port);
     for bytes in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -191,8 +191,8 @@ async fn a_stranger_learns_nothing_and_starts_nothing() {
         &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3],
         &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 9],
     ] {
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.write_all(bytes).expect("it reads");
+        let mut stream = TcpStream::connect(address).expect("the socket listens");
+        stream.write_all(bytes).expect("the socket accepts bytes");
         let _ = stream.shutdown(std::net::Shutdown::Write);
         stream.set_read_timeout(Some(Duration::from_secs(15))).expect("valid");
         let mut answer = Vec::new();
@@ -201,27 +201,27 @@ async fn a_stranger_learns_nothing_and_starts_nothing() {
     }
     assert!(!mark.exists());
     let (code, _) = run.step(&touch).await;
-    assert_eq!((code.expect("it goes on"), mark.exists()), (0, true));
+    assert_eq!((code.expect("the host still serves steps"), mark.exists()), (0, true));
 }
 
 #[tokio::test]
 async fn a_crowd_at_the_door_keeps_nobody_out() {
     let run = Run::new();
-    assert_eq!(run.step(&["true"]).await.0.expect("it runs"), 0);
+    assert_eq!(run.step(&["true"]).await.0.expect("the step runs"), 0);
     let address = ("127.0.0.1", run.first.nodes[1].port);
     let crowd = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..300 {
-        crowd.lock().expect("ours").push(TcpStream::connect(address).expect("it listens"));
+        crowd.lock().expect("the lock is not poisoned").push(TcpStream::connect(address).expect("the socket listens"));
     }
     let begun = Instant::now();
     let (code, _) = run.step(&["true"]).await;
-    assert_eq!(code.expect("it is let in"), 0);
+    assert_eq!(code.expect("the host serves steps"), 0);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Those that stand there longest are gone, and the rest goes soon.
-    let mut first = crowd.lock().expect("ours").remove(0);
+    // The host closes the oldest connections at once, and the others after the timeout.
+    let mut first = crowd.lock().expect("the lock is not poisoned").remove(0);
     first.set_read_timeout(Some(Duration::from_secs(15))).expect("valid");
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
-    let mut last = crowd.lock().expect("ours").pop().expect("it is there");
+    let mut last = crowd.lock().expect("the lock is not poisoned").pop().expect("connections are left");
     last.set_read_timeout(Some(Duration::from_secs(15))).expect("valid");
     assert_eq!(last.read(&mut [0; 1]).ok(), Some(0), "whoever says nothing is closed after ten seconds");
 }
@@ -230,11 +230,11 @@ async fn a_crowd_at_the_door_keeps_nobody_out() {
 async fn a_node_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [mut first, _] = allocations(directory.path());
-    // Reserved for documentation: nobody answers, or there is no way.
+    // An address reserved for documentation, which is unreachable.
     first.nodes[1].address = Some([192, 0, 2, 77].into());
     let signals = broadcast::channel(1).0;
     let outcome = launch(&first, 1, &wanted(&["true"]), signals.subscribe(), |_, _| Ok(())).await;
-    let error = outcome.expect_err("nobody is there");
+    let error = outcome.expect_err("the address is unreachable");
     assert!(error.to_string().starts_with("node n2 cannot be reached for a step at 192.0.2.77:"), "{error}");
 }
 
@@ -243,7 +243,9 @@ fn the_program_of_the_first_node_is_its_end() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [first, _] = allocations(directory.path());
     let argv = ["sh", "-c", "exit 9"].map(OsString::from);
-    assert_eq!(host(&first, Some(&argv)).expect("it starts"), 9);
+    assert_eq!(host(&first, Some(&argv)).expect("the host starts"), 9);
     let missing = ["/no/such/program".into()];
-    assert!(host(&first, Some(&missing)).expect_err("there is none").to_string().contains("/no/such/program"));
+    assert!(
+        host(&first, Some(&missing)).expect_err("the program does not exist").to_string().contains("/no/such/program")
+    );
 }

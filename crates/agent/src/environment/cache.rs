@@ -84,7 +84,7 @@ impl Settings {
         self.install_python && self.use_uv && self.python.is_none()
     }
 
-    /// Whose rights are used to access files of the user; `None` for the agent's own user.
+    /// The user with whose rights the agent accesses the user's files; `None` for the agent's own user.
     pub(super) fn builder(&self) -> Option<&Ids> {
         self.run_as.as_ref().map(|user| &user.ids)
     }
@@ -346,7 +346,7 @@ impl Cache {
         attempt: &str,
         log: &mut dyn FnMut(&[u8]),
     ) -> Result<(), EnvError> {
-        // Removes an attempt that crashed, or an environment whose removal crashed.
+        // Remove a crashed build attempt, or an environment after a crash during its removal.
         self.discard(key);
         let env = self.env_dir(key);
         let users = env.join("users");

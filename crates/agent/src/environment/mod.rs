@@ -24,7 +24,7 @@
 //! On a node with several users, each user has a separate cache, see [`Environments`].
 //!
 //! Not supported: conda, Poetry and Pipenv files, installation of the project itself (a job runs in its folder), and
-//! cache directories on network file systems, whose locks are unreliable.
+//! cache directories on network file systems (their locks are unreliable).
 
 mod build;
 mod cache;

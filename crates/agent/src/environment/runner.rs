@@ -282,6 +282,6 @@ mod tests {
         }
         assert!(read < 2 * DRAINED_BYTES + 8192, "{read}");
         drop(reader);
-        endless.join().expect("it ends");
+        endless.join().expect("the thread ends");
     }
 }

@@ -343,7 +343,7 @@ pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
         versions.filter_map(|version| format!("python{version}").parse().ok()).collect();
     if settings.installs_python() {
         match which("uv", &settings.search_path) {
-            Some(_) => drop(features.insert(PYTHON_INSTALL.parse().expect("it is a feature"))),
+            Some(_) => drop(features.insert(PYTHON_INSTALL.parse().expect("the constant is a valid feature"))),
             None => tracing::warn!("cannot install Python for projects: uv is not on the agent's PATH"),
         }
     }
@@ -454,10 +454,10 @@ mod tests {
     fn stamp_reads_programs_without_blocking() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let file = |name: &str| folder.path().join(name);
-        fs::write(file("script"), "#!/bin/sh\n").expect("ours");
-        fs::write(file("program"), "#").expect("ours");
-        mkfifo(&file("pipe"), Mode::S_IRWXU).expect("ours");
-        symlink(file("pipe"), file("link")).expect("ours");
+        fs::write(file("script"), "#!/bin/sh\n").expect("this test owns the path");
+        fs::write(file("program"), "#").expect("this test owns the path");
+        mkfifo(&file("pipe"), Mode::S_IRWXU).expect("this test owns the path");
+        symlink(file("pipe"), file("link")).expect("this test owns the path");
         assert!(stamp(&file("script")).expect("a file").script);
         assert!(!stamp(&file("program")).expect("a file").script);
         assert!(stamp(&file("pipe")).is_none() && stamp(&file("link")).is_none());

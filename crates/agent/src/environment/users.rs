@@ -90,8 +90,8 @@ impl Environments {
         self.each(|cache| cache.retain_pins(alive).map(drop))
     }
 
-    /// Opens the existing caches. Renames those whose user no longer has an account, and returns them for removal: a
-    /// new user with the same uid must not get these programs.
+    /// Opens the existing caches. Renames the caches of users without an account, and returns them for removal. A new
+    /// user with the same uid must not get these programs.
     fn open_users(&self) -> Result<Vec<PathBuf>, EnvError> {
         passage(&self.root)?;
         passage(&self.directory())?;

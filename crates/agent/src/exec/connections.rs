@@ -1,7 +1,8 @@
-//! Connections between nodes: one for all calls from one to another, kept for the next.
+//! Connections between nodes. All commands from one node to another share one connection, which stays open for later
+//! commands.
 //!
-//! Both sides show a certificate that bears their key and nothing else. The head has told both which key is whose, and whoever it no
-//! longer names is cut off, with what it has running here.
+//! Both sides present a certificate. The head has told both nodes which certificate belongs to which node. When the
+//! head no longer names a node, its connection is closed and its commands here end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener as StdListener;
@@ -19,47 +20,48 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::{Exec, lock, run};
 use crate::gossip::CallDoor;
 
-/// How long another node may take to answer.
+/// Timeout for connecting to another node.
 const REACH_BOUND: Duration = Duration::from_secs(3);
 
-/// How long somebody may take to show a certificate.
+/// Timeout for the TLS handshake.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
-/// How many may stand at the door. When another comes, the one that has stood there longest goes, so that silent ones keep nobody out.
+/// Maximum number of connections in their handshake. A further connection closes the oldest one, so silent peers
+/// cannot block others.
 const MAX_AT_THE_DOOR: usize = 128;
 
-/// Connections of one node: it needs one, and another one while it is not sure of the first.
+/// Maximum number of connections from one node. A node needs one, and another one while it tests the first.
 const MAX_OF_ONE_NODE: usize = 8;
 
-/// How often it is asked whether the node at the other end is still one of ours.
+/// Interval between checks that the head still names the peer.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A pause after the system had no connection to give, so as not to spin.
+/// Pause after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections to other nodes.
 #[derive(Default)]
 pub(super) struct Connections(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>>>>>);
 
-/// A connection, and where it leads.
+/// A connection and its address.
 struct Known {
     door: CallDoor,
     connection: Connection,
 }
 
-/// Why there is no connection, as a sentence about the node.
+/// Why no connection could be made, as a sentence about the node.
 pub(super) enum NoWay {
-    /// It cannot be reached, and is better left alone for a while.
+    /// The node is unreachable. Later commands should avoid it for a while.
     Unreachable(String),
-    /// It can, and does not know this node yet; it will in a moment, if this is a node of its cluster.
+    /// The node does not know this node yet. It will soon, if both belong to the same cluster.
     NotYet(String),
 }
 
 impl Connections {
-    /// A call to a node, on a connection that was there a moment ago.
+    /// Opens a channel to a node, if possible on the existing connection.
     ///
     /// # Errors
-    /// Why not.
+    /// Returns the reason.
     pub(super) async fn call(&self, exec: &Exec, node: &NodeName) -> Result<Channel, NoWay> {
         let unreachable = |why: &str| NoWay::Unreachable(why.to_owned());
         let door = exec.node.gossiping.as_ref().and_then(|gossiping| gossiping.door(node));
@@ -105,7 +107,7 @@ async fn dial(exec: &Exec, door: CallDoor) -> std::io::Result<Connection> {
     Ok(connection)
 }
 
-/// Lets other nodes in, for as long as it is polled.
+/// Accepts connections from other nodes while the future is polled.
 pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     let Some(listener) = listener else { return };
     let listener = match TcpListener::from_std(listener) {
@@ -118,12 +120,12 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     }
     let at_the_door = WaitingRoom::new(MAX_AT_THE_DOOR);
     let nodes = Shares::of(MAX_OF_ONE_NODE);
-    // Networks from which a node has come go last.
+    // Networks from which nodes have connected. Their connections are closed last.
     let known: Arc<StdMutex<BTreeSet<Network>>> = Arc::default();
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                // Whoever has no certificate takes up a place for a while, and nothing else.
+                // A peer without a certificate only occupies a place for a while.
                 let network = Network::from(from.ip());
                 let (channel, must_go) = oneshot::channel::<()>();
                 let place = at_the_door.enter(network, lock(&known).contains(&network), channel);
@@ -155,7 +157,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     }
 }
 
-/// Remembers where a node has come from, for as many networks as a cluster may be in.
+/// Remembers a network from which a node has connected. The number of remembered networks is bounded.
 fn remember(known: &StdMutex<BTreeSet<Network>>, network: Network) {
     const MOST: usize = 4096;
     let mut known = lock(known);
@@ -167,7 +169,7 @@ fn remember(known: &StdMutex<BTreeSet<Network>>, network: Network) {
 
 type Admitted = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// Finds out which node it is.
+/// Completes the handshake and identifies the node.
 async fn admit(exec: &Exec, stream: TcpStream) -> std::io::Result<(Admitted, Digest, NodeName)> {
     keep_alive(&stream);
     let callers = exec.node.gossiping.as_ref().map(|gossiping| gossiping.callers()).unwrap_or_default();
@@ -180,7 +182,7 @@ async fn admit(exec: &Exec, stream: TcpStream) -> std::io::Result<(Admitted, Dig
     Ok((stream, key, node))
 }
 
-/// Takes the calls of a node.
+/// Serves the commands of a node.
 async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName) {
     let (_own, mut channels, run) = multiplex(stream, Some(Heartbeat::NODE));
     let answer = async {
@@ -203,7 +205,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
     }
 }
 
-/// Ends when the head no longer names the node with this key.
+/// Returns when the head no longer names the node with this key.
 async fn expulsion(exec: &Exec, key: Digest) {
     let mut looks = interval(LOOK);
     let is_named = || exec.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));

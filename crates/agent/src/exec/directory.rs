@@ -1,8 +1,9 @@
-//! Whether a directory here is the one that a caller is in, and not merely another one of the same name.
+//! Checks that a directory on this node is the caller's directory, and not another one with the same path.
 //!
-//! One kernel knows a directory by its device and number. Between machines nothing of that holds: so a caller makes an empty file with a name that nobody
-//! can guess, and a node that finds it there is in the same directory, whatever disk is behind it. What was found once is remembered by what
-//! the directory is on that node, which is another one as soon as something else is mounted there.
+//! One kernel identifies a directory by device and inode number, but these differ between machines. So a caller
+//! creates an empty file with an unpredictable name. A node that finds the file has the same directory, whatever the
+//! file system. The caller's agent then remembers the directory's identity on that node, which changes when another
+//! file system is mounted there.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +13,11 @@ use hostler_remote::{Command, DirectoryId, Proof, Refusal, RefusalKind};
 use super::unsuitable;
 use crate::account::{Ids, act_as};
 
-/// What the directory of a command is here, looked at with the rights of its user. Blocks, where disks are far away perhaps for long.
+/// Returns the identity of the command's directory on this node, looked up with the user's rights. Blocks, perhaps
+/// for long on network file systems.
 ///
 /// # Errors
-/// When it is not there, or another one, or that has yet to be shown.
+/// Fails when the directory is missing or another one, or still needs proof.
 pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>) -> Result<DirectoryId, Box<Refusal>> {
     let path = command.directory();
     let shown = path.display();
@@ -55,9 +57,9 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
     Err(Box::new(refusal))
 }
 
-/// What is there, and whether the file is in it.
+/// Returns the directory's metadata, and whether it holds the proof file.
 fn look(path: &Path, proof: &Proof) -> std::io::Result<(fs::Metadata, bool)> {
-    // What may be entered may be asked for what is in it.
+    // The trailing dot requires permission to enter the directory.
     let found = fs::metadata(path.join("."))?;
     let is_shown = match proof {
         Proof::File(name) => fs::symlink_metadata(path.join(name)).is_ok_and(|file| file.is_file() && file.len() == 0),
@@ -83,13 +85,14 @@ mod tests {
     }
 
     fn kind(outcome: Result<DirectoryId, Box<Refusal>>) -> RefusalKind {
-        outcome.expect_err("it is not taken").kind
+        outcome.expect_err("the directory is refused").kind
     }
 
     #[test]
     fn the_same_kernel_knows_its_own() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let here = find(&command(directory.path(), None, Proof::None), "b", "n1", None).expect("meant as it is");
+        let here = find(&command(directory.path(), None, Proof::None), "b", "n1", None)
+            .expect("a path of this node needs no proof");
         assert_eq!(
             find(&command(directory.path(), Some(here.clone()), Proof::None), "b", "n1", None).as_ref(),
             Ok(&here)
@@ -111,21 +114,21 @@ mod tests {
             || find(&command(directory.path(), Some(there.clone()), Proof::File(name.clone())), "b", "n1", None);
         assert_eq!(kind(asked()), RefusalKind::Unsuitable);
         fs::write(directory.path().join(&name), "").expect("writable");
-        asked().expect("it is there");
-        let found = fs::metadata(directory.path()).expect("there");
+        asked().expect("the proof file exists");
+        let found = fs::metadata(directory.path()).expect("the directory exists");
         let seen = |changed_ns| {
             let proof = Proof::Seen { inode: found.ino(), changed_ns };
             find(&command(directory.path(), Some(there.clone()), proof), "b", "n1", None)
         };
         let Proof::Seen { changed_ns, .. } = Proof::seen(&found) else { panic!("that is what it is") };
-        seen(changed_ns).expect("the same number and time");
+        seen(changed_ns).expect("inode and time match");
         assert_eq!(kind(seen(1)), RefusalKind::Unsuitable);
     }
 
     #[test]
     fn a_directory_that_is_not_there_is_said_so() {
-        let refusal =
-            find(&command(Path::new("/nonexistent-here"), None, Proof::None), "b", "n1", None).expect_err("not there");
+        let refusal = find(&command(Path::new("/nonexistent-here"), None, Proof::None), "b", "n1", None)
+            .expect_err("the directory does not exist");
         assert_eq!(refusal.message, "node n1 cannot enter the directory /nonexistent-here: No such file or directory");
     }
 }

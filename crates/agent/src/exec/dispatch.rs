@@ -1,7 +1,7 @@
-//! A call of a user of this machine: where it runs, and its way there.
+//! A command of a local user: chooses its node and starts it there.
 //!
-//! The best node is tried first, then the next; what cannot be run anywhere else runs here, if it may. A node that has said no is told apart from
-//! one that has not answered after it was told to start: that one may have started, so nobody else is asked.
+//! Tries the best node first, then the next. A command that no other node can run runs here, if that is allowed. A
+//! node may fail to answer a start request. It may have started the command, so no other node is tried then.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,28 +25,28 @@ use super::{Exec, local, lock, micros, mirror, run, unsuitable};
 use crate::account::act_as;
 use crate::link::random_bits;
 
-/// How long a node may take to say whether it has started a command: an account may have to be asked for, a disk may have to wake up.
+/// Timeout for starting a command on a node. The node may have to look up an account, or wait for a disk to spin up.
 const START_BOUND: Duration = Duration::from_secs(60);
 
-/// The most that the way to another node may be said to take, in microseconds.
+/// Maximum overhead of another node that counts as a measurement, in microseconds.
 const WAY_BOUND_US: u64 = 10_000_000;
 
-/// How long a node that was named may take to be heard of, and between two looks.
+/// Timeout for hearing of a node that the user named.
 const HEARING_BOUND: Duration = Duration::from_secs(5);
 const HEARING_LOOK: Duration = Duration::from_millis(100);
 
-/// How long a caller may take to show its directory.
+/// Timeout for the caller to prove its directory.
 const PROOF_BOUND: Duration = Duration::from_secs(60);
 
-/// What directories of this machine are on other nodes.
+/// Known identities of this machine's directories on other nodes.
 #[derive(Default)]
 pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
 
-/// What a directory of this machine is on another node.
+/// The identity of a directory on another node.
 #[derive(Clone)]
 struct There {
     id: DirectoryId,
-    /// Whether that node has it over the network.
+    /// Whether that node mounts the directory over the network.
     is_shared: bool,
 }
 
@@ -65,26 +65,25 @@ impl Directories {
     }
 }
 
-/// Why a command has not run on a node.
+/// Why a command did not run on a node.
 enum Failed {
-    /// It was not started there, so another node may be tried.
+    /// The node has not started the command, so another node may be tried.
     Not(Box<Refusal>),
-    /// Nobody knows whether it was.
+    /// The node may have started the command.
     Unknown(String),
-    /// Its caller is gone.
+    /// The caller is gone.
     Forsaken,
 }
 
-/// Who asks.
+/// The program that sent a request.
 pub(super) struct Client {
     pub(super) caller: Caller,
-    /// Their program.
     pub(super) peer: Peer,
-    /// What it reads and writes, if it has handed that over.
+    /// The program's standard streams, if it has handed them over.
     pub(super) streams: Option<[OwnedFd; 3]>,
 }
 
-/// Answers a question of a user, and follows the command to its end when it runs elsewhere.
+/// Answers a user's request. If the command runs elsewhere, follows it to its end.
 pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask, client: Client) {
     let Caller { name, uid } = &client.caller;
     if let Err(error) = exec.node.accounts.let_in(name, Some(*uid)) {
@@ -94,7 +93,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
     }
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
     if ask.mirrors_tree {
-        // The way is another one for a tree.
+        // Commands with a mirrored tree have another overhead, so their costs are kept separately.
         kind.push_str(" with its tree");
     }
     let cost = lock(&exec.costs).estimate(&kind);
@@ -145,8 +144,8 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
     let _ = channel.send(Frame::refused(refusal)).await;
 }
 
-/// The nodes to try, best first. A node that was named and is not known yet is waited for: after a start, or after another was put out of the
-/// cluster, nodes hear of each other within a moment.
+/// Returns the nodes to try, best first. Waits for a named node that is not known yet, because gossip may still be
+/// starting.
 async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
     let Some(gossiping) = &exec.node.gossiping else { return Vec::new() };
     let until = Instant::now() + HEARING_BOUND;
@@ -157,7 +156,7 @@ async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
             let why = |name: &NodeName| unfit.iter().find(|(node, _)| node == name).map(|(_, why)| why);
             needs.only.iter().any(|name| match why(name) {
                 Some(why) => matches!(why, Unfit::Unheard | Unfit::Unknown),
-                // The head may not have said yet who there is.
+                // The head may not have sent the list of nodes yet.
                 None => exec.began.elapsed() < HEARING_BOUND,
             })
         };
@@ -168,32 +167,32 @@ async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
     }
 }
 
-/// The command runs here: with its caller's streams, in the hands of a shepherd. On a terminal the caller rather becomes the command, so that
-/// nobody else stands between the two; and so it does when a shepherd cannot do what the caller can.
+/// Runs the command here with its caller's streams, supervised by a shepherd. On a terminal, or when the shepherd
+/// cannot start it, the caller becomes the command instead.
 async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed, kind: &str, client: Client) {
     count(exec, &placed);
-    // Whoever is at this machine is served, whatever is planned with it: the shutdown ends it as it ends everything.
+    // Local users are served even when a shutdown is planned. The shutdown ends the command.
     let _going = exec.node.activity.begin();
     let Client { caller, peer, streams } = client;
     let score = placed.how.as_ref().map_or(1000, |how| how.score);
     if let Some(its) = streams
         && !local::is_in_a_leaf(exec, &peer)
     {
-        // Its tree is here.
+        // The tree is on this machine already.
         let mut command = ask.command.clone();
         command.tree = None;
         let start = Start { command, caller, written: Paths::default() };
         match run::run_own(exec, channel, start, its, placed.clone()).await {
             Ok(Some(ran_us)) => return lock(&exec.costs).ran(kind, ran_us, score),
             Ok(None) => return,
-            // It says so itself, in its own words.
+            // The caller then reports the same error itself.
             Err(refusal) => tracing::debug!(why = %refusal.message, "a caller does itself what it has called for"),
         }
     }
     become_it(exec, channel, ask, placed, kind, (score, &peer)).await;
 }
 
-/// The caller becomes the command.
+/// Tells the caller to become the command.
 async fn become_it(
     exec: &Arc<Exec>,
     channel: &mut Channel,
@@ -222,7 +221,7 @@ fn count(exec: &Exec, placed: &Placed) {
     }
 }
 
-/// Runs it on another node, to its end.
+/// Runs the command on another node, to its end.
 async fn elsewhere(
     exec: &Arc<Exec>,
     channel: &mut Channel,
@@ -233,7 +232,7 @@ async fn elsewhere(
     kind: &str,
 ) -> Result<(), Failed> {
     let began = Instant::now();
-    let gossiping = exec.node.gossiping.as_ref().expect("it has named a candidate");
+    let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
     let (node, caller) = (&candidate.name, &client.caller);
     if ask.mirrors_tree && ask.command.tree.is_none() {
         ask.command = with_tree(channel, &ask.command).await?;
@@ -258,7 +257,7 @@ async fn elsewhere(
         let answer = mirror::answer_of(channel, &mut there, START_BOUND, &mut has_told).await;
         let answer = answer.ok_or(Failed::Forsaken)?;
         if has_told && !matches!(answer, Ok(Some(Frame::Reply(Reply::Started(_))))) {
-            // The next node knows nothing of what this one was told.
+            // The next node starts a new conversation about the tree.
             mirror::begin_anew(channel, START_BOUND).await.ok_or(Failed::Forsaken)?;
         }
         match answer {
@@ -289,7 +288,7 @@ async fn elsewhere(
         let mut costs = lock(&exec.costs);
         costs.ran(kind, wall_us, score);
         let way_us = micros(began.elapsed()).saturating_sub(wall_us);
-        // Longer than that, it was whoever reads its output.
+        // A longer time comes from a slow reader of the output.
         if way_us < WAY_BOUND_US {
             costs.went(kind, way_us);
         }
@@ -298,7 +297,7 @@ async fn elsewhere(
     Ok(())
 }
 
-/// The way to a node. One that was named and does not know this one yet is given a moment to hear of it.
+/// Opens a channel to a node. Retries for a moment if the user named the node and it does not know this node yet.
 async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
     let until = Instant::now() + HEARING_BOUND;
     loop {
@@ -307,7 +306,7 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
             Err(NoWay::NotYet(_)) if is_named && Instant::now() < until => sleep(HEARING_LOOK).await,
             Err(NoWay::NotYet(why)) => return Err(why),
             Err(NoWay::Unreachable(why)) => {
-                let gossiping = exec.node.gossiping.as_ref().expect("it has named a candidate");
+                let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
                 gossiping.unreachable(candidate.id);
                 return Err(why);
             }
@@ -315,16 +314,16 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
     }
 }
 
-/// What was written lately in the caller's directory, as far as the node that it goes to may not know: where it has that over the network, or so
-/// does this one.
+/// Returns recently written files in the caller's directory that the other node's cache may lack. Needed when either
+/// node mounts the directory over the network.
 async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_there: bool) -> Paths {
-    // A tree that a command takes along is as it was told.
+    // A mirrored tree is complete as described.
     let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Paths::default() };
     if exec.written.known(here.device) == Some(Disk::Own) && !is_remembered_there {
         return Paths::default();
     }
     let (exec, directory) = (Arc::clone(exec), ask.command.directory());
-    // Without the caller's own rights nothing is looked at: the agent sees more than they may.
+    // Look with the caller's rights only, because the agent can see more files.
     let Ok(account) = exec.node.accounts.of(&caller.name, Some(caller.uid)).await else { return Paths::default() };
     let look = move || {
         let (disk, is_new) = exec.written.watch(&directory);
@@ -337,7 +336,7 @@ async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_the
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 
-/// Has the caller say which tree its command takes along. That takes as long as the tree is large, and nobody else waits for it.
+/// Lets the caller describe its tree. This takes longer for a larger tree, and delays no other command.
 async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
     channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::Forsaken)?;
     match channel.receive().await {
@@ -346,7 +345,7 @@ async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, 
     }
 }
 
-/// Has the caller show that it is in its directory.
+/// Lets the caller prove its directory.
 async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     let name = format!("{}{:016x}{:016x}", Proof::FILE_PREFIX, random_bits(), random_bits());
     channel.send(Frame::Event(Event::ProveDirectory(name))).await.map_err(|_| Failed::Forsaken)?;
@@ -356,7 +355,8 @@ async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     }
 }
 
-/// Carries what both sides say until one of them has said its last; how long the command ran, in microseconds, if it came to its end.
+/// Relays frames between both sides until one of them has sent its last. Returns the run time in microseconds, if the
+/// command ended.
 async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> Option<u64> {
     loop {
         tokio::select! {
@@ -377,7 +377,7 @@ async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> 
                 }
             },
             frame = caller.receive() => match frame {
-                // Dropping the line there ends the command.
+                // Dropping the channel to the other node ends the command.
                 None | Some(Frame::Event(Event::Cancel)) => return None,
                 Some(frame) => drop(there.send(frame).await),
             },
@@ -423,7 +423,7 @@ fn how(candidate: &Candidate) -> How {
     }
 }
 
-/// Why no node will do.
+/// Explains why no node is suitable.
 fn nowhere(exec: &Exec, needs: &Needs) -> Refusal {
     let choice = explain(exec, needs);
     let mut refusal = unsuitable(125, "no node can run this command");

@@ -1,4 +1,4 @@
-//! Where users of this machine come with their calls.
+//! Accepts commands of local users.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,23 +19,24 @@ use super::peer::Peer;
 use super::{Exec, dispatch, unsuitable};
 use crate::door::{Crowd, Door};
 
-/// Calls at once; the others wait.
+/// Maximum number of concurrent requests. Further ones wait.
 const CALLS: usize = 1024;
 
-/// How many of them one user may have, so that nobody can keep all others out.
+/// Maximum number of requests per user, so that one user cannot block all others.
 const CALLS_OF_ONE: usize = CALLS / 2;
 
-/// How many who have more are told so at once, and how many of one user; the others are not even told.
+/// Maximum number of concurrent refusals, in total and per user. Further requests above the limit are closed without
+/// an answer.
 const TURNED_AWAY: usize = 256;
 const TURNED_AWAY_OF_ONE: usize = 64;
 
-/// How long a program may take to say what it wants, all in all.
+/// Timeout for a program to send its request.
 const ASK_BOUND: Duration = Duration::from_secs(30);
 
-/// A pause after the system had no connection to give, so as not to spin.
+/// Pause after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Keeps the door open, if there is to be one.
+/// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
     let door = match Door::open(path.clone(), geteuid().is_root()).await {
@@ -48,7 +49,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let crowd = Arc::new(Crowd::of(CALLS_OF_ONE));
     let turned_away = (Arc::new(Semaphore::new(TURNED_AWAY)), Arc::new(Crowd::of(TURNED_AWAY_OF_ONE)));
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
+        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match door.accept().await {
             Ok(stream) => {
                 let Ok(peer) = Peer::of(&stream) else { continue };
@@ -73,7 +74,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     }
 }
 
-/// One call from its question to its end.
+/// Serves one request to its end.
 async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: bool) {
     let deadline = Instant::now() + ASK_BOUND;
     let Ok(Ok(streams)) = timeout_at(deadline, handed_over(&stream)).await else { return };
@@ -99,11 +100,11 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
         _ = &mut run => return,
         () = answer => {}
     }
-    // What was said last is on its way: it ends when the caller has heard it and goes.
+    // Deliver the last frame: the connection ends when the caller has read it and closes.
     let _ = timeout(ASK_BOUND, run).await;
 }
 
-/// The streams that a program hands over before it says anything, if it does.
+/// Receives the streams that a program hands over before its request, if any.
 async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
     let mut word = [0; 2];
     let (length, streams) =

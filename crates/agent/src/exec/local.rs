@@ -1,7 +1,7 @@
-//! A command on its caller's own terminal: the program that was called becomes it, in a leaf of its own.
+//! A command on its caller's own terminal: the calling program becomes the command, in a cgroup of its own.
 //!
-//! Nothing stands between such a command and whoever called it, so what holds it is put around a process that is there already. That leaf outlives
-//! this agent: its name says which process it is for, and the next agent goes on looking after it.
+//! No process stands between such a command and its caller, so the agent moves the existing process into a cgroup.
+//! The cgroup outlives this agent. Its name identifies the process, so the next agent supervises it further.
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,16 +22,17 @@ use crate::activity::Going;
 use crate::engine::Node;
 use crate::readiness::Readiness;
 
-/// What the names of these leaves have after the agent's prefix: then come the process and when it started.
+/// Part of the cgroups' names after the agent's prefix. The process id and start time follow.
 const NAME: &str = "here-";
 
-/// How long what a command has left behind may take to end after TERM, and then after KILL.
+/// Timeouts for a command's leftover processes to end, after SIGTERM and after SIGKILL.
 const GRACES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
-/// Between two looks at that.
+/// Poll interval for leftover processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Holds a caller to the limits of a command, from now until it and all that it starts have ended. Which of them the kernel does not hold, and why.
+/// Applies a command's limits to its caller until the caller and all its children have ended. Returns the limits that
+/// the kernel does not enforce, with the reasons.
 pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<u64>, ended: Ended) -> Vec<String> {
     let none = |reason: &str| vec![format!("CPUs, memory and processes: {reason}")];
     let Some((process, handle)) = held(peer) else {
@@ -43,13 +44,13 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
         Ok(tree) => tree,
         Err(reason) => return none(reason),
     };
-    // Out of the leaf of a job, or of another command, would be out of its limits.
+    // A caller in the cgroup of a job or of another command must stay there, because leaving would evade its limits.
     if is_held(process.pid, tree.path()) {
         return Vec::new();
     }
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
     let Some(spec) = run::leaf(exec, &name(process, number)) else { return none("it cannot be named") };
-    // The kernel takes its time to move a process.
+    // The kernel takes a while to move a process.
     let options = run::options(exec, memory_bytes);
     let made =
         tokio::task::spawn_blocking(move || Enclosure::around(process.pid, handle.as_fd(), &spec, &options)).await;
@@ -63,43 +64,43 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
     }
 }
 
-/// The process of a caller with a handle on it; `None` where this agent cannot see it.
+/// Returns the caller's process with a handle on it; `None` if this agent cannot see the process.
 fn held(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
     let process = peer.process()?;
     Some((process.id(), process.handle().try_clone_to_owned().ok()?))
 }
 
-/// Whether a caller is in a leaf of this machine's agents already, as a program of a job is.
+/// Returns whether a caller already runs in a cgroup of this machine's agents, as the programs of jobs do.
 pub(super) fn is_in_a_leaf(exec: &Exec, peer: &Peer) -> bool {
     let tree = exec.node.cgroups.as_ref().ok();
     tree.zip(peer.process()).is_some_and(|(tree, process)| is_held(process.id().pid, tree.path()))
 }
 
-/// Is told how long the command ran.
+/// Callback with the command's run time.
 pub(super) type Ended = Box<dyn FnOnce(Duration) + Send>;
 
 fn name(process: ProcessId, number: u64) -> String {
     format!("{NAME}{}-{}-{number}", process.pid, process.start_time)
 }
 
-/// The process that a leaf is for, by the leaf's name without the agent's prefix.
+/// Parses the process from a cgroup's name without the agent's prefix.
 fn process_of(name: &str) -> Option<ProcessId> {
     let mut parts = name.strip_prefix(NAME)?.split('-');
     let process = ProcessId { pid: parts.next()?.parse().ok()?, start_time: parts.next()?.parse().ok()? };
     (ProcessId::of(process.pid) == Some(process)).then_some(process)
 }
 
-/// Whether a process is in a leaf of this machine's agents already.
+/// Returns whether a process already runs in a cgroup of this machine's agents.
 fn is_held(pid: u32, leaves: &std::path::Path) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let unified = groups.lines().find_map(|line| line.strip_prefix("0::"));
-    // Mounted wherever it may be, the end of the path is the same.
+    // The mount point may differ, but the end of the path is the same.
     let parent = leaves.components().next_back().map(|last| last.as_os_str().to_owned());
     let mut above = unified.map(std::path::Path::new).into_iter().flat_map(|path| path.ancestors().skip(1));
     parent.is_some_and(|parent| above.any(|group| group.file_name() == Some(&parent)))
 }
 
-/// The leaves of commands that go on from before this agent.
+/// Returns the cgroups of commands that started before this agent and still run.
 pub(crate) fn live_leaves(node: &Node) -> HashSet<String> {
     let Ok(tree) = &node.cgroups else { return HashSet::new() };
     let entries = fs::read_dir(tree.path()).into_iter().flatten().flatten();
@@ -107,7 +108,7 @@ pub(crate) fn live_leaves(node: &Node) -> HashSet<String> {
     names.filter(|name| name.strip_prefix(&node.leaf_prefix).and_then(process_of).is_some()).collect()
 }
 
-/// Goes on looking after them.
+/// Supervises the commands that started before this agent.
 pub(super) fn take_up(exec: &Arc<Exec>) {
     for name in live_leaves(&exec.node) {
         let own = name.strip_prefix(&exec.node.leaf_prefix).unwrap_or_default();
@@ -120,10 +121,10 @@ pub(super) fn take_up(exec: &Arc<Exec>) {
     }
 }
 
-/// Waits for a command to end, ends what it has left behind, and removes its leaf.
+/// Waits for a command to end, ends its leftover processes, and removes its cgroup.
 async fn look_after(enclosure: Enclosure, process: ProcessId, ended: Option<Ended>, _going: Option<Going>) {
     let began = Instant::now();
-    // It may have ended, and its number be another's: then there is nothing to wait for.
+    // If the process has ended, its number may be reused, and there is nothing to wait for.
     if let Ok(handle) = handle_of(process) {
         handle.readable().await;
         if let Some(ended) = ended {
@@ -150,7 +151,7 @@ async fn look_after(enclosure: Enclosure, process: ProcessId, ended: Option<Ende
     }
 }
 
-/// A handle on a process that is readable when it has ended.
+/// Returns a handle on a process that becomes readable when the process ends.
 fn handle_of(process: ProcessId) -> io::Result<Readiness<OwnedFd>> {
     let handle = hostler_shepherd::pidfd_open(process.pid)?;
     if ProcessId::of(process.pid) != Some(process) {
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_name_says_which_process_it_is_for() {
-        let own = ProcessId::of(std::process::id()).expect("it runs");
+        let own = ProcessId::of(std::process::id()).expect("this process runs");
         assert_eq!(process_of(&name(own, 3)), Some(own));
         let earlier = ProcessId { start_time: own.start_time - 1, ..own };
         for name in [name(earlier, 3), "here-1".to_owned(), "call-1".to_owned(), "here--1-2".to_owned()] {

@@ -1,11 +1,12 @@
-//! Calls: commands that users of this machine run on the node with the most room, and those that other nodes bring here.
+//! Remote commands: runs local users' commands on the best node, and runs commands that other nodes send here.
 //!
 //! ```text
-//!  user's program ──▶ [`door`] ──▶ [`ask`]: where? ──▶ here: a shepherd with the program's streams ([`run`]), or the program itself ([`here`])
-//!                                        └──▶ there: [`trunks`] ══▶ other agent ──▶ [`run`]: account, directory, shepherd, streams
+//! user's program ──▶ [`listener`] ──▶ [`dispatch`]: where? ──▶ here: a shepherd ([`run`]), or the program itself ([`local`])
+//!                                         └──▶ there: [`connections`] ══▶ other agent ──▶ [`run`]
 //! ```
 //!
-//! All of it is on a thread with a runtime of its own, so that a stream of gigabytes holds up no job and no job holds up a key that is pressed.
+//! All of this has a runtime thread of its own, so large streams do not delay jobs, and jobs do not delay key
+//! strokes.
 
 mod connections;
 mod directory;
@@ -37,7 +38,7 @@ use self::written::Written;
 use crate::engine::{Handle, Node};
 use crate::supervise::IdleShepherds;
 
-/// What one part of this room needs of the others.
+/// State that all parts of this module share.
 pub(crate) struct Exec {
     node: Arc<Node>,
     engine: Handle,
@@ -47,27 +48,25 @@ pub(crate) struct Exec {
     directories: Directories,
     written: Written,
     mirrors: Mirrors,
-    /// What commands have cost.
+    /// Average costs of commands.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
-    /// When it began to take calls.
+    /// Start time of this module.
     began: Instant,
-    /// Counts what is started here, for names of leaves.
+    /// Counts started commands, for the names of cgroups.
     started: AtomicU64,
 }
 
-/// This node as others know it when they have a command for it.
+/// This node's identity for other nodes.
 #[derive(Clone)]
 pub(crate) struct Own {
     credentials: Credentials,
-    /// Its fingerprint.
     pub(crate) key: Digest,
-    /// The agent's directory.
     directory: PathBuf,
 }
 
 impl Own {
-    /// The key of this node, made if there is none: others know it from before a restart.
+    /// Reads this node's key, or creates it. Other nodes know the key from before a restart.
     pub(crate) fn obtain(directory: &Path) -> io::Result<Self> {
         let path = directory.join("call-key.json");
         let kept = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Credentials>(&text).ok());
@@ -83,10 +82,11 @@ impl Own {
     }
 }
 
-/// Begins to take calls: of users of this machine at a socket beside `door`, and of other nodes where this one gossips.
+/// Starts to serve remote commands: of local users at a socket next to `door`, and of other nodes if this node
+/// gossips.
 ///
 /// # Errors
-/// When the system has no thread to give, or no port.
+/// Fails when the system refuses a thread or a port.
 pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Path>) -> io::Result<()> {
     let listener = node.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
     let door: Option<PathBuf> = door.map(hostler_remote::socket_beside);
@@ -119,20 +119,20 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
     Ok(())
 }
 
-/// Hears of what is written on shared disks before too much of it waits.
+/// Reads file notifications of shared disks before their queue grows too long.
 async fn listen_to_disks(exec: &Arc<Exec>) {
     let mut looks = tokio::time::interval(Duration::from_secs(1));
     loop {
         looks.tick().await;
         if exec.written.is_watching() {
-            // A server that does not answer holds up nobody but whoever asks for its files.
+            // A file server that does not answer must not block this task.
             let exec = Arc::clone(exec);
             let _ = tokio::task::spawn_blocking(move || exec.written.hear()).await;
         }
     }
 }
 
-/// Listens where the node gossips, at a port of the same number if that is free.
+/// Listens at the gossip address, on the same port number if it is free.
 fn listen(gossip: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(gossip).or_else(|_| TcpListener::bind(SocketAddr::new(gossip.ip(), 0)))?;
     listener.set_nonblocking(true)?;
@@ -143,12 +143,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As others are told.
+/// A duration in whole microseconds.
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A refusal that says nothing of other nodes.
+/// A refusal after which another node may be tried.
 fn unsuitable(code: u8, message: impl Into<String>) -> Refusal {
     Refusal { kind: RefusalKind::Unsuitable, code, message: message.into(), hints: Vec::new() }
 }

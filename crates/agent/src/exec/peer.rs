@@ -1,8 +1,7 @@
-//! Who is at the other end of a local connection: a user, and the process that connected.
+//! The peer of a local connection: a user and the process that connected.
 //!
-//! The kernel notes a pid when a connection is made. By the time somebody acts on that pid the process may have ended, and the pid may be
-//! another's: whoever keeps the connection open decides how long that takes. So the process is held by a handle from the start, and
-//! looked at anew whenever something is done with it.
+//! The kernel records a pid when a connection is made. The process may end while the connection stays open, and its
+//! pid may be reused. So this module holds a pidfd from the start, and checks it before each use.
 
 use std::fs;
 use std::io;
@@ -12,29 +11,29 @@ use hostler_shepherd::{ProcessId, pidfd_ended, pidfd_open};
 use nix::libc;
 use tokio::net::UnixStream;
 
-/// A socket option since Linux 6.5: a handle on the process that connected.
+/// Socket option since Linux 6.5: a pidfd of the process that connected.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// The user at the other end, and their process.
+/// The user and the process at the other end.
 pub(super) struct Peer {
     uid: u32,
     process: Option<Process>,
 }
 
-/// A process that a user connected with.
+/// The process that connected.
 pub(super) struct Process {
     id: ProcessId,
     handle: OwnedFd,
 }
 
 impl Peer {
-    /// Of a connection that has just been accepted.
+    /// Identifies the peer of a newly accepted connection.
     ///
     /// # Errors
-    /// When the kernel does not say whose it is.
+    /// Fails when the kernel reports no credentials.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
         let credentials = stream.peer_cred()?;
-        // In another container it has no pid here.
+        // A process in another container has no pid here.
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
         let handle = |pid| match handle_of(stream) {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => pidfd_open(pid),
@@ -44,36 +43,35 @@ impl Peer {
         Ok(Self { uid: credentials.uid(), process })
     }
 
-    /// The user.
     pub(super) const fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The process, if it still runs with the rights of this user alone.
+    /// Returns the process, if it still runs with the rights of this user only.
     pub(super) fn process(&self) -> Option<&Process> {
         self.process.as_ref().filter(|process| process.is_of(self.uid))
     }
 }
 
 impl Process {
-    /// The process with this pid, if it is the one behind the handle and runs.
+    /// Returns the process with this pid, if it still runs and the handle belongs to it.
     fn behind(pid: u32, handle: OwnedFd) -> Option<Self> {
         let id = ProcessId::of(pid)?;
         // The pid cannot be reused while the process runs, so this start time is the caller's.
         (!pidfd_ended(handle.as_fd())).then_some(Self { id, handle })
     }
 
-    /// What tells it apart from any later one with its pid.
+    /// Returns the process's pid and start time, which no later process shares.
     pub(super) const fn id(&self) -> ProcessId {
         self.id
     }
 
-    /// A handle on it.
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
 
-    /// Whether it runs, and has the rights of this user and of nobody else: a program may have been started in it that gives it more.
+    /// Returns whether the process runs with the rights of this user only. It may have executed a set-user-id
+    /// program.
     fn is_of(&self, uid: u32) -> bool {
         ProcessId::of(self.id.pid) == Some(self.id)
             && uids_of(self.id.pid) == Some([uid; 4])
@@ -81,22 +79,22 @@ impl Process {
     }
 }
 
-/// A handle on the process that connected.
+/// Returns a handle on the process that connected.
 fn handle_of(stream: &UnixStream) -> io::Result<OwnedFd> {
     let mut fd: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most a number, to a local.
+    // SAFETY: the kernel writes at most one number, to a local variable.
     let answer = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut length)
     };
     if answer == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us; it is close-on-exec.
+    // SAFETY: the kernel has just created this descriptor. It is close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The real, effective and saved user ids of a process, and that for files.
+/// Returns the real, effective, saved and file system user ids of a process.
 fn uids_of(pid: u32) -> Option<[u32; 4]> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -115,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Connects as this user, and ends, or goes on, while another process keeps the connection open.
+    /// Starts a process that connects as this user. With `ends`, it exits, and its child keeps the connection open.
     fn connect(socket: &Path, uid: u32, ends: bool) -> Child {
         const CONNECT: &str = "import os, socket, sys, time\n\
             s = socket.socket(socket.AF_UNIX)\n\
@@ -127,11 +125,11 @@ mod tests {
         command.stdin(Stdio::null()).spawn().expect("these tests need python3, and root")
     }
 
-    /// A process of the test's own user with this unused pid.
+    /// Starts a process of the test's own user with this unused pid.
     fn take(pid: u32) -> Child {
         let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {
-            fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("needs root");
+            fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("root may choose pids");
             let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().expect("starts");
             if child.id() == pid {
                 return child;
@@ -142,17 +140,17 @@ mod tests {
     }
 
     fn end(child: &mut Child) {
-        child.kill().expect("ours");
-        child.wait().expect("ours");
+        child.kill().expect("the process is a child of this test");
+        child.wait().expect("the process is a child of this test");
     }
 
-    /// A socket that everybody may connect to.
+    /// Listens at a socket that every user may connect to.
     fn listen(directory: &Path) -> (UnixListener, std::path::PathBuf) {
         use std::os::unix::fs::PermissionsExt;
         let socket = directory.join("socket");
         let listener = UnixListener::bind(&socket).expect("a short path");
         for (path, mode) in [(directory, 0o755), (socket.as_path(), 0o666)] {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("this test owns the path");
         }
         (listener, socket)
     }
@@ -164,17 +162,17 @@ mod tests {
         let (listener, socket) = listen(directory.path());
         for is_accepted_before in [true, false] {
             let mut caller = connect(&socket, 65534, true);
-            let (stream, _) = listener.accept().await.expect("it connects");
+            let (stream, _) = listener.accept().await.expect("the client connects");
             let early = is_accepted_before.then(|| Peer::of(&stream).expect("the kernel knows"));
             let pid = caller.id();
-            caller.wait().expect("ours");
+            caller.wait().expect("the process is a child of this test");
             let mut victim = take(pid);
             assert_eq!(stream.peer_cred().expect("the kernel knows").pid(), Some(pid.cast_signed()), "as it was");
             let peer = early.unwrap_or_else(|| Peer::of(&stream).expect("the kernel knows"));
             assert_eq!(peer.uid(), 65534);
             assert!(peer.process().is_none(), "root's process {pid}");
-            // Where the kernel gives no handle, the one on whoever has the pid now is no better.
-            let process = Process::behind(pid, pidfd_open(pid).expect("it runs")).expect("it runs");
+            // If the kernel gives no handle, a handle opened by pid is no better.
+            let process = Process::behind(pid, pidfd_open(pid).expect("the process runs")).expect("the process runs");
             assert!(!process.is_of(65534) && process.is_of(0));
             end(&mut victim);
         }
@@ -186,7 +184,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (listener, socket) = listen(directory.path());
         let mut caller = connect(&socket, 65534, false);
-        let (stream, _) = listener.accept().await.expect("it connects");
+        let (stream, _) = listener.accept().await.expect("the client connects");
         let peer = Peer::of(&stream).expect("the kernel knows");
         assert_eq!(peer.process().map(|process| process.id().pid), Some(caller.id()));
         end(&mut caller);

@@ -1,4 +1,4 @@
-//! A command that another node has brought: whose it is, where it starts, what it may use, and its streams.
+//! Runs a command from another node: account, directory, limits and streams.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -31,16 +31,16 @@ use crate::account::{Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
 
-/// Between TERM and KILL for a command whose caller is gone.
+/// Time between SIGTERM and SIGKILL for a command that has lost its caller.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The least memory that a command gets, if that much is free or not: programs do not start in nothing.
+/// Minimum memory limit of a command, even if less is free.
 const LEAST_MEMORY_BYTES: u64 = 64 << 20;
 
-/// How long a shared disk may take to say what was written on it.
+/// Timeout for listing recent writes on a shared disk.
 const NEWS_BOUND: Duration = Duration::from_secs(2);
 
-/// Runs a command that another node has brought to its end, and says on its line what becomes of it.
+/// Runs a command from another node to its end, and reports on its channel.
 pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, from: &NodeName) {
     let Some(_going) = exec.node.activity.begin() else {
         let message = format!("node {} is being switched off", exec.node.name);
@@ -52,10 +52,11 @@ pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, fr
     }
 }
 
-/// Runs a command of this machine's own, which has its caller's streams, to its end; how long it ran, in microseconds, if it came to an end.
+/// Runs a command of this machine with its caller's streams, to its end. Returns its run time in microseconds, if it
+/// ended.
 ///
 /// # Errors
-/// When it could not be started.
+/// Fails when the command cannot be started.
 pub(super) async fn run_own(
     exec: &Arc<Exec>,
     channel: &mut Channel,
@@ -70,7 +71,7 @@ pub(super) async fn run_own(
     Ok(accompany(exec, channel, begun).await)
 }
 
-/// Looks after a command until it has ended.
+/// Supervises a command until it has ended.
 async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
     let Begun { started, streams, shepherd, leaf, account, mirrored } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
@@ -91,13 +92,13 @@ async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Opt
     Some(ran_us)
 }
 
-/// A command that has started.
+/// A started command.
 struct Begun {
     started: Started,
     streams: Streams,
     shepherd: Watched,
     leaf: Option<LeafSpec>,
-    /// Whom it runs as; `None` is the agent's own user.
+    /// The account that the command runs as; `None` for the agent's own user.
     account: Option<Arc<Account>>,
     mirrored: Option<MirroredTree>,
 }
@@ -143,7 +144,7 @@ async fn begin(
     Err(not_started(&node.name, shepherd).await)
 }
 
-/// Whom it runs as; `None` is the agent's own user.
+/// Returns the account that the command runs as; `None` for the agent's own user.
 async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Option<Arc<Account>>, Box<Refusal>> {
     let node = &exec.node;
     if node.accounts.are_many() {
@@ -189,7 +190,7 @@ async fn find_directory(
     found.unwrap_or_else(|error| Err(Box::new(unsuitable(126, format!("cannot look for its directory: {error}")))))
 }
 
-/// The command's own ends of its streams, and the others.
+/// Creates the command's streams. Returns the command's ends and the agent's ends.
 fn streams_for(command: &Command) -> io::Result<([OwnedFd; 3], Streams)> {
     if let Some(size) = command.terminal {
         let size = nix::pty::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -215,7 +216,7 @@ fn streams_for(command: &Command) -> io::Result<([OwnedFd; 3], Streams)> {
     Ok(([its_input, its_output, its_errors], Streams { input, output: Some(output), errors }))
 }
 
-/// What its shepherd is told.
+/// Builds the shepherd's launch request.
 fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     let node = &exec.node;
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
@@ -236,20 +237,20 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));
     let mut argv = command.argv();
     if command.terminal.is_some() {
-        // Somebody has to lead the terminal's session.
+        // A session leader is needed for the terminal.
         argv.splice(0..0, [node.program.clone().into(), "seat".into(), "--".into()]);
     }
     Launch { directory: PathBuf::new(), argv, env, cwd: command.directory(), options }
 }
 
-/// What holds a command here, brought or not: CPUs and memory that no job has, and no GPU.
+/// Returns the limits of a command here: CPUs and memory that no job uses, and no GPU.
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
     let (held_cpus, held_bytes) = exec.engine.held_parts();
     let mut cpus = node.facts.resources.cpus.clone();
     cpus.remove_all(&held_cpus);
     if cpus.is_empty() {
-        // It shares with everybody rather than with one.
+        // All CPUs are in use, so the command shares all of them.
         cpus = node.facts.resources.cpus.clone();
     }
     let free = node.facts.resources.memory_bytes.saturating_sub(held_bytes).max(LEAST_MEMORY_BYTES);
@@ -262,12 +263,12 @@ pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     }
 }
 
-/// The leaf of a command, where there are any.
+/// Describes a command's cgroup, if cgroups are available.
 pub(super) fn leaf(exec: &Exec, name: &str) -> Option<LeafSpec> {
     exec.node.leaf(name)
 }
 
-/// Starts it, with a shepherd that has just seen a call through or with a new one.
+/// Starts the command with an idle shepherd, or with a new one.
 async fn launch(
     exec: &Exec,
     orders: &mut Launch,
@@ -283,7 +284,7 @@ async fn launch(
         if shepherd.take_call(orders, stdio, namespace).await {
             return Ok(shepherd);
         }
-        // It had stopped waiting; whatever it may still begin ends with its connection.
+        // The shepherd had stopped waiting. Anything that it still starts ends with its connection.
         drop(shepherd);
         orders.options.leaf = own_leaf;
     }
@@ -295,7 +296,7 @@ async fn launch(
     called.map(Watched::new).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
-/// Why a program that should have been started was not.
+/// Explains why a program was not started.
 async fn not_started(node: &NodeName, mut shepherd: Watched) -> Box<Refusal> {
     while let Some(event) = shepherd.next_event().await {
         let Event::Finished(record) = event else { continue };
@@ -311,8 +312,8 @@ async fn not_started(node: &NodeName, mut shepherd: Watched) -> Box<Refusal> {
     })
 }
 
-/// Does what the caller wants and tells what becomes of the command; its shepherd when it waits for another, and how long the command ran, in
-/// microseconds.
+/// Carries out the caller's requests and reports the command's end. Returns the shepherd if it can serve another
+/// command, and the run time in microseconds.
 async fn tend(
     exec: &Arc<Exec>,
     mut shepherd: Watched,
@@ -337,7 +338,7 @@ async fn tend(
                 None => return None,
             },
             want = wanted.recv(), if is_wanted => match want {
-                // It may just have ended; then its report is on the way.
+                // The command may have just ended; its report follows then.
                 Some(Wanted::Signal(signal)) => drop(shepherd.shepherd().signal(signal)),
                 Some(Wanted::End) => drop(shepherd.shepherd().terminate(Cause::Cancelled, GRACE)),
                 None => is_wanted = false,
@@ -346,7 +347,7 @@ async fn tend(
     }
 }
 
-/// What was written on shared disks since then, as far as the user may know of it.
+/// Returns files written on shared disks since `then`, as far as the user may see them.
 async fn written_since(exec: &Arc<Exec>, then: Instant, account: Option<Arc<Account>>) -> Paths {
     if !exec.written.is_watching() {
         return Paths::default();
@@ -362,7 +363,7 @@ async fn written_since(exec: &Arc<Exec>, then: Instant, account: Option<Arc<Acco
     found.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What its caller is told.
+/// Builds the report for the caller.
 fn report_of(record: &ExitRecord) -> Report {
     let signal = if let Status::Signaled { signal, .. } = &record.status { Some(*signal) } else { None };
     let mut messages = Vec::new();
@@ -385,7 +386,7 @@ fn report_of(record: &ExitRecord) -> Report {
     }
 }
 
-/// Limits that the kernel does not hold a command to, in words.
+/// Describes the limits that the kernel does not enforce.
 pub(super) fn advisory(limits: &Limits) -> Vec<String> {
     let kinds = [
         ("CPUs", &limits.cpus),

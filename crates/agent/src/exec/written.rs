@@ -1,8 +1,8 @@
-//! What is being written on disks that machines share, for those who have to look again.
+//! Tracks files written on shared disks, so that other machines can refresh their caches.
 //!
-//! The kernel tells an agent of root which files were written on a mount. That is asked for once a command has run in a directory
-//! there; what other agents know is then what was written here in the last minute, and what a caller learns is what was
-//! written while its command ran, by it or by others, as far as it may know of those files: to look again costs little.
+//! With root rights, the agent asks the kernel for notifications (fanotify) about a mount, once a command has run in
+//! a directory there. Other agents learn which files were written here in the last minute. A caller learns which
+//! files were written during its command, by any process, if the caller may see them. Extra refreshes are cheap.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -20,23 +20,25 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 
 use super::lock;
 
-/// How long others are told of what was written: longer than any disk remembers in its usual settings.
+/// How long a written file is reported. Usual file system settings cache for less time.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// The most that is remembered.
+/// Maximum number of remembered files.
 const MOST_KEPT: usize = 10 * MOST_PATHS;
 
-/// What was written. Whatever looks at files here may wait for a server that does not answer, and so does whoever asks then.
+/// Written files per disk. Methods that access files may wait for an unresponsive server, and block their callers
+/// then.
 pub(super) struct Written {
-    /// By device. A number that is given to another disk later is as good or bad a guess as none. Never held while anything is waited for.
+    /// Disks by device number. Device numbers may be reused, so an entry can be stale. The lock is not held while
+    /// waiting.
     disks: Mutex<HashMap<u64, Disk>>,
     news: Mutex<News>,
 }
 
 struct News {
-    /// What the kernel tells it by; `None` where it does not.
+    /// The kernel's notifications; `None` if unavailable.
     group: Option<Fanotify>,
-    /// Newest last.
+    /// Written files, newest last.
     files: VecDeque<(Instant, PathBuf)>,
 }
 
@@ -48,33 +50,33 @@ impl Default for Written {
     }
 }
 
-/// What is known of a disk.
+/// How writes on a disk are tracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disk {
-    /// Other machines do not write there, or at most by way of this one.
+    /// Other machines do not write there, except through this machine.
     Own,
-    /// They do, and the kernel tells what is written here.
+    /// Other machines write there, and the kernel reports local writes.
     Watched,
-    /// They do, and nobody tells.
+    /// Other machines write there, and the kernel does not report local writes.
     Unwatched,
 }
 
 impl Written {
-    /// What is known of a disk by now.
+    /// Returns the state of a disk, if known.
     pub(super) fn known(&self, device: u64) -> Option<Disk> {
         lock(&self.disks).get(&device).copied()
     }
 
-    /// Whether there is anything to hear.
+    /// Returns whether any disk is watched.
     pub(super) fn is_watching(&self) -> bool {
         lock(&self.disks).values().any(|disk| *disk == Disk::Watched)
     }
 
-    /// Begins to look at the mount that a directory is on, if other machines may write there, too; and whether that is a beginning, before which
-    /// things were written that nobody has told. Blocks where the server is slow.
+    /// Starts to watch the mount of a directory, if other machines may write there. Also returns whether watching
+    /// starts now, so that earlier writes are unknown. Blocks when the server is slow.
     pub(super) fn watch(&self, directory: &Path) -> (Disk, bool) {
         use std::os::unix::fs::MetadataExt;
-        // A disk that is its user's alone.
+        // The disk may be accessible for its user only.
         let Ok(found) = fs::metadata(directory) else { return (Disk::Unwatched, false) };
         if let Some(known) = self.known(found.dev()) {
             return (known, false);
@@ -97,7 +99,7 @@ impl Written {
         (disk, true)
     }
 
-    /// What was written since then. Blocks.
+    /// Returns the files written since `then`. Blocks.
     pub(super) fn since(&self, then: Instant) -> Vec<PathBuf> {
         let mut news = lock(&self.news);
         news.hear();
@@ -105,13 +107,13 @@ impl Written {
         newest.map(|(_, path)| path.clone()).collect()
     }
 
-    /// What was written lately. Blocks.
+    /// Returns the recently written files. Blocks.
     pub(super) fn recently(&self) -> Vec<PathBuf> {
         let Some(then) = Instant::now().checked_sub(RECENT) else { return Vec::new() };
         self.since(then)
     }
 
-    /// Takes what the kernel has to tell, so that nothing waits there for long: what waits holds its mount. Blocks.
+    /// Reads the kernel's notifications. Unread notifications keep their mount busy. Blocks.
     pub(super) fn hear(&self) {
         lock(&self.news).hear();
     }
@@ -125,7 +127,7 @@ impl News {
             let events = match group.read_events() {
                 Ok(events) => events,
                 Err(Errno::EAGAIN) => break,
-                // A file that is gone already cannot be told of, and neither can one that is not the agent's to open.
+                // The file is gone, or the agent may not open it.
                 Err(_) => continue,
             };
             for event in &events {
@@ -134,7 +136,7 @@ impl News {
                 if is_ours(&path) {
                     continue;
                 }
-                // The same file again is news of the same kind.
+                // Keep only the newest entry per file.
                 self.files.retain(|(_, known)| *known != path);
                 self.files.push_back((now, path));
             }
@@ -145,16 +147,16 @@ impl News {
     }
 }
 
-/// Whether it is a file by which directories are told apart or looked at anew.
+/// Returns whether an agent or a caller created the file, to prove a directory or to refresh a cache.
 fn is_ours(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(Proof::FILE_PREFIX.as_bytes()))
 }
 
-/// Entries that are looked at to find out what is new, and how many of the newest count.
+/// Maximum number of entries searched for recent changes, and the number of newest files returned.
 const LOOKED_AT: usize = 2000;
 const NEWEST: usize = 200;
 
-/// The files below a directory that were changed last, where nobody has told. Blocks.
+/// Returns the most recently changed files below a directory, for disks without notifications. Blocks.
 pub(super) fn newest(directory: &Path) -> Vec<PathBuf> {
     let mut directories = VecDeque::from([directory.to_owned()]);
     let mut files = Vec::new();
@@ -186,12 +188,12 @@ mod tests {
     fn the_newest_come_first_and_not_all() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let below = directory.path().join("below");
-        fs::create_dir(&below).expect("it is ours");
+        fs::create_dir(&below).expect("this test owns the directory");
         for number in 0..NEWEST + 10 {
             fs::write(below.join(format!("{number}")), "").expect("writable");
         }
         let old = std::fs::File::create(directory.path().join("old")).expect("writable");
-        old.set_modified(std::time::UNIX_EPOCH).expect("it is ours");
+        old.set_modified(std::time::UNIX_EPOCH).expect("this test owns the file");
         let found = newest(directory.path());
         assert_eq!(found.len(), NEWEST);
         assert!(!found.contains(&directory.path().join("old")));

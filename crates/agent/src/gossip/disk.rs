@@ -89,7 +89,7 @@ mod tests {
         let peers = Peers { secret: "0f".repeat(32), ..Peers::default() };
         disk.store_peers(&peers).expect("writable");
         assert_eq!(Disk::open(directory.path()).peers(), Some(peers));
-        let mode = fs::metadata(directory.path().join("peers.json")).expect("there").permissions().mode();
+        let mode = fs::metadata(directory.path().join("peers.json")).expect("the path exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

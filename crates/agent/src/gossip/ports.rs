@@ -282,13 +282,13 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     fn serving(text: &str) -> [SocketAddr; 2] {
         let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let ports = Ports::open(StatusPorts { table: any, best: any }).expect("there are free ports");
-        let addresses = [0, 1].map(|at: usize| ports.listeners[at].0.local_addr().expect("it listens"));
-        ports.start(Arc::new(Says(text.to_owned()))).expect("there are threads");
+        let addresses = [0, 1].map(|at: usize| ports.listeners[at].0.local_addr().expect("the socket listens"));
+        ports.start(Arc::new(Says(text.to_owned()))).expect("the system has free threads");
         addresses
     }
 
     fn connect(address: SocketAddr) -> StdStream {
-        let stream = StdStream::connect(address).expect("it listens");
+        let stream = StdStream::connect(address).expect("the socket listens");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
         stream
     }
@@ -304,7 +304,7 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
         for address in serving("n1 0.00\n") {
             assert_eq!(read(connect(address)), "n1 0.00\n");
             let mut talks = connect(address);
-            talks.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is open");
+            talks.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("the socket is open");
             assert_eq!(read(talks), "n1 0.00\n");
         }
     }
@@ -329,8 +329,8 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     fn port_in_use_is_an_error_with_a_hint() {
         let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let at = StatusPorts { table: None, best: taken.local_addr().ok() };
-        let error = Ports::open(at).err().expect("it is taken").to_string();
+        let error = Ports::open(at).err().expect("the port is in use").to_string();
         assert!(error.contains("for the best node") && error.contains("choose another port"), "{error}");
-        assert!(Ports::open(StatusPorts::default()).expect("none is asked for").are_none());
+        assert!(Ports::open(StatusPorts::default()).expect("no port is configured").are_none());
     }
 }

@@ -152,8 +152,8 @@ pub(crate) struct AgentRun {
 
     /// Neither accept remote commands from other nodes nor send remote commands
     ///
-    /// `hostler exec` and `dsh` fail on this machine, and skip it on other machines. The node still reports its load
-    /// and runs jobs.
+    /// `hostler exec` and `dsh` on this machine then run commands locally, or fail if their options require a certain
+    /// node. On other machines they skip this node. The node still reports its load and runs jobs.
     #[arg(long)]
     no_calls: bool,
 

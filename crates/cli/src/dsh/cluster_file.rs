@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_machine_a_line() {
         let text = "# ours\nnewton.foo.bar 1.0 1.0\n\n  galileo\t2 0.5 # old\r\nkepler.foo.bar 2.0\nnoether";
-        let machines = parse(text.as_bytes()).expect("right");
+        let machines = parse(text.as_bytes()).expect("the text is valid");
         let weights = |node: &str| {
             let node = node.parse().expect("a name");
             machines.find(&node)?;

@@ -79,7 +79,7 @@ pub(crate) struct Dshd {
     #[arg(short = 'r', value_name = "[ADDRESS:]PORT")]
     best: Option<PortAt>,
 
-    /// For -b: be the daemon, and say on standard output that it is up, or why it is not
+    /// For -b: run as the daemon and report success or failure on stdout
     #[arg(long, hide = true)]
     announce: bool,
 }
@@ -148,7 +148,7 @@ impl Dshd {
         command.arg0(NAME).stdout(Stdio::piped());
         let failed = || format!("cannot start {NAME} in the background");
         let mut child = command.spawn().during(failed)?;
-        let mut pipe = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut pipe = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut said = String::new();
         pipe.read_line(&mut said).during(failed)?;
         if let Some(note) = said.strip_prefix(UP) {
@@ -195,8 +195,8 @@ fn run_agent(agent: AgentRun, machines: Option<Machines>, announces: bool) -> Re
     Ok(())
 }
 
-/// With `to_somebody`, tells the starting process on stdout that the daemon is up. Later output goes to stderr, because
-/// the starting process no longer reads.
+/// With `to_somebody`, reports on stdout to the starting process that the daemon is up. Later output goes to stderr,
+/// because the starting process no longer reads.
 fn announce(to_somebody: bool, note: &str) {
     if to_somebody {
         Output::new(Format::Text).data(&format!("{UP} {note}"));
@@ -255,11 +255,11 @@ mod tests {
 
     #[test]
     fn flags_are_those_of_old() {
-        let daemon = parse("dshd -f etc/cluster -bp -t 9181 -r 10.0.0.5:9282").expect("its usage line");
+        let daemon = parse("dshd -f etc/cluster -bp -t 9181 -r 10.0.0.5:9282").expect("valid arguments");
         assert!(daemon.background && daemon.print_pid);
         assert_eq!(daemon.table, Some(PortAt::loopback(9181)));
-        let line = daemon.command_line().expect("a file");
-        let file = std::env::current_dir().expect("somewhere").join("etc/cluster");
+        let line = daemon.command_line().expect("the file has an absolute path");
+        let file = std::env::current_dir().expect("a current directory").join("etc/cluster");
         let expected =
             ["--announce", "-f", file.to_str().expect("text"), "-t", "127.0.0.1:9181", "-r", "10.0.0.5:9282"];
         assert_eq!(line, expected.map(OsString::from));

@@ -1,4 +1,4 @@
-//! The caller's side after a command has ended: what it has written comes home.
+//! The caller's side after a command has ended: receives the files that the command wrote and puts them in place.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use nix::errno::Errno;
 use super::Message;
 use super::talk::Assembler;
 
-/// By how much a stamp may be before the beginning or after the end, in nanoseconds: the kernel's stamps are coarser than its clock.
+/// Tolerance when comparing file times with the command's start and end, because file times are coarser than the
+/// clock.
 const COARSE_NS: i64 = 20_000_000;
 
-/// What came home.
+/// Statistics of the received changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
-    /// Bytes on the way.
+    /// Bytes received.
     pub bytes: u64,
-    /// Files, directories and links.
     pub entries: u64,
-    /// What was removed.
+    /// Number of removed entries.
     pub removed: u64,
 }
 
-/// Takes what a command has written, and puts it in place when all has come.
+/// Receives a command's written files, and puts them in place once all have arrived.
 #[derive(Debug)]
 pub struct Homecoming {
     placing: Placing,
-    /// When the tree was looked at, by this machine's clock in nanoseconds since the epoch.
+    /// Time of the tree's survey, by this machine's clock, in nanoseconds since the epoch.
     as_of_ns: i64,
-    /// When the command ran, by the clock there.
+    /// Start and end of the command, by the other node's clock.
     ran: Option<(i64, i64)>,
     incoming: Assembler,
     waiting: VecDeque<Entry>,
@@ -42,7 +42,7 @@ pub struct Homecoming {
     failure: Option<String>,
 }
 
-/// A file of which not all has come.
+/// A partly received file.
 #[derive(Debug)]
 struct Opened {
     filling: Filling,
@@ -52,7 +52,7 @@ struct Opened {
 }
 
 impl Homecoming {
-    /// Of a command that took along what was in its tree at `as_of_ns`.
+    /// Prepares to receive the files of a command with a tree surveyed at `as_of_ns`.
     #[must_use]
     pub fn new(placing: Placing, as_of_ns: i64) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Homecoming {
         }
     }
 
-    /// Takes a piece. What is wrong is said in the end.
+    /// Takes a piece. [`Self::finish`] reports errors.
     pub fn take(&mut self, piece: &[u8]) {
         self.came.bytes += piece.len() as u64;
         if self.failure.is_some() {
@@ -88,16 +88,17 @@ impl Homecoming {
         }
     }
 
-    /// Puts everything in place, removing nothing else than what was mirrored.
+    /// Puts everything in place. Removes only entries that were mirrored.
     ///
     /// # Errors
-    /// A sentence about what is wrong. Unless that comes up while it is put in place, nothing has changed here.
+    /// Returns a sentence about the error. Nothing has changed here unless the error occurs during
+    /// placement.
     pub fn finish(self, mirrored: &[Arc<Named>]) -> Result<Came, String> {
         if let Some(why) = self.failure {
             return Err(why);
         }
         if !self.is_done {
-            // A command that could not be followed to its end has written nothing that counts.
+            // The command could not be followed to its end, so its files are discarded.
             return Err("not all of it has come".to_owned());
         }
         self.placing.commit(mirrored).map_err(|error| said(&error))?;
@@ -130,7 +131,7 @@ impl Homecoming {
         Ok(())
     }
 
-    /// Takes up what waits, as far as nothing of it has still to come.
+    /// Processes the waiting entries whose contents are complete.
     fn go_on(&mut self) -> Result<(), String> {
         while self.filling.is_none()
             && let Some(Entry { path, mode, modified_ns, kind }) = self.waiting.pop_front()
@@ -172,8 +173,8 @@ impl Homecoming {
         Ok(())
     }
 
-    /// When something was written, by this machine's clock. What it was made from was there when the tree was looked at, so it is younger
-    /// than that by as much as the command had run; a time that the command has set is left alone.
+    /// Returns the modification time of a written file by this machine's clock: the survey time plus the time since
+    /// the command's start. The file is thus newer than its sources. A time that the command has set is kept.
     fn stamp(&self, modified_ns: i64) -> Stamp {
         match self.ran {
             Some((began, ended))
@@ -229,15 +230,15 @@ mod tests {
         Message::Entries { entries, is_last: true }
     }
 
-    /// What comes of these messages in a directory with a file `old`.
+    /// Applies messages to a directory with a file `old`.
     fn come(messages: &[Message]) -> (tempfile::TempDir, Result<Came, String>) {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         fs::create_dir(folder.path().join("tree")).expect("writable");
         fs::write(folder.path().join("tree/old"), "old").expect("writable");
-        let placing = Placing::begin(&folder.path().join("tree"), 1).expect("it is there");
+        let placing = Placing::begin(&folder.path().join("tree"), 1).expect("the directory exists");
         let mut home = Homecoming::new(placing, 100 * SECOND);
         let mut outgoing = Outgoing::default();
-        messages.iter().for_each(|message| outgoing.add(message).expect("short"));
+        messages.iter().for_each(|message| outgoing.add(message).expect("the message is short"));
         while let Some(piece) = outgoing.piece(true) {
             home.take(&piece);
         }
@@ -256,11 +257,11 @@ mod tests {
         let gone = Message::Gone { removed: vec![b"old".to_vec().into()], emptied: Vec::new() };
         let told = [ran, gone, entries(written), chunk(b"one"), chunk(b"two"), chunk(b"one"), Message::Done];
         let (folder, came) = come(&told);
-        let came = came.expect("all is there");
+        let came = came.expect("all messages arrived");
         assert_eq!((came.entries, came.removed), (3, 1));
         let at = |name: &str| folder.path().join("tree").join(name);
-        assert_eq!(fs::read(at("a.o")).expect("there"), b"onetwo");
-        let seconds = |name: &str| fs::metadata(at(name)).expect("there").mtime();
+        assert_eq!(fs::read(at("a.o")).expect("the file exists"), b"onetwo");
+        let seconds = |name: &str| fs::metadata(at(name)).expect("the file exists").mtime();
         assert_eq!([seconds("a.o"), seconds("early.o"), seconds("set.o")], [103, 100, 7]);
         assert!(!at("old").exists());
     }
@@ -279,9 +280,12 @@ mod tests {
         ];
         for messages in bad {
             let (folder, came) = come(messages);
-            came.expect_err("it is not whole");
-            let left: Vec<_> =
-                fs::read_dir(folder.path().join("tree")).expect("there").flatten().map(|it| it.file_name()).collect();
+            came.expect_err("the transfer is incomplete");
+            let left: Vec<_> = fs::read_dir(folder.path().join("tree"))
+                .expect("the directory exists")
+                .flatten()
+                .map(|it| it.file_name())
+                .collect();
             assert_eq!(left, ["old"], "{messages:?}");
         }
     }
@@ -307,7 +311,7 @@ mod tests {
             }
             told.push(Message::Done);
             let (folder, _) = come(&told);
-            let outside: Vec<_> = fs::read_dir(folder.path()).expect("there").flatten().map(|it| it.file_name()).collect();
+            let outside: Vec<_> = fs::read_dir(folder.path()).expect("the directory exists").flatten().map(|it| it.file_name()).collect();
             prop_assert_eq!(outside, ["tree"]);
         }
     }

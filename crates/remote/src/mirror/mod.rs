@@ -1,22 +1,23 @@
-//! A command that takes its tree along, to a node that does not share the caller's disk.
+//! Mirrors a command's source tree to a node that does not share the caller's disk.
 //!
 //! ```text
-//!  caller                                        far agent
-//!  describes the tree when its own agent has chosen another node
-//!  its digest                     ── Start ────▶ has it? then it runs
-//!  tags, one for each entry       ◀── Describe   no: what has changed?
-//!  the entries that are unknown   ◀── Tell
-//!  the chunks that are lacking    ◀── Send       a layer over what was there before
-//!                                                ... runs over it, with a directory of its own for what it writes ...
-//!  files, in place all at once    ◀── Entries    what it wrote
+//! caller                                        remote agent
+//! describes the tree when its own agent has chosen another node
+//! digest of the tree             ── Start ────▶ known? then the command runs
+//! tags, one for each entry       ◀── Describe   unknown: which entries?
+//! the unknown entries            ◀── Tell
+//! the missing chunks             ◀── Send       a layer over the previous tree
+//! ... the command runs over the layers, with a directory of its own for its changes ...
+//! files, put in place together   ◀── Entries    the command's changes
 //! ```
 //!
-//! **The idea.** Neither side keeps anything about the other that must be right. A tree is named by its [`Tree::digest`], of which a node knows
-//! the last few; when it does not know one, the caller names every entry by eight bytes, and only those that the node does not have are told
-//! in full. What they say is checked against the digest in the end, so a tag that means two things costs a question more and nothing else.
+//! **The idea.** Neither side relies on state about the other. A tree is named by its [`Tree::digest`], and a node
+//! keeps its most recent trees. If a node does not know a digest, the caller sends an eight-byte tag for every entry.
+//! The node then requests only the unknown entries. It checks the result against the digest, so a tag collision costs
+//! one more question and nothing else.
 //!
-//! All of it is carried by pieces of a line with a window, like streams, and those in between pass it on unread. Who asks is always the far
-//! side, until the command has ended; then it only tells.
+//! Pieces of a windowed stream carry the messages, and relaying agents pass them on unread. The remote side asks all
+//! questions until the command has ended; then it only reports.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -44,25 +45,27 @@ pub use talk::{Talk, entries_in_parts};
 pub(crate) use talk::{bytes_of, messages_in};
 pub use tree::{Delta, Fault, Partial, Tree};
 
-/// The most that a tree may hold: files, directories and links.
+/// Maximum number of entries in a tree: files, directories and links.
 pub const MOST_ENTRIES: usize = 400_000;
 
-/// The most that the description of a tree may take, in bytes.
+/// Maximum size of a tree's description.
 pub const MOST_WORDS_BYTES: usize = 256 << 20;
 
-/// The most that the files of a tree may hold together, in bytes.
+/// Maximum total size of a tree's files.
 pub const MOST_BYTES: u64 = 16 << 30;
 
-/// Places that no tree is shown at: what is there makes the machine what it is. At the first ones, and at and below the others.
+/// Paths where no tree may be mounted, because the machine needs them. The second list also covers everything below
+/// its paths.
 const OUT_OF_BOUNDS: [&str; 12] =
     ["/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/root", "/run", "/sbin", "/usr", "/var"];
 const DEEPLY_OUT_OF_BOUNDS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// What version control keeps for itself; nobody compiles that.
+/// Names left out of trees: version control data and the project's own directories.
 const LEFT_OUT: [&[u8]; 9] =
     [b".git", b".hg", b".svn", b".bzr", b".jj", b"_darcs", b".pijul", b".hostler", b".hostler-partial"];
 
-/// Whether a path in a tree is left out of it: what version control keeps for itself, and what is only there while something is put in place.
+/// Returns whether a path is left out of trees. This covers version control data and temporary files of transfers and
+/// proofs.
 #[must_use]
 pub fn is_left_out(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -71,38 +74,38 @@ pub fn is_left_out(path: &[u8]) -> bool {
         || name.starts_with(Proof::FILE_PREFIX.as_bytes())
 }
 
-/// Whether what is at this place is for nobody to take along.
+/// Returns whether the machine itself needs this path, so that no tree may be mounted there.
 #[must_use]
 pub fn belongs_to_machine(root: &Path) -> bool {
     OUT_OF_BOUNDS.iter().any(|place| root == Path::new(place))
         || DEEPLY_OUT_OF_BOUNDS.iter().any(|place| root.starts_with(place))
 }
 
-/// The tree that a command takes along.
+/// The tree that is mirrored for a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeSpec {
     root: ByteBuf,
-    /// Its name: what it holds.
+    /// The digest that names the tree.
     pub tree: Digest,
-    /// What the program holds that is to run, if it must be the same there and is not in the tree.
+    /// Digest of the program, if the node's program must equal it and the tree does not hold it.
     #[serde(default)]
     pub program: Option<Digest>,
 }
 
 impl TreeSpec {
-    /// The tree at `root`, an absolute path without links.
+    /// Describes the tree at `root`, an absolute path without symbolic links.
     #[must_use]
     pub fn new(root: PathBuf, tree: Digest, program: Option<Digest>) -> Self {
         Self { root: ByteBuf::from(root.into_os_string().as_bytes().to_vec()), tree, program }
     }
 
-    /// Where it is, on the caller's machine and for the command.
+    /// Returns the tree's path, which is the same for the caller and the command.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         OsStr::from_bytes(&self.root).into()
     }
 
-    /// Whether it is a place that a tree can be at, and a command can start in `directory` of it.
+    /// Returns whether a tree may be mounted at this path, and a command may start in its subdirectory `directory`.
     pub(crate) fn is_sound(&self, directory: &[u8]) -> bool {
         let below = directory.strip_prefix(self.root.as_slice());
         self.root.strip_prefix(b"/").is_some_and(|path| hostler_snapshot::fault(path).is_none())
@@ -112,51 +115,41 @@ impl TreeSpec {
     }
 }
 
-/// What the ends of a call say of its tree.
+/// A message about a command's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To the caller: which tree is it?
+    /// To the caller: describe the tree.
     Describe,
-    /// To the caller: tell these entries, by their places; all of them if there are none.
+    /// To the caller: send the entries with these indexes, or all entries for `None`.
     Tell(Option<Vec<u32>>),
     /// To the caller: send these chunks.
     Send(Vec<Digest>),
     /// To the node: this tree, with a tag for each entry.
     Described {
-        /// Its name.
         tree: Digest,
         /// Permission bits of the directory itself.
         mode: u32,
         /// Eight bytes for each entry.
         tags: ByteBuf,
     },
-    /// Entries of the tree that were asked for, or that were written; more follow unless `is_last`.
+    /// Requested or written entries of the tree. More follow unless `is_last`.
     Entries {
-        /// In order.
+        /// The entries, in order.
         entries: Vec<Entry>,
-        /// Whether these are the last.
         is_last: bool,
     },
-    /// A chunk in its wire form: of those that were asked for, or of the entries before, in order.
+    /// A chunk in its wire form, in order of the request or of the preceding entries.
     Chunk(ByteBuf),
-    /// To the node: the tree has changed meanwhile, so begin anew.
+    /// To the node: the tree has changed meanwhile, so start again.
     Changed,
-    /// To the caller: when the command ran, by the node's clock in nanoseconds since the epoch. Begins what it has written.
-    Ran {
-        /// From when.
-        began_ns: i64,
-        /// Until when.
-        ended_ns: i64,
-    },
-    /// To the caller: these are gone, and everything in these directories but what follows.
-    Gone {
-        /// Files, directories and links.
-        removed: Vec<ByteBuf>,
-        /// Directories.
-        emptied: Vec<ByteBuf>,
-    },
-    /// To the caller: that was all.
+    /// To the caller: when the command ran, in nanoseconds since the epoch by the node's clock. First message about
+    /// the written files.
+    Ran { began_ns: i64, ended_ns: i64 },
+    /// To the caller: the entries that the command removed, and the directories of which only the following entries
+    /// remain.
+    Gone { removed: Vec<ByteBuf>, emptied: Vec<ByteBuf> },
+    /// To the caller: the last message.
     Done,
 }
 

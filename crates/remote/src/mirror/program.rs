@@ -1,4 +1,4 @@
-//! Which program a command means, and whether it is the same elsewhere.
+//! Finds the program of a command and compares it between nodes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Command;
 
-/// Where programs are looked for when the environment has no `PATH`.
+/// The search path when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The longest program that is compared, in bytes: all of it is read at once.
+/// Maximum size of a program to compare, since the file is read into memory.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// By what the kernel knows a file that has not changed.
+/// File metadata that shows whether a file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     device: u64,
@@ -29,10 +29,10 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Opens a file, and marks it.
+    /// Opens a file and reads its mark.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails when the file cannot be opened.
     pub fn open(path: &Path) -> io::Result<(File, Self)> {
         let file = File::open(path)?;
         let found = file.metadata()?;
@@ -46,10 +46,10 @@ impl Mark {
         Ok((file, mark))
     }
 
-    /// What the marked file holds.
+    /// Returns the digest of the marked file.
     ///
     /// # Errors
-    /// When it cannot be read, or is too long for a program.
+    /// Fails when the file cannot be read, or is too large.
     pub fn digest(&self, file: File) -> io::Result<Digest> {
         if self.size > MOST_BYTES {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -60,7 +60,7 @@ impl Mark {
     }
 }
 
-/// The places where a command's program is looked for, in order.
+/// Returns the candidate paths of a command's program, in search order.
 #[must_use]
 pub fn places_of_program(command: &Command) -> Vec<PathBuf> {
     let (argv, directory) = (command.argv(), command.directory());
@@ -73,7 +73,7 @@ pub fn places_of_program(command: &Command) -> Vec<PathBuf> {
     std::env::split_paths(&path).map(|at| directory.join(at).join(name)).collect()
 }
 
-/// Whether a program is there, which may be the case for its user alone.
+/// Returns whether an executable file is there. It may be executable for another user only.
 #[must_use]
 pub fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -101,10 +101,10 @@ mod tests {
     fn a_mark_is_that_of_one_state_of_a_file() {
         let file = tempfile::NamedTempFile::new().expect("writable");
         fs::write(file.path(), "one").expect("writable");
-        let (opened, before) = Mark::open(file.path()).expect("there");
+        let (opened, before) = Mark::open(file.path()).expect("the path exists");
         assert_eq!(before.digest(opened).expect("readable"), digest_of(b"one"));
-        assert_eq!(Mark::open(file.path()).expect("there").1, before);
+        assert_eq!(Mark::open(file.path()).expect("the path exists").1, before);
         fs::write(file.path(), "more").expect("writable");
-        assert_ne!(Mark::open(file.path()).expect("there").1, before);
+        assert_ne!(Mark::open(file.path()).expect("the path exists").1, before);
     }
 }

@@ -1,4 +1,4 @@
-//! The caller's side before a command starts: it answers what the far side asks about its tree.
+//! The caller's side before a command starts: answers the node's questions about the tree.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -14,56 +14,56 @@ use super::{Message, Tree};
 use crate::frame::{Frame, Stream, WINDOW, read_blocking, write_blocking};
 use crate::message::Event;
 
-/// A tree as it was a moment ago.
+/// A survey of a tree.
 #[derive(Debug)]
 pub struct Described {
     tree: Tree,
     digest: Digest,
     tags: Vec<u8>,
     sources: Sources,
-    /// No file in it is newer, by this machine's clock in nanoseconds since the epoch.
+    /// Time of the survey by this machine's clock, in nanoseconds since the epoch. No file in the tree is newer.
     as_of_ns: i64,
 }
 
 impl Described {
-    /// A tree as it was at `as_of_ns`, in nanoseconds since the epoch: nothing in it is newer.
+    /// Creates the survey of a tree at `as_of_ns`, in nanoseconds since the epoch. No file in the tree may be newer.
     #[must_use]
     pub fn new(tree: Tree, sources: Sources, as_of_ns: i64) -> Self {
         let (digest, tags) = tree.digest_and_tags();
         Self { tree, digest, tags, sources, as_of_ns }
     }
 
-    /// Its name.
+    /// Returns the digest that names the tree.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// What is in it, sorted by path.
+    /// Returns the entries, sorted by path.
     #[must_use]
     pub fn entries(&self) -> &[Arc<Named>] {
         &self.tree.entries
     }
 
-    /// As of when, in nanoseconds since the epoch.
+    /// Returns the time of the survey, in nanoseconds since the epoch.
     #[must_use]
     pub const fn as_of_ns(&self) -> i64 {
         self.as_of_ns
     }
 }
 
-/// What a tree has cost on its way.
+/// The cost of sending a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Went {
-    /// Bytes to the node.
+    /// Bytes sent to the node.
     pub bytes: u64,
-    /// Chunks among them.
+    /// Number of chunks sent.
     pub chunks: u64,
-    /// From the first question about it to the last.
+    /// Time from the first question to the last.
     pub took: Duration,
 }
 
-/// One who knows the tree.
+/// Answers questions about a tree.
 pub struct Supplier<'a> {
     described: Described,
     again: Box<dyn FnMut() -> io::Result<Described> + 'a>,
@@ -80,22 +80,22 @@ impl std::fmt::Debug for Supplier<'_> {
 }
 
 impl<'a> Supplier<'a> {
-    /// Who knows a tree, and can look `again` when it has changed.
+    /// Creates a supplier for a surveyed tree. `again` repeats the survey when the tree has changed.
     pub fn new(described: Described, again: impl FnMut() -> io::Result<Described> + 'a) -> Self {
         let (incoming, went) = (Assembler::default(), Went::default());
         Self { described, again: Box::new(again), incoming, room: WINDOW, went, began: None }
     }
 
-    /// The tree as it was told last, and what that has cost.
+    /// Returns the survey that was sent last, and the cost of sending it.
     #[must_use]
     pub fn finish(self) -> (Described, Went) {
         (self.described, self.went)
     }
 
-    /// Does what a frame asks for. A frame that is about something else comes back: it may have come while this side was sending.
+    /// Answers a frame about the tree. Returns any other frame, which may also arrive while this side is sending.
     ///
     /// # Errors
-    /// When the connection breaks, the tree cannot be read, or the other side says what does not belong here.
+    /// Fails when the connection breaks, the tree cannot be read, or the other side violates the protocol.
     pub fn hear(&mut self, frame: Frame, agent: &mut (impl Read + Write)) -> io::Result<Option<Frame>> {
         match frame {
             Frame::Data(Stream::TREE, piece) => {
@@ -110,7 +110,7 @@ impl<'a> Supplier<'a> {
                 }
             }
             Frame::Credit(Stream::TREE, pieces) => self.room = self.room.saturating_add(pieces as usize).min(WINDOW),
-            // The next node knows nothing of what was said to the last one.
+            // The next node starts a new conversation.
             Frame::Event(Event::ResetTree) => {
                 self.incoming = Assembler::default();
                 self.room = WINDOW;
@@ -165,7 +165,8 @@ impl<'a> Supplier<'a> {
         self.send(&mut outgoing, agent, true)
     }
 
-    /// Sends what is ready as there is room. When something else comes meanwhile, nobody waits for this any more.
+    /// Sends the ready pieces as the window allows. Stops and returns any other frame, since it makes the answer
+    /// obsolete.
     fn send(
         &mut self,
         outgoing: &mut Outgoing,

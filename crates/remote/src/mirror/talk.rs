@@ -1,4 +1,4 @@
-//! Messages as pieces on a line, with a window.
+//! Messages about trees, split into pieces of a windowed stream.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use crate::connection::Channel;
 use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
 use crate::message::Event;
 
-/// The longest message, in bytes.
+/// Maximum size of a message.
 const MESSAGE_BYTES: usize = 8 << 20;
 
-/// Entries that are said at once, in bytes, about.
+/// Approximate maximum size of the entries in one message.
 const PART_BYTES: usize = 256 << 10;
 
-/// Messages put together from pieces.
+/// Joins pieces into messages.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler(Vec<u8>);
 
@@ -24,10 +24,10 @@ impl Assembler {
         self.0.extend(piece);
     }
 
-    /// The next message that is complete.
+    /// Returns the next complete message.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails when the bytes are not a message.
     pub(crate) fn next(&mut self) -> io::Result<Option<Message>> {
         let Some(length) = self.0.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -47,7 +47,7 @@ impl Assembler {
     }
 }
 
-/// Messages on their way into pieces.
+/// Splits messages into pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing(Vec<u8>);
 
@@ -55,7 +55,7 @@ impl Outgoing {
     pub(crate) fn add(&mut self, message: &Message) -> io::Result<()> {
         let at = self.0.len();
         self.0.extend([0; 4]);
-        rmp_serde::encode::write_named(&mut self.0, message).expect("it is plain data");
+        rmp_serde::encode::write_named(&mut self.0, message).expect("a message holds plain data");
         let length = self.0.len() - at - 4;
         if length > MESSAGE_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a file is too large to travel"));
@@ -64,67 +64,67 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The next piece, a full one unless `all` has to go.
+    /// Returns the next full piece. With `all`, the last piece may be shorter.
     pub(crate) fn piece(&mut self, all: bool) -> Option<Vec<u8>> {
         let length = self.0.len().min(PIECE_BYTES);
         (length == PIECE_BYTES || (all && length > 0)).then(|| self.0.drain(..length).collect())
     }
 }
 
-/// A node's side of a conversation about a tree.
+/// The node's side of a conversation about a tree.
 #[derive(Debug)]
 pub struct Talk<'l> {
     channel: &'l mut Channel,
     incoming: Assembler,
     outgoing: Outgoing,
     room: usize,
-    /// What has come, in bytes.
+    /// Bytes received.
     heard_bytes: u64,
-    /// Whether other things may be said meanwhile, which mean nothing any more.
+    /// Whether the command has ended. Other frames may then still arrive and are ignored.
     is_farewell: bool,
 }
 
 impl<'l> Talk<'l> {
-    /// Before the command starts.
+    /// Creates the conversation before the command starts.
     pub fn before(channel: &'l mut Channel) -> Self {
         let (incoming, outgoing) = (Assembler::default(), Outgoing::default());
         Self { channel, incoming, outgoing, room: WINDOW, heard_bytes: 0, is_farewell: false }
     }
 
-    /// After it has ended.
+    /// Creates the conversation after the command has ended.
     pub fn after(channel: &'l mut Channel) -> Self {
         Self { is_farewell: true, ..Self::before(channel) }
     }
 
-    /// Says something, as soon as there is enough of it or [`Talk::flush`] wants it.
+    /// Queues a message. Sends each piece once it is full; [`Talk::flush`] sends the rest.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// Fails when the connection breaks.
     pub async fn say(&mut self, message: &Message) -> io::Result<()> {
         self.outgoing.add(message)?;
         self.send(false).await
     }
 
-    /// Sends what was said.
+    /// Sends all queued messages.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// Fails when the connection breaks.
     pub async fn flush(&mut self) -> io::Result<()> {
         self.send(true).await
     }
 
-    /// Says nothing, so that those who wait know that somebody is there.
+    /// Sends an empty frame as a heartbeat, so that the caller does not time out.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// Fails when the connection breaks.
     pub async fn hold(&mut self) -> io::Result<()> {
         self.channel.send(Frame::Credit(Stream::TREE, 0)).await
     }
 
-    /// The next thing said.
+    /// Returns the next message.
     ///
     /// # Errors
-    /// When the connection breaks, or the other side says what does not belong here.
+    /// Fails when the connection breaks, or the other side violates the protocol.
     pub async fn hear(&mut self) -> io::Result<Message> {
         self.flush().await?;
         loop {
@@ -139,7 +139,7 @@ impl<'l> Talk<'l> {
         }
     }
 
-    /// What has been heard so far, in bytes.
+    /// Returns the number of bytes received so far.
     #[must_use]
     pub const fn heard_bytes(&self) -> u64 {
         self.heard_bytes
@@ -176,7 +176,7 @@ pub(crate) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the other side says what does not belong here")
 }
 
-/// Entries as messages of a bearable length.
+/// Splits entries into messages of limited size.
 pub fn entries_in_parts(entries: impl IntoIterator<Item = Entry>) -> Vec<Message> {
     let weight = |entry: &Entry| {
         64 + entry.path.len()
@@ -195,14 +195,14 @@ pub fn entries_in_parts(entries: impl IntoIterator<Item = Entry>) -> Vec<Message
             held = 0;
         }
         held += adds;
-        parts.last_mut().expect("there is one").push(entry);
+        parts.last_mut().expect("the list is not empty").push(entry);
     }
     let last = parts.len() - 1;
     let message = |(place, entries)| Message::Entries { entries, is_last: place == last };
     parts.into_iter().enumerate().map(message).collect()
 }
 
-/// What bytes say as far as they can be understood.
+/// Decodes messages until the first invalid one.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn messages_in(bytes: &[u8]) -> Vec<Message> {
     let mut assembler = Assembler::default();
@@ -210,11 +210,11 @@ pub(crate) fn messages_in(bytes: &[u8]) -> Vec<Message> {
     std::iter::from_fn(|| assembler.next().ok().flatten()).collect()
 }
 
-/// Messages as bytes.
+/// Encodes messages.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn bytes_of(messages: &[Message]) -> Vec<u8> {
     let mut outgoing = Outgoing::default();
-    messages.iter().for_each(|message| outgoing.add(message).expect("short"));
+    messages.iter().for_each(|message| outgoing.add(message).expect("the message is short"));
     std::iter::from_fn(|| outgoing.piece(true)).flatten().collect()
 }
 
@@ -229,7 +229,7 @@ mod tests {
         let mut all = Vec::new();
         for piece in pieces {
             assembler.add(piece);
-            while let Some(message) = assembler.next().expect("sound") {
+            while let Some(message) = assembler.next().expect("the messages are valid") {
                 all.push(message);
             }
         }
@@ -251,7 +251,7 @@ mod tests {
         ];
         said.extend(entries_in_parts((1..4000).map(entry)));
         let mut outgoing = Outgoing::default();
-        said.iter().for_each(|message| outgoing.add(message).expect("short enough"));
+        said.iter().for_each(|message| outgoing.add(message).expect("the message is short"));
         let pieces: Vec<_> = std::iter::from_fn(|| outgoing.piece(true)).collect();
         assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
         assert_eq!(gathered(&pieces), said);

@@ -1,4 +1,4 @@
-//! Trees: their names, and what is different between two.
+//! Trees: their digests, and the difference between two trees.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,51 +11,47 @@ use hostler_snapshot::mirror::Named;
 
 use super::MOST_ENTRIES;
 
-/// What stands for an entry as long as nobody looks closer.
+/// A short stand-in for an entry: the first bytes of its digest.
 type Tag = u64;
 
 const TAG_BYTES: usize = size_of::<Tag>();
 
-/// Everything in a directory.
+/// The contents of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// Permission bits of the directory itself.
     pub mode: u32,
-    /// What is in it, sorted by path.
+    /// All entries, sorted by path.
     pub entries: Vec<Arc<Named>>,
 }
 
-/// What is known of a tree of which every entry has been named by a tag.
+/// A tree whose entries are known by tag, some of them also in full.
 #[derive(Debug)]
 pub struct Partial {
     entries: Vec<Option<Arc<Named>>>,
 }
 
-/// Why what a caller says of a tree is not one.
+/// Why a caller's description of a tree is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// It is something else than what was announced.
     #[error("what was told of the tree is not the tree that was named")]
     OtherTree,
-    /// There is too much in it.
     #[error("the tree holds more than {MOST_ENTRIES} files")]
     TooMany,
-    /// It is no tree.
     #[error(transparent)]
     Malformed(#[from] ManifestError),
 }
 
-/// What makes one tree of another.
+/// The changes that turn one tree into another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// What is new or changed, with the directories above it and above what was removed; sorted.
+    /// New and changed entries, with the directories above changed and removed entries; sorted.
     pub entries: Vec<Entry>,
-    /// What is gone, without what is in it.
+    /// Removed entries. Entries below a removed directory are not listed.
     pub removed: Vec<Vec<u8>>,
 }
 
 impl Tree {
-    /// Its name, and a tag for each entry.
+    /// Returns the digest of the tree, and the tags of its entries.
     #[must_use]
     pub fn digest_and_tags(&self) -> (Digest, Vec<u8>) {
         let mut names = Vec::with_capacity(4 + 32 * self.entries.len());
@@ -69,25 +65,25 @@ impl Tree {
         (digest_of(&names), tags)
     }
 
-    /// Its name.
+    /// Returns the digest that names the tree.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest_and_tags().0
     }
 
-    /// What it has at `path`.
+    /// Returns the entry at `path`.
     #[must_use]
     pub fn at(&self, path: &[u8]) -> Option<&Entry> {
         self.place_of(path).map(|place| self.entries[place].entry())
     }
 
-    /// What is known here of the tree with these tags.
+    /// Fills in a tree with these tags from the entries of this tree.
     #[must_use]
     pub fn recognise(&self, tags: &[u8]) -> Partial {
         let mut by_tag: Option<Vec<(Tag, u32)>> = None;
         let mut next = 0;
         let mut known = |tag| {
-            // Mostly it is the one after the last.
+            // Usually the entry after the previous one matches.
             if let Some(entry) = self.entries.get(next).filter(|entry| tag_of(entry) == tag) {
                 next += 1;
                 return Some(Arc::clone(entry));
@@ -98,7 +94,7 @@ impl Tree {
                 all
             });
             let found = by_tag.binary_search_by_key(&tag, |(tag, _)| *tag).ok();
-            // What is unknown has most likely taken the place of the one that was expected.
+            // An unknown entry has most likely replaced the expected one.
             next = found.map_or(next, |found| by_tag[found].1 as usize) + 1;
             found.map(|_| Arc::clone(&self.entries[next - 1]))
         };
@@ -109,14 +105,14 @@ impl Tree {
         self.entries.binary_search_by(|entry| entry.path.as_slice().cmp(path)).ok()
     }
 
-    /// What has to be laid over this one to make it the other.
+    /// Returns the changes that turn this tree into `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Delta {
         let mut delta = Delta::default();
         let mut changed: BTreeSet<usize> = BTreeSet::new();
         let mut before = self.entries.iter().peekable();
         for (place, entry) in other.entries.iter().enumerate() {
-            // By far most are the very same.
+            // Most entries are identical.
             if before.next_if(|old| Arc::ptr_eq(old, entry)).is_some() {
                 continue;
             }
@@ -140,7 +136,7 @@ impl Tree {
         delta
     }
 
-    /// Something is not in this tree any more; if the directory that it was in is, that has to be said.
+    /// Notes a removed entry. If its directory still exists, the directory has changed too.
     fn note_removed(&self, path: &[u8], delta: &mut Delta) {
         let is_directory = |above: &[u8]| matches!(self.at(above), Some(Entry { kind: EntryKind::Directory, .. }));
         if above(path).next().is_none_or(is_directory) {
@@ -150,16 +146,16 @@ impl Tree {
 }
 
 impl Partial {
-    /// The places of the entries that are not known.
+    /// Returns the indexes of the unknown entries.
     #[must_use]
     pub fn unknown(&self) -> Vec<u32> {
         (0..).zip(&self.entries).filter(|(_, known)| known.is_none()).map(|(place, _)| place).collect()
     }
 
-    /// The tree, of which what is unknown was `told` in order.
+    /// Completes the tree with the unknown entries `told`, in order.
     ///
     /// # Errors
-    /// When that is not the tree of the name `digest`, or none at all.
+    /// Fails when the result is invalid, or its digest is not `digest`.
     pub fn complete(self, digest: Digest, mode: u32, told: Vec<Entry>) -> Result<Tree, Fault> {
         if self.entries.len() > MOST_ENTRIES || told.len() > MOST_ENTRIES {
             return Err(Fault::TooMany);
@@ -182,14 +178,14 @@ impl Partial {
 }
 
 fn tag_of(entry: &Named) -> Tag {
-    Tag::from_be_bytes(*entry.name().0.first_chunk().expect("a digest is longer"))
+    Tag::from_be_bytes(*entry.name().0.first_chunk().expect("a digest is longer than a tag"))
 }
 
 fn tags_in(bytes: &[u8]) -> impl Iterator<Item = Tag> {
-    bytes.chunks_exact(TAG_BYTES).map(|tag| Tag::from_be_bytes(tag.try_into().expect("they are as long")))
+    bytes.chunks_exact(TAG_BYTES).map(|tag| Tag::from_be_bytes(tag.try_into().expect("each chunk is as long as a tag")))
 }
 
-/// The directories above `path`, nearest first.
+/// Returns the directories above `path`, nearest first.
 fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let parent = |path: &'_ [u8]| path.iter().rposition(|&byte| byte == b'/');
     std::iter::successors(parent(path).map(|end| &path[..end]), move |path| parent(path).map(|end| &path[..end]))
@@ -224,7 +220,7 @@ mod tests {
         Tree { mode: 0o755, entries: entries.into_iter().map(|entry| Arc::new(Named::new(entry))).collect() }
     }
 
-    /// Trees of a few names, in which everything may be a file, a link, a directory or absent.
+    /// Generates trees with few names. Each name may be a file, a link, a directory or absent.
     fn trees() -> impl Strategy<Value = Tree> {
         prop::collection::btree_map("[ab](/[ab]){0,2}", 0_u8..6, 0..12).prop_map(|wanted| {
             let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
@@ -250,7 +246,7 @@ mod tests {
         })
     }
 
-    /// What an overlay shows when a layer lies over a tree, written down a second time.
+    /// Computes independently how an overlay shows a layer over a tree.
     fn overlaid(base: &Tree, delta: &Delta) -> BTreeMap<Vec<u8>, Entry> {
         let mut seen: BTreeMap<Vec<u8>, Entry> =
             base.entries.iter().map(|it| (it.path.clone(), it.entry().clone())).collect();
@@ -302,7 +298,7 @@ mod tests {
             let told: Vec<Entry> =
                 known().unknown().into_iter().map(|place| after.entries[place as usize].entry().clone()).collect();
             prop_assert!(told.iter().all(|entry| before.entries.iter().all(|it| it.entry() != entry)));
-            prop_assert_eq!(&known().complete(digest, 0o755, told.clone()).expect("it is that tree"), &after);
+            prop_assert_eq!(&known().complete(digest, 0o755, told.clone()).expect("the digest matches"), &after);
             prop_assert!(known().complete(digest, 0o700, told.clone()).is_err(), "another mode");
             let more = [told, vec![file("z", "more")]].concat();
             prop_assert!(known().complete(digest, 0o755, more).is_err(), "more than the tree");

@@ -1,4 +1,4 @@
-//! What a process of a job must know to launch on the job's other nodes.
+//! The information that a job's process needs to launch steps on the job's other nodes.
 
 use std::fs;
 use std::io;
@@ -10,71 +10,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::Credentials;
 
-/// A run's nodes as one of them knows them, with its key. Stored where only the job's user can read it.
+/// The nodes of a run as seen from one node, with that node's key. The file is readable for the job's user only.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Allocation {
-    /// The rank of this node.
     pub rank: u32,
-    /// The job's directory on this node.
     pub directory: PathBuf,
-    /// The run's directory for temporary files on this node, to which `TMPDIR` is set; `None` when the job has its own.
+    /// The run's temporary directory on this node, to which `TMPDIR` is set; `None` when the job sets its own.
     #[serde(default)]
     pub temporary: Option<PathBuf>,
-    /// All nodes, in the order of their ranks.
+    /// All nodes, in rank order.
     pub nodes: Vec<Place>,
-    /// By which the others know this node.
+    /// The certificate and key by which other nodes identify this node.
     pub credentials: Credentials,
 }
 
-/// One node of a run, and where it takes steps.
+/// One node of a run, and the address of its step host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Its name.
     pub name: NodeName,
-    /// Its address, as far as it is known; otherwise its name must resolve.
+    /// The node's address, if known; otherwise the name must resolve.
     pub address: Option<IpAddr>,
-    /// The port there.
+    /// The port of the step host.
     pub port: u16,
     /// The fingerprint of its certificate for this run.
     pub certificate: Digest,
 }
 
 impl Allocation {
-    /// Reads one that [`Self::to_bytes`] made.
+    /// Reads a file with the bytes of [`Self::to_bytes`].
     ///
     /// # Errors
-    /// When the file cannot be read, or is something else.
+    /// Fails when the file cannot be read or is invalid.
     pub fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// As it is stored.
+    /// Returns the stored form.
     ///
     /// # Panics
-    /// Never: it is plain data.
+    /// Never: an allocation holds plain data.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("it is plain data")
+        serde_json::to_vec(self).expect("an allocation holds plain data")
     }
 
-    /// This node.
+    /// Returns this node.
     ///
     /// # Errors
-    /// When the file says a rank that no node has.
+    /// Fails when the file names a rank without a node.
     pub fn own(&self) -> io::Result<&Place> {
         self.nodes
             .get(self.rank as usize)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the allocation does not have its own node"))
     }
 
-    /// The rank of the node that somebody means: by its name, its address, or its rank.
+    /// Returns the rank of a node, given its name, address or rank.
     #[must_use]
     pub fn rank_of(&self, node: &str) -> Option<u32> {
         let position = |is_it: &dyn Fn(&Place) -> bool| self.nodes.iter().position(is_it).map(|at| at as u32);
         let by_address = || {
             let address: IpAddr = node.parse().ok()?;
             let mut all = (0..).zip(&self.nodes).filter(|(_, place)| place.address == Some(address));
-            // Virtual nodes have one address together.
+            // Virtual nodes share one address, so an ambiguous address names no node.
             let (rank, _) = all.next()?;
             all.next().is_none().then_some(rank)
         };
@@ -82,7 +79,7 @@ impl Allocation {
         position(&|place| place.name.as_str() == node).or_else(by_address).or_else(by_rank)
     }
 
-    /// The names of all nodes, for messages.
+    /// Returns the names of all nodes, for messages.
     #[must_use]
     pub fn names(&self) -> String {
         self.nodes.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(", ")
@@ -93,14 +90,14 @@ impl Allocation {
 pub(crate) mod tests {
     use super::*;
 
-    /// Nodes `n1` to `nN` on this machine, each with its own view.
+    /// Creates the allocations of nodes `n1` to `nN`, all on this machine.
     pub(crate) fn on_this_machine(count: u32) -> Vec<Allocation> {
         let all: Vec<Credentials> = (0..count).map(|_| Credentials::generate().expect("a key")).collect();
         let place = |(number, credentials): (u32, &Credentials)| Place {
             name: format!("n{number}").parse().expect("a name"),
             address: Some([127, 0, 0, 1].into()),
             port: free_port(),
-            certificate: credentials.fingerprint().expect("its own"),
+            certificate: credentials.fingerprint().expect("the certificate is valid"),
         };
         let nodes: Vec<Place> = (1..).zip(&all).map(place).collect();
         let view = |(rank, credentials): (u32, Credentials)| Allocation {
@@ -115,20 +112,20 @@ pub(crate) mod tests {
 
     fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-        listener.local_addr().expect("it is bound").port()
+        listener.local_addr().expect("the socket is bound").port()
     }
 
     #[test]
     fn nodes_are_found_by_name_address_and_rank() {
         let mut one = on_this_machine(3).remove(0);
-        one.nodes[2].name = "1".parse().expect("a name");
+        one.nodes[2].name = "1".parse().expect("a valid name");
         assert_eq!(one.rank_of("n2"), Some(1));
         assert_eq!(one.rank_of("1"), Some(2), "a name goes before a rank");
         assert_eq!((one.rank_of("0"), one.rank_of("3")), (Some(0), None));
         assert_eq!(one.rank_of("127.0.0.1"), None, "that is all of them");
         one.nodes[1].address = Some([10, 0, 0, 2].into());
         assert_eq!(one.rank_of("10.0.0.2"), Some(1));
-        let again = serde_json::from_slice::<Allocation>(&one.to_bytes()).expect("its own");
+        let again = serde_json::from_slice::<Allocation>(&one.to_bytes()).expect("decoding succeeds after encoding");
         assert_eq!(again.nodes, one.nodes);
     }
 }

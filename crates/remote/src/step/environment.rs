@@ -1,37 +1,39 @@
-//! What the launchers of MPI implementations are told, and what of an environment is true of one node only.
+//! Environment variables and node lists for MPI launchers, and filters for variables that are valid on one node only.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::allocation::Place;
 
-/// What MPI implementations call to start their daemons on another node: this program, under a name by which it takes the command line
-/// of `ssh`.
+/// The `ssh` replacement by which MPI launchers start their daemons on other nodes: this program under another name.
 pub const REMOTE_SHELL: &str = "hostler-rsh";
 
-/// A list of nodes as Open MPI reads it.
+/// Name of the node list in Open MPI's format.
 pub const HOSTFILE: &str = "hosts";
 
-/// A list of nodes as Hydra reads it, which MPICH and Intel MPI use.
+/// Name of the node list in Hydra's format, for MPICH and Intel MPI.
 pub const MACHINEFILE: &str = "machines";
 
-/// What Open MPI is told beside where the nodes of a run are one machine. It tells machines apart by their names, and by those these would
-/// share memory although each of them believes to be alone; and it would look for the others on every network but the one within.
+/// Extra Open MPI settings when all nodes of a run are on one machine.
+///
+/// Open MPI identifies machines by host name. By default, it would use shared memory between these nodes, although each
+/// node assumes that it is alone on its machine. It would also search all networks except loopback.
 const ON_ONE_MACHINE: [(&str, &str); 3] =
     [("OMPI_MCA_btl", "self,tcp"), ("OMPI_MCA_btl_tcp_if_include", "lo"), ("OMPI_MCA_oob_tcp_if_include", "lo")];
 
-/// Where programs put temporary files.
+/// The variable that names the directory for temporary files.
 pub const TEMPORARY: &str = "TMPDIR";
 
-/// Variables that say which GPUs are the job's on a node.
+/// Variables that name the job's GPUs on a node.
 const OF_GPUS: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 
-/// By which `mpirun` finds its nodes and its way to them, with a run's files for steps in `directory`.
+/// Returns the variables by which `mpirun` finds the nodes and its remote shell. `directory` holds the run's step
+/// files.
 ///
-/// Nodes go by their names, which need not resolve: [`REMOTE_SHELL`] knows their addresses. Where a cluster is borrowed from Slurm, Open MPI
-/// and Hydra could find that, so each is told by name what to use. Their daemons stay in the foreground, so that they end
-/// with whoever asked for them.
+/// Node names need not resolve, because [`REMOTE_SHELL`] knows the addresses. Inside a Slurm job, Open MPI and Hydra
+/// could detect Slurm; the variables therefore name the launcher explicitly. The MPI daemons stay in the foreground,
+/// so that they end with their launcher.
 #[must_use]
 pub fn launcher_variables(directory: &Path, nodes: &[Place]) -> Vec<(&'static str, String)> {
     let is_within = |node: &Place| node.address.is_some_and(|address| address.is_loopback());
@@ -42,7 +44,7 @@ pub fn launcher_variables(directory: &Path, nodes: &[Place]) -> Vec<(&'static st
     all
 }
 
-/// Those of any run.
+/// The variables that every run has.
 fn by_name(directory: &Path) -> Vec<(&'static str, String)> {
     let file = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let yes = || "1".to_owned();
@@ -75,20 +77,20 @@ fn by_name(directory: &Path) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The nodes as Open MPI reads them, with room for so many processes on each.
+/// Returns the node list in Open MPI's format, with this many slots per node.
 #[must_use]
 pub fn hostfile(nodes: &[Place], slots: u32) -> String {
     nodes.iter().map(|node| format!("{} slots={slots}\n", node.name)).collect()
 }
 
-/// The nodes as Hydra reads them.
+/// Returns the node list in Hydra's format.
 #[must_use]
 pub fn machinefile(nodes: &[Place], slots: u32) -> String {
     nodes.iter().map(|node| format!("{}:{slots}\n", node.name)).collect()
 }
 
-/// What a step's node is told of its caller's environment: not where temporary files of the caller's node are, unless the caller has
-/// chosen another place for them.
+/// Returns the caller's environment for another node. Drops `TMPDIR` if it names the run's temporary directory on the
+/// caller's node.
 pub(crate) fn for_another_node(
     callers: impl IntoIterator<Item = (OsString, OsString)>,
     temporary: Option<&Path>,
@@ -97,7 +99,7 @@ pub(crate) fn for_another_node(
     callers.into_iter().filter(|(name, value)| name != TEMPORARY || !is_of_the_run(value)).collect()
 }
 
-/// The environment of a step: its caller's, but what is true of one node only as it is on this one.
+/// Returns the environment of a step: the caller's variables, but node-specific variables from this node.
 pub(crate) fn on_this_node(
     callers: impl IntoIterator<Item = (OsString, OsString)>,
     own: &[(OsString, OsString)],

@@ -1,10 +1,12 @@
-//! The process of ours that a run has on each of its nodes: it starts what the others ask for.
+//! The step host: a process on each node of a run that starts commands for the run's other nodes.
 //!
-//! It is the run's main process there, started by its shepherd, so it has the job's user, limits and leaf, and whatever it starts has them
-//! too. On the first node it also starts the job's program and ends with it; on the others it ends when it is told to.
+//! The shepherd starts it as the run's main process there, so it has the job's user, limits and cgroup. Its steps
+//! inherit them. On the first node, the host also starts the job's program and ends with it. On other nodes, it ends
+//! on SIGTERM.
 //!
-//! Strangers may knock. What has not shown its certificate within [`HANDSHAKE_BOUND`] is closed, and where too many stand at the door the
-//! one that has stood there longest goes: so they cannot keep out one who has a certificate, which takes milliseconds.
+//! Strangers may connect. A connection without a valid certificate is closed after [`HANDSHAKE_BOUND`]. When too many
+//! connections wait for their handshake, the oldest is closed. Strangers thus cannot block peers with a certificate,
+//! since their handshake takes milliseconds.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -35,32 +37,32 @@ use crate::{
     keep_alive, multiplex,
 };
 
-/// How long somebody may take to show a certificate, and then to say what to start.
+/// Timeout for the TLS handshake, and then for the request.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
-/// How many may stand at the door.
+/// Maximum number of connections in their handshake.
 const MAX_AT_THE_DOOR: usize = 64;
 
-/// The most steps at a time: more processes than a node has CPUs, few enough to have descriptors for.
+/// Maximum number of concurrent steps: more than a node has CPUs, but within the limit of descriptors.
 const MAX_STEPS: usize = 256;
 
-/// How long the port may be another's: it was free when the run was made ready.
+/// How long binding the port is retried. The port was free when the run was prepared, but may be in use for a moment.
 const BIND_BOUND: Duration = Duration::from_secs(5);
 
-/// Between TERM and KILL for a step whose caller is gone.
+/// Time between SIGTERM and SIGKILL for a step that has lost its caller.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Pause before another attempt to listen, or to accept a connection.
+/// Pause before retrying to listen or to accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Length of the queues between a step's streams and its supervision.
+/// Capacity of the queues between a step's streams and its supervision.
 const EVENTS: usize = 16;
 
-/// Takes steps for this node's part of a run: until `program` has ended, whose exit code is returned, or without one until it is told to
-/// end.
+/// Serves steps for this node's part of a run. Returns the exit code of `program` when it ends; without a program,
+/// returns 0 on SIGTERM.
 ///
 /// # Errors
-/// When it cannot listen, or the program cannot be started.
+/// Fails when the host cannot listen or cannot start the program.
 pub fn host(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(serve(allocation, program));
@@ -82,7 +84,8 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         steps: Semaphore::new(MAX_STEPS),
     });
     let mut terminate = signal(SignalKind::terminate())?;
-    // These reach the program as well. They are to be lived through, not to be ignored: that would be inherited.
+    // Catch these signals instead of ignoring them, because the program would inherit ignored signals. The program
+    // receives them too.
     for kind in
         [SignalKind::interrupt(), SignalKind::hangup(), SignalKind::user_defined1(), SignalKind::user_defined2()]
     {
@@ -93,7 +96,7 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => host.receive(stream),
-                // Out of descriptors, most likely; steps that end give some back.
+                // Most likely, no descriptor is free. Steps that end free some.
                 Err(_) => sleep(PAUSE).await,
             },
             status = ended(&mut program) => return status.map(exit_code),
@@ -102,13 +105,13 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
     }
 }
 
-/// Locks the directory for temporary files, if it is there: `systemd-tmpfiles` would take one away that is not used for ten days, but not
-/// one that is locked.
+/// Locks the temporary directory, if it exists. `systemd-tmpfiles` removes directories unused for ten days, but not
+/// locked ones.
 fn keep(temporary: &Path) -> Option<Flock<File>> {
     Flock::lock(File::open(temporary).ok()?, FlockArg::LockSharedNonblock).ok()
 }
 
-/// Listens at the port that the run was promised.
+/// Listens at the run's port.
 async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     let until = Instant::now() + BIND_BOUND;
     loop {
@@ -127,7 +130,7 @@ fn start_program(argv: &[OsString]) -> io::Result<Child> {
     Command::new(&argv[0]).args(&argv[1..]).spawn().map_err(cannot)
 }
 
-/// When the program has ended; never when there is none.
+/// Waits for the program to end. Never returns without a program.
 async fn ended(program: &mut Option<Child>) -> io::Result<ExitStatus> {
     match program {
         Some(child) => child.wait().await,
@@ -135,19 +138,19 @@ async fn ended(program: &mut Option<Child>) -> io::Result<ExitStatus> {
     }
 }
 
-/// What every step needs.
+/// State that all steps share.
 struct Host {
     node: String,
     acceptor: TlsAcceptor,
-    /// The job's directory here.
+    /// The job's directory on this node.
     directory: PathBuf,
-    /// What is true on this node.
+    /// Environment variables with this node's values.
     environment: Vec<(OsString, OsString)>,
     door: Mutex<Door>,
     steps: Semaphore,
 }
 
-/// Who has knocked and not shown a certificate, longest first.
+/// Connections in their TLS handshake, oldest first.
 #[derive(Default)]
 struct Door {
     waiting: VecDeque<(u64, AbortHandle)>,
@@ -167,7 +170,7 @@ impl Host {
             });
             let shown = shown.await;
             host.door().waiting.retain(|(waiting, _)| *waiting != number);
-            // Whoever cannot show one learns that from the handshake.
+            // A peer without a valid certificate gets the handshake's error.
             if let Ok(Ok(stream)) = shown {
                 host.serve(stream).await;
             }
@@ -184,7 +187,7 @@ impl Host {
         self.door.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The steps of one connection.
+    /// Serves the steps of one connection.
     async fn serve(self: &Arc<Self>, stream: TlsStream<TcpStream>) {
         let (_connection, mut incoming, run) = multiplex(stream, None);
         let steps = async {
@@ -203,7 +206,7 @@ impl Host {
         }
     }
 
-    /// One step from its start to its end, which comes at the latest when its caller is gone.
+    /// Runs one step. The step ends at the latest when its caller is gone.
     async fn step(&self, channel: &mut Channel, start: &StepStart) {
         let refuse = |code, message| {
             let kind = RefusalKind::Hopeless;
@@ -225,7 +228,7 @@ impl Host {
         tokio::join!(supervise(child, wanted, tell), carry(channel, streams, want, became));
     }
 
-    /// Starts the command; or the exit code that a shell would give, and why.
+    /// Starts the command. On failure, returns the exit code that a shell would give, and the reason.
     fn start(&self, start: &StepStart) -> Result<(Child, Streams), (u8, String)> {
         let directory = match &start.below_job {
             Some(path) if path.is_empty() => self.directory.clone(),
@@ -262,7 +265,7 @@ impl Host {
     }
 }
 
-/// Does what the caller wants with a step, and reports its end.
+/// Carries out the caller's requests for a step, and reports the step's end.
 async fn supervise(mut child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: mpsc::Sender<Became>) {
     let Some(group) = child.id() else { return };
     loop {
@@ -282,7 +285,7 @@ async fn supervise(mut child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: m
     }
 }
 
-/// Ends a step whose caller is gone.
+/// Ends a step that has lost its caller.
 async fn end(mut child: Child) {
     let Some(group) = child.id() else { return };
     send_signal(group, nix::libc::SIGTERM);
@@ -293,14 +296,14 @@ async fn end(mut child: Child) {
     }
 }
 
-/// Signals the step's process group. Its leader has not been waited for, so the number is still its own.
+/// Signals the step's process group. The leader is not reaped yet, so its number cannot be reused.
 fn send_signal(group: u32, number: i32) {
     let (Ok(group), Ok(signal)) = (i32::try_from(group), nix::sys::signal::Signal::try_from(number)) else { return };
-    // One that has just ended needs no signal.
+    // The group may have just ended; ignore the error.
     let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), signal);
 }
 
-/// What a shell would say.
+/// Returns the exit code that a shell would give.
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! One step, from the side of who asks for it.
+//! The caller's side of a step.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,80 +24,55 @@ use crate::{
     Command, Event, Frame, Open, PIECE_BYTES, Reply, StepStart, Stream, WINDOW, explain_tls, keep_alive, multiplex,
 };
 
-/// How long the node may take to answer: its part of the run may be starting at this very moment.
+/// Timeout for connecting, because the host on the other node may still be starting.
 const REACH_BOUND: Duration = Duration::from_secs(15);
 
-/// Between two attempts.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What to start.
+/// The command of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The program and its arguments.
     pub argv: Vec<OsString>,
-    /// Whether it reads this process's standard input.
+    /// Whether the step reads this process's standard input.
     pub has_input: bool,
 }
 
 /// Why a step could not be followed to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// Nobody answers there.
+    /// The host does not answer.
     #[error("node {node} cannot be reached for a step at {address}")]
-    Unreachable {
-        /// The node.
-        node: String,
-        /// Where it should be.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Whoever answers is not the node, or does not know us.
+    Unreachable { node: String, address: String, source: io::Error },
+    /// The TLS handshake failed: the peer is another program, or does not trust this node's certificate.
     #[error("what answers at {address} is not node {node} of this job, or does not take steps of it")]
-    Stranger {
-        /// The node.
-        node: String,
-        /// Where it should be.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The node would not start it.
+    Stranger { node: String, address: String, source: io::Error },
+    /// The host refused to start the step.
     #[error("{message}")]
     Refused {
-        /// What a shell would exit with.
+        /// The exit code that a shell would give.
         code: u8,
-        /// Why, with the node's name.
+        /// The reason, with the node's name.
         message: String,
     },
     /// The connection broke, which ends the step.
     #[error("the connection with node {node} broke before the step had ended")]
-    Broken {
-        /// The node.
-        node: String,
-        /// How.
-        source: io::Error,
-    },
-    /// Its output cannot be passed on, so it was ended.
+    Broken { node: String, source: io::Error },
+    /// The step was ended because its output could not be written.
     #[error("cannot write the output of the step on node {node}")]
-    Output {
-        /// The node.
-        node: String,
-        /// Why not.
-        source: io::Error,
-    },
+    Output { node: String, source: io::Error },
 }
 
-/// Runs a step on the node of this rank, in the current directory and environment, and passes its output and these signals on. Its exit
-/// code.
+/// Runs a step on the node with this rank, in the current directory and environment. Passes on the output and the
+/// signals, and returns the exit code.
 ///
-/// Dropping it ends the step.
+/// Dropping the future ends the step.
 ///
 /// # Errors
-/// When it could not be started, or its end is not known.
+/// Fails when the step cannot be started, or its outcome is unknown.
 ///
 /// # Panics
-/// When the allocation has no such rank.
+/// Panics when the allocation has no such rank.
 pub async fn launch(
     allocation: &Allocation,
     rank: u32,
@@ -115,7 +90,7 @@ pub async fn launch(
     command.has_input = step.has_input;
 
     let (connection, _incoming, run) = multiplex(connect(allocation, place).await?, None);
-    // They end with this call, however it ends.
+    // Dropping the set ends these tasks.
     let mut running = JoinSet::new();
     running.spawn(run);
     let closed = || io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -152,7 +127,7 @@ pub async fn launch(
             None => {
                 let ended = running.join_next().await.and_then(Result::ok);
                 let source = ended.and_then(Result::err).unwrap_or_else(closed);
-                // With TLS 1.3 only the first answer tells whether the host accepted our certificate.
+                // With TLS 1.3, only the first answer shows that the host accepted this node's certificate.
                 if !has_started {
                     return Err(StepError::Stranger { node, address: address_of(place), source });
                 }
@@ -162,7 +137,7 @@ pub async fn launch(
     }
 }
 
-/// The path of the current directory below the job's own, if it is there.
+/// Returns the current directory relative to the job's directory, if it is inside.
 fn below(current: &Path, jobs: &Path) -> Option<PathBuf> {
     let canonical = jobs.canonicalize();
     let below = current.strip_prefix(jobs).ok().or_else(|| current.strip_prefix(canonical.as_deref().ok()?).ok());
@@ -191,7 +166,7 @@ async fn connect(allocation: &Allocation, place: &Place) -> Result<TlsStream<Tcp
     }
 }
 
-/// Dials until somebody answers; a node that has not begun yet refuses.
+/// Connects, and retries while the host has not started yet.
 async fn reach(address: &str) -> io::Result<TcpStream> {
     let until = Instant::now() + REACH_BOUND;
     loop {
@@ -206,7 +181,7 @@ async fn reach(address: &str) -> io::Result<TcpStream> {
     }
 }
 
-/// Sends this process's standard input, as far as the window allows.
+/// Sends this process's standard input as the window allows.
 async fn feed(sender: ChannelSender, room: Arc<Semaphore>) -> io::Result<()> {
     let mut stdin = tokio::io::stdin();
     while let Ok(permit) = room.acquire().await {

@@ -1,24 +1,25 @@
-//! Steps: launches inside a job's allocation, from one of its nodes on another.
+//! Steps: commands that one node of a job launches on another node of the same job.
 //!
 //! ```text
-//!  first node                                  each node of the run
-//!  program ── mpirun ──▶ launcher ══ TLS ════▶ host ──fork──▶ the command
-//!                        (hostler step)        (in the run's own leaf, as the job's user)
+//! first node                                  each node of the run
+//! program ── mpirun ──▶ launcher ══ TLS ════▶ host ──fork──▶ the command
+//! (hostler step)        (in the run's cgroup, as the job's user)
 //! ```
 //!
-//! **The idea.** A job whose program is on its first node only holds the others with a [`host`]: a process of ours that is the job's own
-//! there and starts what its other nodes ask for. So whatever is launched has the job's user, limits and end, and no node needs
-//! `ssh`, nor any account to be logged in to.
+//! **The idea.** When a job's program runs on the first node only, the other nodes each run a [`host`]. This process
+//! belongs to the job and starts commands for the job's other nodes. A step therefore has the job's user, limits and
+//! lifetime, and nodes need neither `ssh` nor login accounts.
 //!
-//! **Who may launch.** Each node makes a key for the run, which never leaves it, and says the fingerprint of its certificate over the
-//! agent link; the head tells every node all of them when the run begins. Both ends of a connection show their certificate, and neither
-//! takes one that is not the run's. There is nothing that could be read on a command line, in the environment or in the head's
-//! store: the key is in one file, for the job's user alone.
+//! **Who may launch.** Each node makes a key for the run. The key never leaves the node; the agent sends the
+//! fingerprint of its certificate to the head. When the run begins, the head sends all fingerprints to every node.
+//! Both ends of a connection present their certificates and accept only those of the run. Command lines, environments
+//! and the head's store contain no secret. The key is in a file that only the job's user can read.
 //!
-//! **What a step is.** A command with its arguments, environment, directory and standard input; its output comes back as it is written,
-//! and its exit code at the end. Signals go to its process group. It ends with the connection that asked for it.
+//! **Contents of a step.** A step has arguments, an environment, a directory and standard input. Its output comes
+//! back as it is written, and its exit code at the end. Signals go to its process group. The step ends when the
+//! connection to its caller closes.
 //!
-//! Deliberately absent: terminals, and steps with resources of their own: a step may use what its job has on the node.
+//! Deliberately absent: terminals, and resources per step. A step may use all of the job's resources on the node.
 
 mod allocation;
 mod environment;
@@ -32,5 +33,5 @@ pub use host::host;
 pub use launch::{Step, StepError, launch};
 pub use remote_shell::RemoteShell;
 
-/// The variable that says where a run's [`Allocation`] is.
+/// The variable with the path of a run's [`Allocation`].
 pub const VARIABLE: &str = "HOSTLER_STEPS";

@@ -1,28 +1,28 @@
-//! The command line of `ssh` and `rsh`, as programs write it that launch by them.
+//! Parses command lines of `ssh` and `rsh`, as used by MPI launchers.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Options of `ssh` that have a value.
+/// Options of `ssh` that take a value.
 const WITH_VALUE: &[u8] = b"BbcDEeFIiJLlmOoPpQRSWw";
 
-/// What such a command line asks for.
+/// A parsed `ssh` command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteShell {
-    /// Where.
+    /// The destination.
     pub host: String,
-    /// What a shell there is to run: the words joined by spaces, as `ssh` does.
+    /// The shell command: the words joined by spaces, as `ssh` does.
     pub command: OsString,
-    /// Whether it was told to read no standard input.
+    /// Whether standard input is disabled.
     pub no_input: bool,
 }
 
 impl RemoteShell {
-    /// Reads the arguments. Options are those of `ssh`: of keys, ports and terminals nothing is needed here, and another user is none
-    /// of the job's.
+    /// Parses the arguments of `ssh`. Ignores options for keys, ports and terminals. Also ignores the user name, because a
+    /// step always runs as the job's user.
     ///
     /// # Errors
-    /// What is missing.
+    /// Returns the reason.
     pub fn parse(arguments: &[OsString]) -> Result<Self, &'static str> {
         let mut rest = arguments.iter();
         let mut no_input = false;
@@ -34,7 +34,7 @@ impl RemoteShell {
                 Some(b"-") => break rest.next().ok_or("it names no node")?,
                 Some(flags) => {
                     no_input |= flags.contains(&b'n') && !takes_value(flags);
-                    // `-p22` has its value with it, `-p 22` in the next word.
+                    // `-p22` contains its value; `-p 22` has it in the next word.
                     if flags.last().is_some_and(|last| WITH_VALUE.contains(last))
                         && !takes_value(&flags[..flags.len() - 1])
                     {
@@ -52,7 +52,7 @@ impl RemoteShell {
         Ok(Self { host, command: OsString::from_vec(words.join(&b' ')), no_input })
     }
 
-    /// The program and its arguments that run it on a node.
+    /// Returns a command line that runs the shell command on a node.
     #[must_use]
     pub fn argv(&self) -> Vec<OsString> {
         let shell = ["/bin/sh", "-c"].map(OsStr::new);
@@ -60,7 +60,7 @@ impl RemoteShell {
     }
 }
 
-/// Whether one of these flags has the rest of its word as its value.
+/// Returns whether one of these flags uses the rest of its word as its value.
 fn takes_value(flags: &[u8]) -> bool {
     flags.iter().any(|flag| WITH_VALUE.contains(flag))
 }
@@ -76,7 +76,7 @@ mod tests {
             let expected = RemoteShell { host: host.into(), command: command.into(), no_input };
             assert_eq!(RemoteShell::parse(&words), Ok(expected), "{line}");
         };
-        // Open MPI and PRRTE: one word. Hydra: several, with their quotes.
+        // Open MPI and PRRTE pass one word. Hydra passes several words, including quotes.
         check("n2|orted -mca ess \"env\"", "n2", "orted -mca ess \"env\"", false);
         check(
             "-x|n2|\"/usr/bin/hydra_pmi_proxy\"|--proxy-id|3",

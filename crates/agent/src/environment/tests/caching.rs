@@ -46,7 +46,7 @@ fn warm(place: &Place, cache: &Cache, tool: &str) {
     let mut times: Vec<Duration> = (0..50)
         .map(|_| {
             let started = Instant::now();
-            let lease = obtain(cache, &requirements).expect("it is there");
+            let lease = obtain(cache, &requirements).expect("the environment is ready");
             assert!(!lease.built);
             started.elapsed()
         })
@@ -59,11 +59,11 @@ fn warm(place: &Place, cache: &Cache, tool: &str) {
 #[test]
 fn restarted_agent_starts_no_process_for_a_ready_environment() {
     let place = Place::with(SIX);
-    symlink(real_python(), place.path("python")).expect("ours");
-    symlink(real_uv(), place.path("bin/uv")).expect("ours");
+    symlink(real_python(), place.path("python")).expect("this test owns the path");
+    symlink(real_uv(), place.path("bin/uv")).expect("this test owns the path");
     let cache = Cache::with_settings(&place.root(), place.settings(true)).expect("a new cache opens");
     assert!(obtain(&cache, &place.detect()).expect("six can be installed").built);
-    let status = place.helper("warm").wait().expect("it was started");
+    let status = place.helper("warm").wait().expect("the process was started");
     let said = fs::read_to_string(place.path("warm")).unwrap_or_default();
     assert!(status.success() && said.starts_with("built=false children=0 "), "{said}");
 }
@@ -92,13 +92,13 @@ fn concurrent_jobs_build_once() {
 #[test]
 fn two_processes_build_once() {
     let place = Place::with(SIX);
-    symlink(real_python(), place.path("python")).expect("ours");
+    symlink(real_python(), place.path("python")).expect("this test owns the path");
     place.uv_settings();
     let mut processes = [place.helper("a"), place.helper("b")];
     for process in &mut processes {
-        assert!(process.wait().expect("it was started").success());
+        assert!(process.wait().expect("the process was started").success());
     }
-    let said = ["a", "b"].map(|name| fs::read_to_string(place.path(name)).expect("it has finished"));
+    let said = ["a", "b"].map(|name| fs::read_to_string(place.path(name)).expect("the process has finished"));
     assert_eq!(said.iter().filter(|said| said.contains("built=true")).count(), 1, "{said:?}");
     assert_eq!(place.uv_installs(), 1);
 }
@@ -130,7 +130,7 @@ fn failed_build_reports_the_tool_output_and_leaves_nothing() {
         (place.uv_cache(), "uv pip install", "no-such-package-xyz-123 was not found"),
         (place.pip_cache(), "pip install", "No matching distribution found for no-such-package-xyz-123"),
     ] {
-        let error = obtain(&cache, &place.detect()).expect_err("there is no such package");
+        let error = obtain(&cache, &place.detect()).expect_err("the package does not exist");
         let EnvError::Build(BuildError::Failed { command, output, .. }) = &error else { panic!("{error}") };
         assert_eq!(command, verb);
         assert!(output.contains(words), "{output}");
@@ -143,7 +143,7 @@ fn waiting_jobs_share_a_failure_and_later_jobs_retry() {
     let place = Place::with(MISSING);
     let cache = place.uv_cache();
     let requirements = place.detect();
-    fs::write(place.path("stall"), "").expect("ours");
+    fs::write(place.path("stall"), "").expect("this test owns the path");
     let waiting = AtomicUsize::new(0);
     let builders = thread::scope(|scope| {
         let job = || {
@@ -154,14 +154,16 @@ fn waiting_jobs_share_a_failure_and_later_jobs_retry() {
             };
             cache
                 .obtain(&requirements, &mut note, &Unconfined::default())
-                .expect_err("there is no such package")
+                .expect_err("the package does not exist")
                 .to_string()
         };
         let jobs: Vec<_> = (0..10).map(|_| scope.spawn(job)).collect();
         wait_until("nine jobs wait for one", || waiting.load(Ordering::Relaxed) == 9 && place.path("stalled").exists());
         // This build fails because its stalled command is killed.
-        let pid = fs::read_to_string(place.path("stalled")).expect("it exists").trim().parse().expect("a process id");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("it runs");
+        let pid =
+            fs::read_to_string(place.path("stalled")).expect("the file exists").trim().parse().expect("a process id");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+            .expect("the process runs");
         let errors: HashSet<String> = jobs.into_iter().map(|job| job.join().expect("no job panics")).collect();
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors.iter().all(|error| error.contains("was killed")), "{errors:?}");
@@ -169,29 +171,33 @@ fn waiting_jobs_share_a_failure_and_later_jobs_retry() {
     });
     assert_eq!(builders, 1);
     assert_eq!(place.environments_on_disk(), 0);
-    fs::remove_file(place.path("stall")).expect("ours");
-    let error = obtain(&cache, &requirements).expect_err("there is no such package");
+    fs::remove_file(place.path("stall")).expect("this test owns the path");
+    let error = obtain(&cache, &requirements).expect_err("the package does not exist");
     assert!(error.to_string().contains("was not found"), "it was tried again: {error}");
 }
 
 #[test]
 fn build_of_a_killed_agent_is_repeated() {
     let place = Place::with(SIX);
-    symlink(real_python(), place.path("python")).expect("ours");
-    fs::write(place.path("stall"), "").expect("ours");
+    symlink(real_python(), place.path("python")).expect("this test owns the path");
+    fs::write(place.path("stall"), "").expect("this test owns the path");
     place.uv_settings();
     let mut agent = place.helper("killed");
     wait_until("the build is under way", || place.path("stalled").exists());
     assert_eq!(place.environments_on_disk(), 1);
-    agent.kill().expect("it runs");
-    agent.wait().expect("it was started");
-    let builder = fs::read_to_string(place.path("stalled")).expect("it exists");
+    agent.kill().expect("the process runs");
+    agent.wait().expect("the process was started");
+    let builder = fs::read_to_string(place.path("stalled")).expect("the file exists");
     wait_until("the build process ended with its agent", || !is_running(builder.trim()));
-    fs::remove_file(place.path("stall")).expect("ours");
+    fs::remove_file(place.path("stall")).expect("this test owns the path");
 
-    let half_built =
-        fs::read_dir(place.root().join("envs")).expect("there").next().expect("one").expect("readable").path();
-    fs::write(half_built.join("rubbish"), "").expect("ours");
+    let half_built = fs::read_dir(place.root().join("envs"))
+        .expect("the path exists")
+        .next()
+        .expect("one")
+        .expect("readable")
+        .path();
+    fs::write(half_built.join("rubbish"), "").expect("this test owns the path");
     let cache = place.uv_cache();
     assert_eq!(place.environments_on_disk(), 0, "opening removes incomplete builds");
     let lease = obtain(&cache, &place.detect()).expect("six can be installed");
@@ -203,7 +209,7 @@ fn cancelling_kills_the_build_and_a_waiting_job_builds() {
     let place = Place::with(SIX);
     let cache = place.uv_cache();
     let requirements = place.detect();
-    fs::write(place.path("stall"), "").expect("ours");
+    fs::write(place.path("stall"), "").expect("this test owns the path");
     let cancelled = Unconfined::default();
     let waits = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -214,24 +220,24 @@ fn cancelling_kills_the_build_and_a_waiting_job_builds() {
         let next =
             scope.spawn(move || cache.obtain(requirements, &mut note, &Unconfined::default()).map(|lease| lease.built));
         wait_until("the next one waits", || waits.load(Ordering::Relaxed));
-        fs::remove_file(place.path("stall")).expect("ours");
+        fs::remove_file(place.path("stall")).expect("this test owns the path");
         cancelled.cancel.store(true, Ordering::Relaxed);
         let started = Instant::now();
         assert!(matches!(first.join().expect("no panic"), Err(EnvError::Cancelled)));
         assert!(started.elapsed() < Duration::from_secs(5));
         assert!(next.join().expect("no panic").expect("six can be installed"));
     });
-    let builder = fs::read_to_string(place.path("stalled")).expect("it exists");
+    let builder = fs::read_to_string(place.path("stalled")).expect("the file exists");
     wait_until("the build process is gone", || !is_running(builder.trim()));
 }
 
 #[test]
 fn build_beyond_the_time_limit_is_killed() {
     let place = Place::with(SIX);
-    fs::write(place.path("stall"), "").expect("ours");
+    fs::write(place.path("stall"), "").expect("this test owns the path");
     let cache = place.uv_cache();
     let hasty = Unconfined { ends_at: Some(Instant::now() + Duration::from_secs(2)), ..Unconfined::default() };
-    let error = cache.obtain(&place.detect(), &mut |_| {}, &hasty).expect_err("it never ends by itself");
+    let error = cache.obtain(&place.detect(), &mut |_| {}, &hasty).expect_err("the build never ends by itself");
     assert!(matches!(error, EnvError::Build(BuildError::TimedOut { limit_secs: 2, .. })), "{error}");
 }
 
@@ -260,7 +266,7 @@ fn eviction_removes_the_oldest_unused_environment() {
     // The lease ends here; from now on, only the pin keeps the environment.
     let pinned = {
         let lease = build("1.15.0");
-        lease.pin("7.1").expect("a fine name");
+        lease.pin("7.1").expect("a valid run id");
         lease.key.clone()
     };
     let oldest = build("1.16.0").key.clone();
@@ -270,12 +276,13 @@ fn eviction_removes_the_oldest_unused_environment() {
     assert_eq!(generous.collect(&Unconfined::default()).removed, [], "the cache is below its limit");
 
     let cap = generous.collect(&Unconfined::default()).total_bytes - 1;
-    let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: cap, ..settings.clone() }).expect("opens");
+    let tight =
+        Cache::with_settings(&place.root(), Settings { cap_bytes: cap, ..settings.clone() }).expect("the cache opens");
     let collected = tight.collect(&Unconfined::default());
     assert_eq!(collected.removed, [oldest], "one removal was enough");
     assert!(collected.total_bytes <= cap);
 
-    let tiny = Cache::with_settings(&place.root(), settings).expect("opens");
+    let tiny = Cache::with_settings(&place.root(), settings).expect("the cache opens");
     assert_eq!(tiny.collect(&Unconfined::default()).removed, [newer]);
     let left: HashSet<_> = tiny.environments().into_iter().map(|env| env.key).collect();
     assert_eq!(left, HashSet::from([pinned.clone(), used.key.clone()]));
@@ -284,10 +291,10 @@ fn eviction_removes_the_oldest_unused_environment() {
     let neighbour = Settings { node: "n2".into(), ..place.uv_settings() };
     let neighbour = Cache::with_settings(&place.root(), neighbour).expect("agents may share a cache");
     assert_eq!(neighbour.retain_pins(&HashSet::new()).expect("readable"), 0, "they know only their own runs");
-    neighbour.release("7.1").expect("a fine name");
+    neighbour.release("7.1").expect("a valid run id");
     assert_eq!(tiny.retain_pins(&HashSet::from(["7.1".to_owned()])).expect("readable"), 0);
     assert_eq!(tiny.collect(&Unconfined::default()).removed, []);
-    tiny.release("7.1").expect("a fine name");
+    tiny.release("7.1").expect("a valid run id");
     tiny.release("7.1").expect("releasing is safe to repeat");
     drop(used.pin("8"));
     assert_eq!(tiny.retain_pins(&HashSet::new()).expect("readable"), 1);
@@ -304,10 +311,11 @@ fn downloads_count_and_are_deleted_above_the_limit() {
     let cache = place.uv_cache();
     drop(obtain(&cache, &place.detect()).expect("six can be installed"));
     let downloads = place.root().join("downloads/uv");
-    assert!(fs::read_dir(&downloads).expect("there").count() > 0, "uv stores downloads in the cache");
-    let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: 1, ..place.uv_settings() }).expect("opens");
+    assert!(fs::read_dir(&downloads).expect("the path exists").count() > 0, "uv stores downloads in the cache");
+    let tight =
+        Cache::with_settings(&place.root(), Settings { cap_bytes: 1, ..place.uv_settings() }).expect("the cache opens");
     assert!(tight.collect(&Unconfined::default()).downloads_reduced);
-    assert_eq!(fs::read_dir(&downloads).expect("there").count(), 0);
+    assert_eq!(fs::read_dir(&downloads).expect("the path exists").count(), 0);
 }
 
 #[test]
@@ -326,8 +334,11 @@ fn includes_constraints_and_local_packages_are_installed() {
         let lease = obtain(&cache, &place.detect()).expect("all of it can be installed");
         let file = import(&lease, "mine").expect("the local package and the constrained one are there");
         assert!(Path::new(&file).starts_with(&lease.path), "copied, not linked to the project: {file}");
-        let mut names: Vec<_> =
-            fs::read_dir(place.project().join("mine")).expect("there").flatten().map(|e| e.file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(place.project().join("mine"))
+            .expect("the path exists")
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["mine", "pyproject.toml"], "the build left nothing in the project");
     }
@@ -362,9 +373,9 @@ fn locked_project_requires_uv() {
         .env("UV_CACHE_DIR", place.path("lock-cache"));
     let output = lock.output().expect("uv starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lease = obtain(&cache, &place.detect()).expect("it can be installed");
+    let lease = obtain(&cache, &place.detect()).expect("the environment can be built");
     assert!(lease.built && import(&lease, "six").is_some());
-    assert!(!obtain(&cache, &place.detect()).expect("it is there").built);
+    assert!(!obtain(&cache, &place.detect()).expect("the environment is ready").built);
     assert!(!place.project().join(".venv").exists());
 
     let error = obtain(&place.pip_cache(), &place.detect()).expect_err("pip cannot read uv.lock");
@@ -386,9 +397,9 @@ fn missing_venv_module_error_names_the_package() {
     write_program(&python, &script);
     let settings = Settings { python: Some(python), ..place.pip_settings() };
     let cache = Cache::with_settings(&place.root(), settings).expect("a new cache opens");
-    let error = obtain(&cache, &place.detect()).expect_err("it cannot make environments");
+    let error = obtain(&cache, &place.detect()).expect_err("the interpreter cannot make environments");
     assert!(matches!(error, EnvError::Build(BuildError::VenvMissing { .. })), "{error}");
-    let hint = error.hint().expect("it is known what to do");
+    let hint = error.hint().expect("the error has a hint");
     assert!(hint.contains("apt install python3.") && hint.contains("-venv"), "{hint}");
     assert_eq!(place.environments_on_disk(), 0);
 }
@@ -401,10 +412,10 @@ fn full_disk_is_reported() {
         &place.path("bin/uv"),
         "#!/bin/sh\n[ \"$1\" = --version ] && exec echo uv 9\necho 'error: No space left on device (os error 28)'\nexit 2\n",
     );
-    let cache =
-        Cache::with_settings(&place.root(), Settings { cap_bytes: GIB, ..place.settings(true) }).expect("opens");
+    let cache = Cache::with_settings(&place.root(), Settings { cap_bytes: GIB, ..place.settings(true) })
+        .expect("the cache opens");
     let error = obtain(&cache, &place.detect()).expect_err("the disk is full");
-    let root = place.root().canonicalize().expect("there");
+    let root = place.root().canonicalize().expect("the path exists");
     assert!(
         error.to_string().starts_with(&format!("no space left for environments in {} (", root.display())),
         "{error}"
@@ -431,10 +442,10 @@ fn interpreter_has_a_version_that_the_project_accepts() {
         place.write(&[("pyproject.toml", &project)]);
         cache.key(&place.detect(), &Unconfined::default())
     };
-    let usual = key(">=3.8,<3.29").expect("there is one");
+    let usual = key(">=3.8,<3.29").expect("an interpreter has this version");
     assert_eq!(key(">=3.8").expect("the usual one will do"), usual);
     assert_ne!(key(">=3.29").expect("there is another"), usual);
-    let error = key(">=3.29.5").expect_err("none has that");
+    let error = key(">=3.29.5").expect_err("no interpreter has this version");
     let EnvError::PythonVersion { wanted, found, .. } = &error else { panic!("{error}") };
     assert!(wanted == ">=3.29.5" && found.contains(&"3.29.4".to_owned()) && found.len() > 1, "{error}");
     let has = |settings: &Settings, feature: &str| {
@@ -445,7 +456,7 @@ fn interpreter_has_a_version_that_the_project_accepts() {
 
     // If uv may install versions, it is used only for missing ones.
     let settings = Settings { install_python: true, ..settings };
-    let cache = Cache::with_settings(&place.root(), settings.clone()).expect("opens");
+    let cache = Cache::with_settings(&place.root(), settings.clone()).expect("the cache opens");
     let key = |versions: &str| {
         let project = format!("[project]\nname = 'x'\nversion = '1'\nrequires-python = '{versions}'\n");
         place.write(&[("pyproject.toml", &project)]);
@@ -458,7 +469,7 @@ fn interpreter_has_a_version_that_the_project_accepts() {
     // Without uv, the node cannot install Python.
     let settings = Settings { search_path: "/nowhere".into(), ..settings };
     assert!(!has(&settings, "python-install"));
-    let cache = Cache::with_settings(&place.root(), settings).expect("opens");
-    let error = cache.key(&place.detect(), &Unconfined::default()).expect_err("there is no uv");
+    let cache = Cache::with_settings(&place.root(), settings).expect("the cache opens");
+    let error = cache.key(&place.detect(), &Unconfined::default()).expect_err("uv is missing");
     assert!(error.hint().is_some_and(|hint| hint.starts_with("install uv")), "{error:?}");
 }

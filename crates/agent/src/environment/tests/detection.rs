@@ -60,14 +60,14 @@ fn fingerprint_covers_the_content_of_includes() {
 #[test]
 fn includes_outside_the_folder_are_refused() {
     let place = Place::with(&[("requirements.txt", "-r ../secret.txt\n"), ("sub/link.txt", "")]);
-    std::fs::write(place.path("secret.txt"), "six").expect("ours");
-    let refused = |place: &Place| detect(&place.project(), "main.py").expect_err("it leaves the folder");
+    std::fs::write(place.path("secret.txt"), "six").expect("this test owns the path");
+    let refused = |place: &Place| detect(&place.project(), "main.py").expect_err("the path leads out of the folder");
     let error = refused(&place);
     assert!(matches!(error, EnvError::OutsideProject { .. }), "{error}");
     assert_eq!(error.to_string(), "requirements.txt refers to ../secret.txt, which is outside the project folder");
     assert!(error.hint().is_some());
 
-    symlink(place.path("secret.txt"), place.project().join("innocent.txt")).expect("ours");
+    symlink(place.path("secret.txt"), place.project().join("innocent.txt")).expect("this test owns the path");
     place.write(&[("requirements.txt", "-r innocent.txt\n")]);
     assert!(matches!(refused(&place), EnvError::OutsideProject { .. }));
     place.write(&[("requirements.txt", "../\n")]);

@@ -17,7 +17,7 @@ fn command(place: &Place, entry: &str) -> Result<EntryCommand, EnvError> {
 fn output(place: &Place, command: &EntryCommand) -> String {
     let mut process = Command::new(&command.argv[0]);
     process.args(&command.argv[1..]).env_clear().envs(command.env.iter().cloned()).current_dir(place.project());
-    let output = process.output().expect("it starts");
+    let output = process.output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
@@ -47,7 +47,7 @@ fn entry_points_of_all_kinds_start() {
 #[test]
 fn invalid_entry_points_are_refused_with_a_hint() {
     let place = Place::with(&[("train.py", ""), ("tool", "#!/bin/sh\n")]);
-    fs::write(place.path("outside.py"), "").expect("ours");
+    fs::write(place.path("outside.py"), "").expect("this test owns the path");
     let error = command(&place, "tool").expect_err("no executable bit");
     assert!(matches!(error, EnvError::NotExecutable { .. }), "{error}");
     assert_eq!(error.hint().as_deref(), Some("chmod +x tool"));

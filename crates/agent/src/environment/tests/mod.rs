@@ -66,7 +66,7 @@ impl Place {
     }
 
     fn detect(&self) -> Requirements {
-        detect(&self.project(), "main.py").expect("a sound project").expect("it requires something")
+        detect(&self.project(), "main.py").expect("a sound project").expect("the project has requirements")
     }
 
     /// Settings with a wrapper of uv that logs its runs to the file `uv-runs` and, while the file `stall` exists, never
@@ -145,13 +145,14 @@ fn helper_process() {
     settings.search_path = format!("{}:/usr/bin:/bin", dir.join("bin").display()).into();
     settings.python = Some(fs::canonicalize(dir.join("python")).expect("the test made the link"));
     let requirements =
-        detect(&dir.join("project"), "main.py").expect("a sound project").expect("it requires something");
+        detect(&dir.join("project"), "main.py").expect("a sound project").expect("the project has requirements");
     let cache = Cache::with_settings(&dir.join("cache"), settings).expect("the cache opens");
     let started = Instant::now();
     let lease = obtain(&cache, &requirements).expect("the environment is there or can be built");
     let micros = started.elapsed().as_micros();
     let children = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).expect("allowed");
-    fs::write(result, format!("built={} children={} micros={micros}", lease.built, children.max_rss())).expect("ours");
+    fs::write(result, format!("built={} children={} micros={micros}", lease.built, children.max_rss()))
+        .expect("this test owns the path");
 }
 
 /// Runs commands in a separate process group: a test program has threads, so it cannot start shepherds.
@@ -202,7 +203,8 @@ impl Runner for Unconfined {
             }
             if let Err(stopped) = self.goes_on() {
                 let group = nix::unistd::Pid::from_raw(child.id().cast_signed());
-                nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).expect("it is not waited for");
+                nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL)
+                    .expect("the group leader is not reaped");
                 child.wait().map_err(Stopped::System)?;
                 return Err(stopped);
             }
@@ -241,13 +243,13 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn write_program(path: &Path, text: &str) {
-    // Written by another process: a program that is open for writing cannot be started, and a concurrent fork of a test
-    // could keep a file of this process open.
+    // Let another process write the file. A program that is open for writing cannot be started, and a concurrent fork
+    // of a test could keep a file of this process open.
     let mut writer = Command::new("sh");
     writer.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
     let mut writer = writer.spawn().expect("sh starts");
-    writer.stdin.take().expect("it was asked for").write_all(text.as_bytes()).expect("sh reads");
-    assert!(writer.wait().expect("it was started").success());
+    writer.stdin.take().expect("stdin is piped").write_all(text.as_bytes()).expect("sh reads");
+    assert!(writer.wait().expect("the process was started").success());
 }
 
 /// The real path of `python3`.

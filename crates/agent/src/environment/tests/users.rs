@@ -44,11 +44,11 @@ fn settings(use_uv: bool) -> Settings {
 fn hand_over(place: &Place, user: &Account) {
     open_to_all(place.dir.path());
     chown_tree(&place.project(), user.ids.uid, user.ids.gid).expect("needs root");
-    fs::set_permissions(place.project(), Permissions::from_mode(0o700)).expect("root may");
+    fs::set_permissions(place.project(), Permissions::from_mode(0o700)).expect("root has permission");
 }
 
 fn open_to_all(directory: &Path) {
-    fs::set_permissions(directory, Permissions::from_mode(0o711)).expect("ours");
+    fs::set_permissions(directory, Permissions::from_mode(0o711)).expect("this test owns the path");
 }
 
 fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, EnvError> {
@@ -56,7 +56,7 @@ fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, EnvE
 }
 
 fn environments(place: &Place, use_uv: bool) -> Environments {
-    Environments::open(&place.root(), settings(use_uv)).expect("opens")
+    Environments::open(&place.root(), settings(use_uv)).expect("the cache opens")
 }
 
 #[test]
@@ -67,13 +67,18 @@ fn each_user_builds_a_private_environment_once() {
         let mut leases = Vec::new();
         for user in ["games", "news"].map(account) {
             hand_over(&place, &user);
-            let requirements = detect_as(&place, &user).expect("sound").expect("it requires something");
-            let cache = environments.of(Some(&user)).expect("opens");
-            let lease = obtain(&cache, &requirements).expect("it can be built");
+            let requirements =
+                detect_as(&place, &user).expect("the project is valid").expect("the project has requirements");
+            let cache = environments.of(Some(&user)).expect("the cache opens");
+            let lease = obtain(&cache, &requirements).expect("the environment can be built");
             assert!(lease.built);
-            let told = fs::read_to_string(Path::new(&import(&lease, "telling").expect("installed"))).expect("root may");
+            let told = fs::read_to_string(Path::new(&import(&lease, "telling").expect("installed")))
+                .expect("root has permission");
             assert_eq!(told, format!("who = ({}, [], '{}')", user.ids.uid, user.home.display()), "uv: {use_uv}");
-            assert!(!obtain(&cache, &requirements).expect("there").built, "one build for all of this user's jobs");
+            assert!(
+                !obtain(&cache, &requirements).expect("the environment is ready").built,
+                "one build for all of this user's jobs"
+            );
             leases.push((user, lease));
         }
         let [(ada, mine), (bob, other)] = leases.try_into().map_err(|_| "two").expect("two users");
@@ -101,17 +106,17 @@ fn project_is_read_with_the_rights_of_its_user() {
     let place = Place::with(&[("main.py", "")]);
     let ada = account("games");
     let secret = place.path("secret");
-    fs::write(&secret, "for root's eyes only").expect("ours");
-    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("ours");
+    fs::write(&secret, "for root's eyes only").expect("this test owns the path");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("this test owns the path");
     hand_over(&place, &ada);
     // Simulates a kernel that does not protect hard links.
-    fs::hard_link(&secret, place.project().join("requirements.txt")).expect("root may");
-    let error = detect_as(&place, &ada).expect_err("not theirs to read");
+    fs::hard_link(&secret, place.project().join("requirements.txt")).expect("root has permission");
+    let error = detect_as(&place, &ada).expect_err("the user may not read it");
     assert!(!format!("{error:?}").contains("eyes"), "{error:?}");
-    fs::remove_file(place.project().join("requirements.txt")).expect("root may");
-    mkfifo(&place.project().join("requirements.txt"), Mode::S_IRWXU).expect("root may");
+    fs::remove_file(place.project().join("requirements.txt")).expect("root has permission");
+    mkfifo(&place.project().join("requirements.txt"), Mode::S_IRWXU).expect("root has permission");
     chown_tree(&place.project(), ada.ids.uid, ada.ids.gid).expect("needs root");
-    detect_as(&place, &ada).expect_err("and a pipe is not waited for");
+    detect_as(&place, &ada).expect_err("a pipe is refused");
 }
 
 #[test]
@@ -119,19 +124,20 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     let place = Place::with(&[("main.py", "")]);
     open_to_all(place.dir.path());
     let precious = place.path("precious");
-    fs::create_dir(&precious).expect("ours");
-    fs::write(precious.join("file"), [7; 4096]).expect("ours");
+    fs::create_dir(&precious).expect("this test owns the path");
+    fs::write(precious.join("file"), [7; 4096]).expect("this test owns the path");
     let ada = account("games");
-    let tight = Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }).expect("opens");
-    let cache = tight.of(Some(&ada)).expect("opens");
+    let tight =
+        Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }).expect("the cache opens");
+    let cache = tight.of(Some(&ada)).expect("the cache opens");
     let downloads = place.root().join(format!("users/{}/downloads", ada.ids.uid));
-    assert_eq!(fs::metadata(&downloads).expect("there").uid(), ada.ids.uid);
+    assert_eq!(fs::metadata(&downloads).expect("the path exists").uid(), ada.ids.uid);
     let attack = || {
         fs::rename(downloads.join("pip"), downloads.join("old"))?;
         symlink(&precious, downloads.join("pip"))?;
         fs::write(downloads.join("uv/mine"), [7; 4096])
     };
-    ada.ids.act(attack).expect("needs root").expect("it is theirs");
+    ada.ids.act(attack).expect("needs root").expect("the user owns the path");
     assert!(cache.collect(&Unconfined::default()).downloads_reduced);
     assert!(precious.join("file").exists(), "files that only root may remove still exist");
     assert!(!downloads.join("uv/mine").exists(), "the user's own files are removed");
@@ -141,7 +147,7 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
 fn environments_of_removed_accounts_are_removed() {
     let place = Place::with(&[("main.py", "")]);
     let left = place.root().join("users/54321");
-    fs::create_dir_all(left.join("envs")).expect("ours");
+    fs::create_dir_all(left.join("envs")).expect("this test owns the path");
     drop(environments(&place, true));
     assert!(!left.exists());
 }
@@ -152,7 +158,7 @@ fn broken_cache_of_one_user_does_not_affect_others() {
     open_to_all(place.dir.path());
     let (ada, bob) = (account("games"), account("news"));
     for user in [&ada, &bob] {
-        environments(&place, true).of(Some(user)).expect("opens");
+        environments(&place, true).of(Some(user)).expect("the cache opens");
     }
     let of = |user: &Account| place.root().join(format!("users/{}", user.ids.uid));
     // Damage that the user can cause.
@@ -162,23 +168,26 @@ fn broken_cache_of_one_user_does_not_affect_others() {
         fs::remove_dir(of(&ada).join("downloads/pip"))?;
         symlink("/nowhere/at/all", of(&ada).join("downloads/pip"))
     };
-    ada.ids.act(attack).expect("needs root").expect("it is theirs");
-    environments(&place, true).of(Some(&ada)).expect("its downloads are the tools' business");
+    ada.ids.act(attack).expect("needs root").expect("the user owns the path");
+    environments(&place, true).of(Some(&ada)).expect("damaged downloads are tolerated");
     // Damage that only a broken disk can cause.
-    fs::remove_dir(of(&ada).join("envs")).expect("root may");
-    fs::write(of(&ada).join("envs"), "no directory").expect("root may");
+    fs::remove_dir(of(&ada).join("envs")).expect("root has permission");
+    fs::write(of(&ada).join("envs"), "no directory").expect("root has permission");
     let environments = environments(&place, true);
-    let error = environments.of(Some(&ada)).err().expect("it is broken");
+    let error = environments.of(Some(&ada)).err().expect("the cache is damaged");
     assert!(error.to_string().contains("/envs"), "{error}");
-    environments.of(Some(&bob)).expect("another user's is sound");
-    environments.of(None).expect("and the agent's own");
-    environments.release("1_0.1.1").expect("pins of others go");
+    environments.of(Some(&bob)).expect("another cache is intact");
+    environments.of(None).expect("the agent's own cache is intact");
+    environments.release("1_0.1.1").expect("pins in intact caches are removed");
 }
 
 #[test]
 fn oversized_project_files_are_refused() {
     let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
-    let file = fs::File::options().write(true).open(place.project().join("requirements.txt")).expect("ours");
+    let file = fs::File::options()
+        .write(true)
+        .open(place.project().join("requirements.txt"))
+        .expect("this test owns the path");
     file.set_len(1 << 42).expect("sparse");
     let error = detect(&place.project(), "main.py").expect_err("too long");
     assert_eq!(
@@ -192,7 +201,7 @@ fn project_files_have_a_total_size_limit() {
     let too_long = |files: &[(&str, &str)]| match detect(&Place::with(files).project(), "main.py") {
         Err(EnvError::TooLong { file, bound }) => Some((file, bound)),
         other => {
-            other.expect("sound");
+            other.expect("the project is valid");
             None
         }
     };
@@ -224,13 +233,13 @@ fn project_files_have_a_total_size_limit() {
 #[test]
 fn copying_a_pipe_fails_without_blocking() {
     let place = Place::new();
-    mkfifo(&place.path("uv.lock"), Mode::S_IRWXU).expect("ours");
+    mkfifo(&place.path("uv.lock"), Mode::S_IRWXU).expect("this test owns the path");
     let copy = |most| copy_regular(&place.path("uv.lock"), &place.path("copy"), most);
     assert_eq!(copy(10).expect_err("a pipe").to_string(), "not a regular file");
-    fs::remove_file(place.path("uv.lock")).expect("ours");
-    fs::write(place.path("uv.lock"), "12345").expect("ours");
+    fs::remove_file(place.path("uv.lock")).expect("this test owns the path");
+    fs::write(place.path("uv.lock"), "12345").expect("this test owns the path");
     copy(5).expect("short enough");
-    fs::remove_file(place.path("copy")).expect("ours");
+    fs::remove_file(place.path("copy")).expect("this test owns the path");
     assert_eq!(copy(4).expect_err("too long").kind(), std::io::ErrorKind::FileTooLarge);
 }
 
@@ -239,16 +248,16 @@ fn deeply_nested_includes_and_toml_are_refused() {
     let place = Place::with(&[("main.py", "")]);
     for number in 0..20_000 {
         let name = if number == 0 { "requirements.txt".to_owned() } else { format!("{number}.txt") };
-        fs::write(place.project().join(name), format!("-r {}.txt\n", number + 1)).expect("ours");
+        fs::write(place.project().join(name), format!("-r {}.txt\n", number + 1)).expect("this test owns the path");
     }
     // The stack size of a runtime thread.
     let project = place.project();
     let on_small_stack = move || {
         let error = detect(&project, "main.py").expect_err("too deep");
         assert!(error.to_string().contains("include each other more than 64 deep"), "{error}");
-        fs::remove_file(project.join("requirements.txt")).expect("ours");
+        fs::remove_file(project.join("requirements.txt")).expect("this test owns the path");
         let deep = format!("[project]\nname = 'x'\ndependencies = {}{}\n", "[".repeat(200_000), "]".repeat(200_000));
-        fs::write(project.join("pyproject.toml"), deep).expect("ours");
+        fs::write(project.join("pyproject.toml"), deep).expect("this test owns the path");
         detect(&project, "main.py").expect_err("no list of strings");
     };
     std::thread::Builder::new()

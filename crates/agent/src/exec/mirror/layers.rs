@@ -1,11 +1,11 @@
-//! What this node has of a caller's tree: layers, of which none is ever changed.
+//! This node's copy of a caller's tree: a stack of immutable layers.
 //!
-//! The first layer is the tree as it was told first. What has changed later is a layer over that. A call runs over the layers of the tree that it
-//! was called in, and holds them for as long as it runs: so nothing changes below it, whatever is told meanwhile.
+//! The first layer is the complete tree as first received. Later changes become layers above it. A command runs over
+//! the layers of its own tree and holds them while it runs, so later changes do not affect it.
 //!
-//! A layer takes the place of those below it that are not much larger (as in a log-structured merge tree), so that layers grow by a factor downwards.
-//! There are few of them, then, and a file that has changed once is laid out a few times and not again with every few calls. When what
-//! lies over the first layer has become large, the tree is laid out as a first one again.
+//! A new layer replaces the layers below it that are not much larger, as in a log-structured merge tree. Layer sizes
+//! thus grow by a factor downwards. The stack stays small, and each changed file is written only a few times. When
+//! the layers above the first one have become large, the complete tree is written as a new first layer.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -22,28 +22,28 @@ use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out};
 
 use super::remove_later;
 
-/// Trees that are remembered: calls that are made at the same time see it in several states.
+/// Number of remembered states of a tree. Concurrent commands may have different states.
 const REMEMBERED: usize = 8;
 
-/// The most layers of a tree. Looking up a name asks all of them.
+/// Maximum number of layers of a tree. A name lookup searches all of them.
 const MOST_LAYERS: usize = 12;
 
-/// A layer takes the place of the one below if that does not weigh more by this factor.
+/// A layer replaces the one below unless that one is larger by this factor.
 const GROWTH: u64 = 2;
 
-/// So many bytes of files weigh as much as it does to make one.
+/// Writing this many bytes costs as much as creating a file.
 const BYTES_OF_A_FILE: u64 = 16 << 10;
 
-/// Of a first layer, so much may have changed before there is another first one: one part in so many.
+/// The complete tree is written again when this fraction of it (one in `OUTDATED`) has changed.
 const OUTDATED: u64 = 3;
 
-/// What this node has of one tree.
+/// This node's copy of one tree.
 pub(super) struct Mirror {
     pub(super) directory: PathBuf,
     pub(super) store: Arc<ChunkStore>,
-    /// Whose files they are.
+    /// Owner of the tree's files.
     pub(super) owner: Option<(u32, u32)>,
-    /// Held by whoever is being told of it.
+    /// Lock that serializes transfers of the tree.
     pub(super) telling: tokio::sync::Mutex<()>,
     recent: Mutex<VecDeque<Arc<Generation>>>,
     names: AtomicU64,
@@ -53,20 +53,20 @@ pub(super) struct Mirror {
 pub(super) struct Generation {
     digest: Digest,
     pub(super) tree: Arc<Tree>,
-    /// Uppermost first.
+    /// Layers, uppermost first.
     layers: Vec<Arc<Layer>>,
 }
 
-/// Files that are there for as long as somebody needs them.
+/// A directory of files. It exists while any state uses it.
 struct Layer {
     mirror: PathBuf,
     name: String,
-    /// What one sees over it and those below.
+    /// The tree that this layer and those below show together.
     tree: Arc<Tree>,
     weight: u64,
 }
 
-/// What is to be told for the next state.
+/// The work that makes the next state.
 pub(super) struct Plan {
     tree: Arc<Tree>,
     digest: Digest,
@@ -74,7 +74,7 @@ pub(super) struct Plan {
     below: Vec<Arc<Layer>>,
 }
 
-/// A directory of one call; it goes with this.
+/// A directory for one command. Dropping this removes it.
 pub(super) struct CallDirectory {
     pub(super) path: PathBuf,
     pub(super) name: String,
@@ -92,17 +92,17 @@ impl Mirror {
         }
     }
 
-    /// The state of that name, if it is remembered.
+    /// Returns the state with this digest, if it is remembered.
     pub(super) fn known(&self, digest: Digest) -> Option<Arc<Generation>> {
         self.recent().iter().find(|generation| generation.digest == digest).cloned()
     }
 
-    /// The state that was told last.
+    /// Returns the most recent state.
     pub(super) fn latest(&self) -> Option<Arc<Generation>> {
         self.recent().back().cloned()
     }
 
-    /// What has to be laid over what, to have this tree.
+    /// Plans which layers to write and to replace for this tree.
     pub(super) fn plan(&self, tree: Tree, digest: Digest) -> Plan {
         let tree = Arc::new(tree);
         let latest = self.latest();
@@ -123,10 +123,10 @@ impl Mirror {
         Plan { tree, digest, delta, below: Vec::new() }
     }
 
-    /// Lays out what was planned, whose chunks are all there. Blocks.
+    /// Writes the planned layer. All chunks must be in the store. Blocks.
     ///
     /// # Errors
-    /// When the disk is full, for instance.
+    /// Fails when the disk is full, for instance.
     pub(super) fn carry_out(&self, plan: Plan) -> Result<Arc<Generation>, LayoutError> {
         let Plan { tree, digest, delta, below } = plan;
         let (mirror, name) = (self.directory.clone(), self.next_name('l'));
@@ -144,15 +144,15 @@ impl Mirror {
         recent.push_back(Arc::clone(&generation));
         let forgotten = (recent.len() > REMEMBERED).then(|| recent.pop_front());
         drop(recent);
-        // Its layers may be gone with it.
+        // This may remove the layers of the forgotten state.
         drop(forgotten);
         Ok(generation)
     }
 
-    /// A directory for a call, in which a tree has this mode.
+    /// Creates a directory for one command. `mode` is the mode of the tree's root.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails when the directory cannot be created.
     pub(super) fn call_directory(&self, mode: u32) -> io::Result<CallDirectory> {
         use std::os::unix::fs::PermissionsExt;
         let name = self.next_name('c');
@@ -185,13 +185,13 @@ impl Drop for Mirror {
 }
 
 impl Generation {
-    /// The names of its layers in the mirror's directory, uppermost first.
+    /// Returns the layers' names in the mirror's directory, uppermost first.
     pub(super) fn layers(&self) -> Vec<String> {
         self.layers.iter().map(|layer| layer.name.clone()).collect()
     }
 }
 
-/// What it costs to lay something out, in files.
+/// The cost of writing a layer, in files.
 fn weight(delta: &Delta) -> u64 {
     let of_entry = |entry: &Entry| match &entry.kind {
         EntryKind::File(content) => 1 + content.size / BYTES_OF_A_FILE,
@@ -201,7 +201,7 @@ fn weight(delta: &Delta) -> u64 {
 }
 
 impl Plan {
-    /// The chunks that it needs, each once, in order, with their lengths.
+    /// Returns the chunks of the planned layer without duplicates, in order, with their lengths.
     pub(super) fn chunks(&self) -> Vec<(Digest, u32)> {
         let mut seen = std::collections::HashSet::new();
         let contents = self.delta.entries.iter().filter_map(|entry| match &entry.kind {
@@ -275,10 +275,10 @@ mod tests {
         }
 
         fn tell(&self, tree: &Tree) -> Arc<Generation> {
-            self.mirror.carry_out(self.mirror.plan(tree.clone(), tree.digest())).expect("there is room")
+            self.mirror.carry_out(self.mirror.plan(tree.clone(), tree.digest())).expect("the disk has space")
         }
 
-        /// What one sees of a state, by the kernel's overlay.
+        /// Returns the files of a state as the kernel's overlay shows them.
         fn seen(&self, generation: &Generation) -> Vec<(String, String)> {
             let at = self.folder.path().join("at");
             fs::create_dir_all(&at).expect("writable");
@@ -287,17 +287,18 @@ mod tests {
             let lower = generation.layers().iter().map(in_mirror).collect::<Vec<_>>().join(":");
             let call = call.path.display();
             let options = format!("lowerdir={lower},upperdir={call}/u,workdir={call}/w");
-            mount(Some("test"), &at, Some("overlay"), MsFlags::empty(), Some(options.as_str())).expect("root may");
+            mount(Some("test"), &at, Some("overlay"), MsFlags::empty(), Some(options.as_str()))
+                .expect("root may mount");
             let mut files = Vec::new();
             for directory in ["", "d/"] {
-                for entry in fs::read_dir(at.join(directory)).expect("there").flatten() {
+                for entry in fs::read_dir(at.join(directory)).expect("the directory exists").flatten() {
                     let name = format!("{directory}{}", entry.file_name().display());
                     if entry.path().is_file() {
                         files.push((name, fs::read_to_string(entry.path()).expect("readable")));
                     }
                 }
             }
-            umount2(&at, MntFlags::empty()).expect("nobody is there");
+            umount2(&at, MntFlags::empty()).expect("the mount is not in use");
             files.sort();
             files
         }
@@ -308,7 +309,7 @@ mod tests {
         (0..count).map(|n| (name(n), format!("text {n} {}", if n == edited { "edited" } else { "" }))).collect()
     }
 
-    /// Needs root, as what it tests does.
+    /// Needs root to mount overlays.
     #[test]
     fn every_state_stays_as_it_was_told() {
         let fixture = Fixture::new();
@@ -327,18 +328,18 @@ mod tests {
         for (told, generation) in &held {
             assert_eq!(&fixture.seen(generation), told);
         }
-        let (_, last) = held.pop().expect("there are some");
+        let (_, last) = held.pop().expect("the list is not empty");
         drop(held);
         let kept = last.layers.len() + REMEMBERED;
         let left = fs::read_dir(&fixture.mirror.directory)
-            .expect("there")
+            .expect("the state exists")
             .flatten()
             .filter(|it| it.file_name().to_string_lossy().starts_with('l'));
         assert!(left.count() <= kept + MOST_LAYERS, "what nobody needs is gone");
         assert!(fixture.mirror.known(last.digest).is_some());
     }
 
-    /// As in a build: each call adds a file and changes another, which all do.
+    /// Like a build: each command adds a file, and all change the same file.
     #[test]
     fn a_file_is_laid_out_a_few_times_and_not_with_every_call() {
         let fixture = Fixture::new();
@@ -351,7 +352,7 @@ mod tests {
             let tree = fixture.tree(&now);
             let plan = fixture.mirror.plan(tree.clone(), tree.digest());
             laid_out += plan.delta.entries.len();
-            let generation = fixture.mirror.carry_out(plan).expect("there is room");
+            let generation = fixture.mirror.carry_out(plan).expect("the disk has space");
             most_layers = most_layers.max(generation.layers.len());
         }
         assert!(laid_out < 180 * 16, "{laid_out} files for 180 calls that make one each");
@@ -369,7 +370,7 @@ mod tests {
             let next = tree(&round.to_string());
             let plan = fixture.mirror.plan(next.clone(), next.digest());
             assert!(plan.delta.entries.iter().all(|entry| entry.path != b"large"), "{round}");
-            fixture.mirror.carry_out(plan).expect("there is room");
+            fixture.mirror.carry_out(plan).expect("the disk has space");
         }
     }
 

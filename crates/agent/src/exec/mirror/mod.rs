@@ -1,8 +1,9 @@
-//! Commands that bring their tree along, since this node does not share the caller's disk.
+//! Runs commands with a mirrored source tree, for callers whose disk this node does not share.
 //!
-//! A tree is kept for the next call ([`mirror`]), told as far as it has changed ([`Mirrors::prepare`]), and shown to the command at the place that it
-//! has on the caller's machine ([`namespace`]). What the command writes there is in a directory of its own; it goes home when the command
-//! has ended ([`MirroredTree::go_home`]).
+//! The node keeps a copy of the tree for later commands ([`mirror`]) and receives only changes
+//! ([`Mirrors::prepare`]). The command sees the tree at the same path as on the caller's machine ([`namespace`]). Its
+//! changes go to a directory of its own. They are sent to the caller when the command has ended
+//! ([`MirroredTree::go_home`]).
 
 mod layers;
 mod namespace;
@@ -34,34 +35,34 @@ pub(super) use self::relay::{answer_of, begin_anew};
 use super::unsuitable;
 use crate::account::{Account, Ids};
 
-/// Trees that are kept. The one that was not used for longest goes first.
+/// Maximum number of trees. The least recently used tree is removed first.
 const MOST_MIRRORS: usize = 32;
 
-/// Trees of one user among them, so that nobody can keep all others out.
+/// Maximum number of trees per user, so that one user cannot displace all others.
 const MOST_OF_ONE: usize = 24;
 
-/// How often a tree may change while it is told.
+/// Maximum number of attempts to receive a tree that keeps changing.
 const ATTEMPTS: usize = 8;
 
-/// Chunks that are asked for at once, in bytes.
+/// Maximum size of the chunks per request.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// What a tree must leave free of the disk, in bytes.
+/// Disk space that must stay free.
 const ROOM_BYTES: u64 = 256 << 20;
 
-/// What may be kept of one user's chunks, in bytes.
+/// Maximum size of a user's chunk store.
 const STORE_BYTES: u64 = 4 << 30;
 
-/// How long a caller may take for an answer.
+/// Timeout for a caller's answer.
 const ANSWER_BOUND: Duration = Duration::from_secs(60);
 
-/// How often whoever waits is told that they are not forgotten.
+/// Interval between heartbeats to a waiting caller.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whose tree it is: the node that it came from, the user, its place.
+/// Identifies a tree: the node that it came from, the user, and its path.
 type Key = (NodeName, u32, PathBuf);
 
-/// Trees of callers that this node has.
+/// The trees that this node keeps.
 pub(super) struct Mirrors {
     directory: PathBuf,
     mirrors: Mutex<HashMap<Key, (Instant, Arc<Mirror>)>>,
@@ -69,7 +70,7 @@ pub(super) struct Mirrors {
     programs: program::Programs,
 }
 
-/// A command's tree, in place.
+/// A command's tree, ready for use.
 pub(super) struct MirroredTree {
     mirror: Arc<Mirror>,
     generation: Arc<Generation>,
@@ -78,11 +79,11 @@ pub(super) struct MirroredTree {
     began_ns: i64,
 }
 
-/// Why there is no tree for a command.
+/// Why a tree could not be prepared.
 type Failed = Box<Refusal>;
 
 impl Mirrors {
-    /// Those in the agent's directory. What an agent before this one kept for calls is removed; chunks stay.
+    /// Opens the trees in the agent's directory. Removes a previous agent's trees, but keeps its chunks.
     pub(super) fn open(agent: &Path) -> Self {
         let directory = agent.join("mirrors");
         let (trees, old) =
@@ -97,10 +98,10 @@ impl Mirrors {
         Self { directory, mirrors: Mutex::default(), stores: Mutex::default(), programs: program::Programs::default() }
     }
 
-    /// Has the caller tell what is not known of its tree, and puts it in place for one command.
+    /// Receives the unknown parts of the caller's tree, and prepares the tree for one command.
     ///
     /// # Errors
-    /// When this node cannot do so, in words for the caller.
+    /// Fails when this node cannot prepare the tree. The refusal is for the caller.
     pub(super) async fn prepare(
         &self,
         channel: &mut Channel,
@@ -191,7 +192,7 @@ impl Mirrors {
         Ok(mirror)
     }
 
-    /// A user's own chunks: that somebody has the same as somebody else is nobody's business.
+    /// Returns the user's own chunk store. Users share no chunks, so they cannot detect each other's files.
     fn store(&self, uid: u32) -> io::Result<Arc<ChunkStore>> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(&uid) {
@@ -205,7 +206,7 @@ impl Mirrors {
     }
 }
 
-/// Forgets the tree that was not used for longest, if there is no room for another one of this user.
+/// Removes the least recently used idle tree when the limit is reached.
 fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::Result<()> {
     let is_own = |key: &Key| key.1 == uid;
     let has_most = mirrors.keys().filter(|key| is_own(key)).count() >= MOST_OF_ONE;
@@ -221,7 +222,7 @@ fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::
     Ok(())
 }
 
-/// Asks what is not known of a tree, and makes a state of the mirror of it.
+/// Receives the unknown parts of a tree, and creates a state of the mirror from them.
 async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::Result<Arc<Generation>> {
     let telling = mirror.telling.lock();
     tokio::pin!(telling);
@@ -261,7 +262,7 @@ async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::
     Err(io::Error::other("the tree keeps changing while it is sent"))
 }
 
-/// Finds out what is in a tree.
+/// Receives the description of a tree.
 async fn describe(
     talk: &mut Talk<'_>,
     mirror: &Arc<Mirror>,
@@ -282,14 +283,14 @@ async fn describe(
     if let Ok(tree) = spawn_blocking(complete).await.map_err(io::Error::other)? {
         return bearable(tree);
     }
-    // A tag has meant two things, which hardly ever happens; or it is no tree.
+    // Either two entries had the same tag, which is very rare, or the description is invalid.
     talk.say(&Message::Tell(None)).await?;
     let told = entries(talk).await?;
     let complete = move || Tree::default().recognise(&tags).complete(digest, mode, told);
     spawn_blocking(complete).await.map_err(io::Error::other)?.map_err(io::Error::other).and_then(bearable)
 }
 
-/// A tree, if it is not too large for anybody to take along.
+/// Returns the tree if its size is within the limits.
 fn bearable(tree: Tree) -> io::Result<Tree> {
     let sizes =
         tree.entries.iter().map(|entry| if let EntryKind::File(content) = &entry.kind { content.size } else { 0 });
@@ -314,7 +315,7 @@ async fn entries(talk: &mut Talk<'_>) -> io::Result<Vec<Entry>> {
     }
 }
 
-/// Gets the chunks that are lacking; whether the tree is still the same.
+/// Receives the missing chunks. Returns whether the tree is unchanged meanwhile.
 async fn fetch(talk: &mut Talk<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Result<bool> {
     let chunks = plan.chunks();
     let names: Vec<Digest> = chunks.iter().map(|(digest, _)| *digest).collect();
@@ -348,7 +349,7 @@ async fn fetch(talk: &mut Talk<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Re
     Ok(true)
 }
 
-/// Whether there is room for chunks that are to come, and for the files that are made of them.
+/// Checks the disk space for the missing chunks and the files made of them.
 fn check_room(mirror: &Mirror, bytes: u64) -> io::Result<()> {
     let free = mirror.store.free_bytes().map_err(io::Error::other)?;
     if 2 * bytes + ROOM_BYTES <= free {
@@ -367,12 +368,12 @@ fn strange() -> io::Error {
 }
 
 impl MirroredTree {
-    /// The namespace that the command starts in.
+    /// Returns the mount namespace for the command.
     pub(super) fn namespace(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()
     }
 
-    /// Sends home what the command has written, when nothing of it runs any more.
+    /// Sends the command's changes to the caller, after all its processes have ended.
     pub(super) async fn go_home(self, channel: &mut Channel, report: &mut Report) {
         if let Err(error) = self.tell(channel).await {
             let message = format!("what it has written could not be brought back: {error}");
@@ -391,7 +392,7 @@ impl MirroredTree {
             let most = (MOST_ENTRIES, MOST_BYTES);
             let written = upper(&call.path.join("u"), &|path| generation.tree.at(path), most)?;
             let told = tell_all(&written, &mirror.store, &mut |message| say.blocking_send(message).is_ok());
-            // It takes up room, and all of it has been read.
+            // Everything is read; free the disk space.
             drop(call);
             let _ = mirror.store.evict_to(STORE_BYTES, &|_| false);
             told
@@ -405,7 +406,7 @@ impl MirroredTree {
     }
 }
 
-/// Says what was written. The chunks are kept as well: the caller's tree has them from now on.
+/// Sends the changes. Also stores the chunks, because the caller's tree now contains them.
 fn tell_all(written: &Upper, store: &ChunkStore, say: &mut dyn FnMut(Message) -> bool) -> io::Result<()> {
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
     let paths = |paths: &[Vec<u8>]| paths.iter().cloned().map(Into::into).collect::<Vec<_>>();
@@ -431,7 +432,7 @@ fn tell_all(written: &Upper, store: &ChunkStore, say: &mut dyn FnMut(Message) ->
         for chunk in chunks {
             let bytes = written.sources.read_chunk(&chunk.digest).map_err(io::Error::other)?;
             let wire = wire::encode(&bytes);
-            // Without it, the caller is asked for what it was sent.
+            // If this fails, a later command requests the chunk from the caller.
             let _ = store.insert_wire(&chunk.digest, &wire);
             if !say(Message::Chunk(wire.into())) {
                 return Err(gone());
@@ -447,7 +448,7 @@ fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A directory for the agent alone.
+/// Creates a directory that only the agent can access.
 fn make_private(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     match fs::DirBuilder::new().mode(0o700).create(path) {
@@ -456,7 +457,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A new directory in another one.
+/// Creates a new directory with a unique name.
 fn tempfile_in(directory: &Path) -> io::Result<PathBuf> {
     loop {
         let path = directory.join(format!("{:08x}", crate::link::random_bits() as u32));
@@ -467,7 +468,7 @@ fn tempfile_in(directory: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Removes a directory when there is time for that. What cannot be removed goes when an agent starts.
+/// Removes a directory in the background. The next agent removes anything left over.
 fn remove_later(path: PathBuf) {
     let remove = move || drop(remove_tree(&path));
     match tokio::runtime::Handle::try_current() {
@@ -494,16 +495,18 @@ mod tests {
             Ok::<_, io::Error>(())
         };
         for number in 0..MOST_OF_ONE {
-            take(&mut mirrors, 1, number).expect("there is room");
+            take(&mut mirrors, 1, number).expect("the limit is not reached");
         }
-        assert!(take(&mut mirrors, 1, 99).expect_err("no more").to_string().contains("24 trees of this user"));
+        assert!(
+            take(&mut mirrors, 1, 99).expect_err("the limit is reached").to_string().contains("24 trees of this user")
+        );
         for number in MOST_OF_ONE..MOST_MIRRORS {
-            take(&mut mirrors, 2, number).expect("there is room for others");
+            take(&mut mirrors, 2, number).expect("other users have places");
         }
-        assert!(take(&mut mirrors, 3, 99).expect_err("no more").to_string().contains("32 trees, all"));
+        assert!(take(&mut mirrors, 3, 99).expect_err("the limit is reached").to_string().contains("32 trees, all"));
         in_use.remove(5);
         in_use.remove(2);
-        make_room(&mut mirrors, 1).expect("one is idle");
+        make_room(&mut mirrors, 1).expect("an idle tree can be removed");
         assert!(!mirrors.contains_key(&key(1, 2)) && mirrors.contains_key(&key(1, 5)), "the oldest goes");
     }
 }

@@ -1,7 +1,8 @@
-//! A mount namespace in which a caller's tree is where it was on the caller's machine.
+//! A mount namespace in which a caller's tree has the same path as on the caller's machine.
 //!
-//! Only who is in the namespace sees any of this, and it is gone with the last of them. Nothing is made or changed on the node: where the place
-//! of the tree does not exist, the nearest directory above it is shown once more, with everything that is in it, from memory.
+//! Only processes in the namespace see these mounts. The mounts disappear with the last process. The node's files stay
+//! unchanged. If the tree's path does not exist, a tmpfs covers the nearest directory above it. Bind mounts in the
+//! tmpfs show that directory's entries again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -19,31 +20,30 @@ use nix::unistd::{chdir, pivot_root};
 
 use crate::account::{Ids, act_as};
 
-/// The most that the directory may hold in which the place of a tree is missing: each costs a mount.
+/// Maximum number of entries in the replaced directory. Each entry needs a mount.
 const MOST_NEIGHBOURS: usize = 1000;
 
-/// Options that keep what is written over a tree simple: whole files, and directories that are not renamed.
+/// Overlay options that keep the upper directory simple: whole files, and no renamed directories.
 const OVERLAY: &str = "redirect_dir=off,metacopy=off,index=off";
 
-/// What lies where.
+/// The directories of a mirrored tree.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
-    /// The directory that all else is named in.
+    /// The directory that contains the layers and the command's directory.
     pub(super) mirror: PathBuf,
-    /// Layers of the tree, uppermost first.
     pub(super) layers: Vec<String>,
-    /// The directory of the call.
+    /// The directory of the command.
     pub(super) call: String,
-    /// Where the tree is to be.
+    /// The path at which the command sees the tree.
     pub(super) root: PathBuf,
-    /// Whose it is, if not the agent's own user's.
+    /// The tree's owner; `None` for the agent's own user.
     pub(super) user: Option<Ids>,
 }
 
-/// Makes it, on a thread that ends. Blocks.
+/// Creates the namespace on a temporary thread. Blocks.
 ///
 /// # Errors
-/// When the kernel refuses, in words about what.
+/// Fails when the kernel refuses; the error says which step failed.
 pub(super) fn make(layout: Layout) -> io::Result<OwnedFd> {
     let thread = std::thread::Builder::new().name("namespace".to_owned()).spawn(move || enter_and_make(&layout))?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("it was given up")))
@@ -52,7 +52,7 @@ pub(super) fn make(layout: Layout) -> io::Result<OwnedFd> {
 fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| said("cannot have a mount namespace", &error.into()))?;
     let namespace = File::open("/proc/thread-self/ns/mnt")?;
-    // What is mounted on the node later shows here as well; nothing from here shows there.
+    // Later mounts of the node appear here too, but mounts made here do not appear outside.
     change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
     let Nearest { path, directory, may_list } = nearest(layout)?;
     if path == Path::new("/") {
@@ -66,22 +66,23 @@ fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
     Ok(namespace.into())
 }
 
-/// The place of the tree, or a directory above it.
+/// The tree's path, or the nearest existing directory above it.
 struct Nearest<'a> {
     path: &'a Path,
     directory: OwnedFd,
-    /// Whether the user may see what is in it. What is shown again is a mount each, and everybody in the namespace can list those.
+    /// Whether the user may list the directory. Each of its entries becomes a mount, and all processes in the
+    /// namespace can list mounts.
     may_list: bool,
 }
 
-/// The place of the tree, or the nearest directory above it that is there.
+/// Opens the tree's path, or the nearest existing directory above it.
 ///
-/// It is found with the user's rights and held: the agent sees directories that this user may not come to, and must not show them where a link
-/// has led it.
+/// Uses the user's rights and keeps the directory open. The agent can access more directories than the user, and must
+/// not expose one through a symbolic link.
 fn nearest(layout: &Layout) -> io::Result<Nearest<'_>> {
     let find = || {
         for at in layout.root.ancestors() {
-            // The dot asks whether the user may look up names in it.
+            // The trailing dot checks the user's permission to enter the directory.
             match open(&at.join("."), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
                 Err(Errno::ENOENT) => {}
                 Err(error) => return Err(said(&format!("cannot enter {}", at.display()), &error.into())),
@@ -97,12 +98,12 @@ fn nearest(layout: &Layout) -> io::Result<Nearest<'_>> {
     act_as(layout.user.as_ref(), find)?
 }
 
-/// A name for what is open, whatever its other names lead to by now.
+/// Returns a path for an open file that does not depend on later renames.
 fn place_of(open: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", open.as_raw_fd()).into()
 }
 
-/// Mounts the tree at a place that is there.
+/// Mounts the tree at an existing directory.
 fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
     chdir(&layout.mirror)?;
     let Layout { call, layers, .. } = layout;
@@ -112,10 +113,10 @@ fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
         .map_err(|error| said("cannot mount the tree", &error.into()))
 }
 
-/// Shows a directory once more, with the tree in it.
+/// Replaces a directory by a copy that also contains the tree.
 ///
-/// The directory may be a user's, who may put another one or a link in its place at any moment. So everything is made in a directory of the
-/// agent's own, where names mean what they meant before, and then moved to the one that is held.
+/// The user may own the directory and can replace it by a link at any moment. So the copy is built in a private
+/// directory of the agent, and then moved onto the open directory.
 fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool) -> io::Result<()> {
     let call = layout.mirror.join(&layout.call);
     let (before, staged) = (call.join("b"), call.join("s"));
@@ -124,7 +125,7 @@ fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool)
     let found = fs::metadata(&before)?;
     fs::create_dir(&staged)?;
     memory(&staged, &found)?;
-    // It is not to be shown in itself.
+    // The copy must not contain itself.
     change(&staged, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix(path).map_err(io::Error::other)?;
     if may_list {
@@ -139,16 +140,16 @@ fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool)
     moved.map_err(|error| said("cannot show the tree at its place", &error.into()))
 }
 
-/// The same for the directory that all others are in: it cannot be covered, only replaced.
+/// Does the same for `/`, which cannot be covered by a mount but only replaced.
 fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     let new = layout.mirror.join(&layout.call).join("r");
     fs::create_dir(&new)?;
     memory(&new, &fs::metadata("/")?)?;
-    // It is not to be shown in itself.
+    // The copy must not contain itself.
     change(&new, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix("/").unwrap_or(&layout.root);
     if !may_list {
-        // Without its neighbours there would be no programs.
+        // Without the entries of `/` there would be no programs.
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "cannot list /"));
     }
     neighbours(Path::new("/"), &new, below)?;
@@ -158,8 +159,8 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     Ok(umount2(".", MntFlags::MNT_DETACH)?)
 }
 
-/// Shows everything that is in one directory in another, which is empty and the agent's own; but nothing where the way begins to what is
-/// `below`: that was not there a moment ago, and what is made there must not follow a link that is now.
+/// Shows every entry of `from` in `to`, an empty private directory of the agent. Skips the first component of
+/// `below`: it did not exist a moment ago, and may now be a link that must not be followed.
 fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     let directory = open(from, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let way = below.components().next().map(|first| first.as_os_str().to_owned());
@@ -174,7 +175,7 @@ fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
             continue;
         }
         match show_one(&directory, &entry.file_name(), &to.join(entry.file_name())) {
-            // It has just gone, or is a mount that is not to be shown twice.
+            // The entry is gone, or is an unbindable mount.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {}
             shown => shown?,
         }
@@ -182,8 +183,8 @@ fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows one file or directory at another place. It is held first: what is a directory now may be a link a moment later, and the agent may go where
-/// that leads.
+/// Shows one file or directory at another path. Opens it first, because a user may replace a directory by a link that
+/// only the agent may follow.
 fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> {
     let source = openat(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     match SFlag::from_bits_truncate(fstat(source.as_fd())?.st_mode & SFlag::S_IFMT.bits()) {
@@ -194,7 +195,7 @@ fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> 
     bind(&place_of(&source), target)
 }
 
-/// Mounts a directory in memory that looks as another one.
+/// Mounts a tmpfs with the owner and mode of another directory.
 fn memory(at: &Path, like: &fs::Metadata) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("hostler-mirror"), at, Some("tmpfs"), flags, Some("size=1m"))
@@ -222,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A mirror with a tree of one file, and a directory for a call.
+    /// Creates a mirror with a tree of two files, and a directory for one command.
     fn layout(folder: &Path, root: &Path) -> Layout {
         let mirror = folder.join("mirror");
         for directory in ["l1", "l2", "c1/u", "c1/w"] {
@@ -235,40 +236,41 @@ mod tests {
         Layout { mirror, layers, call: "c1".to_owned(), root: root.to_owned(), user: None }
     }
 
-    /// What is done in the namespace, by a thread that ends there.
+    /// Runs a closure in the namespace, on a temporary thread.
     fn inside<T: Send + 'static>(namespace: OwnedFd, act: impl FnOnce() -> T + Send + 'static) -> T {
         let act = move || {
             unshare(CloneFlags::CLONE_FS).expect("threads may");
-            setns(namespace, CloneFlags::CLONE_NEWNS).expect("root may");
+            setns(namespace, CloneFlags::CLONE_NEWNS).expect("root has permission");
             act()
         };
         std::thread::spawn(act).join().expect("no panic")
     }
 
-    /// Needs root, as what it tests does.
+    /// Needs root to make namespaces.
     fn compiles(folder: &Path, root: &Path) {
         let layout = layout(folder, root);
-        let namespace = make(layout.clone()).expect("it can be made");
+        let namespace = make(layout.clone()).expect("root may make a namespace");
         let at = root.to_owned();
         let seen = inside(namespace, move || {
             fs::write(at.join("a.o"), "object").expect("writable");
             fs::remove_file(at.join("b.c")).expect("writable");
             let programs = Path::new("/bin/sh").exists() && Path::new("/proc/self").exists();
-            (fs::read_to_string(at.join("a.c")).expect("it is there"), programs)
+            (fs::read_to_string(at.join("a.c")).expect("the file exists"), programs)
         });
         assert_eq!(seen, ("new".to_owned(), true));
         let upper = layout.mirror.join("c1/u");
-        assert_eq!(fs::read_to_string(upper.join("a.o")).expect("it was written"), "object");
+        assert_eq!(fs::read_to_string(upper.join("a.o")).expect("the command wrote the file"), "object");
         assert!(upper.join("b.c").symlink_metadata().is_ok(), "what is gone is said");
-        assert_eq!(fs::read_to_string(layout.mirror.join("l1/b.c")).expect("below nothing changes"), "b");
+        assert_eq!(fs::read_to_string(layout.mirror.join("l1/b.c")).expect("the layers stay unchanged"), "b");
         assert!(!layout.mirror.join("c1/b").exists());
-        // What was mounted there is seen inside alone.
+        // The mounts are visible inside only.
         assert_eq!(
             fs::read_dir(layout.mirror.join("c1"))
-                .expect("there")
+                .expect("the directory exists")
                 .filter(|it| {
-                    it.as_ref()
-                        .is_ok_and(|it| it.file_name() == "s" && fs::read_dir(it.path()).expect("there").count() > 0)
+                    it.as_ref().is_ok_and(|it| {
+                        it.file_name() == "s" && fs::read_dir(it.path()).expect("the directory exists").count() > 0
+                    })
                 })
                 .count(),
             0
@@ -281,7 +283,7 @@ mod tests {
         let root = folder.path().join("home/tree");
         fs::create_dir_all(&root).expect("writable");
         compiles(folder.path(), &root);
-        assert_eq!(fs::read_dir(&root).expect("there").count(), 0);
+        assert_eq!(fs::read_dir(&root).expect("the path exists").count(), 0);
     }
 
     #[test]
@@ -292,60 +294,60 @@ mod tests {
         fs::create_dir(&elsewhere).expect("writable");
         symlink(&elsewhere, home.join("way")).expect("writable");
         let layout = layout(folder.path(), &home.join("way/to/tree"));
-        make(layout.clone()).expect("it can be made");
-        // It may have become a link only after it was looked at.
-        neighbours(&home, &layout.mirror.join("l2"), Path::new("way/to")).expect("it can be shown");
+        make(layout.clone()).expect("root may make a namespace");
+        // The path may become a link after it was checked.
+        neighbours(&home, &layout.mirror.join("l2"), Path::new("way/to")).expect("root may mount");
         assert!(layout.mirror.join("l2/way").symlink_metadata().is_err());
-        assert_eq!(fs::read_dir(&elsewhere).expect("there").count(), 0);
-        assert_eq!(fs::read_dir(&home).expect("there").count(), 1);
+        assert_eq!(fs::read_dir(&elsewhere).expect("the path exists").count(), 0);
+        assert_eq!(fs::read_dir(&home).expect("the path exists").count(), 1);
     }
 
-    /// Needs root, as what it tests does.
+    /// Needs root to make namespaces.
     #[test]
     fn nobody_is_shown_what_they_may_not_come_to() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("the directory belongs to root");
         let (home, private) = (folder.path().join("home"), folder.path().join("private"));
         fs::create_dir_all(&home).expect("writable");
         fs::create_dir_all(private.join("open")).expect("writable");
         fs::write(private.join("open/file"), "secret").expect("writable");
         symlink("../private/open", home.join("way")).expect("writable");
-        fs::set_permissions(&private, Permissions::from_mode(0o700)).expect("ours");
+        fs::set_permissions(&private, Permissions::from_mode(0o700)).expect("the directory belongs to root");
         let nobody = Ids { uid: 65534, gid: 65534, groups: Vec::new() };
         for place in [home.join("way"), home.join("way/tree"), private.join("open/tree"), private.join("tree")] {
             let layout = Layout { user: Some(nobody.clone()), ..layout(folder.path(), &place) };
-            let refused = make(layout).expect_err("the user may not go there");
+            let refused = make(layout).expect_err("the user may not enter");
             assert!(refused.to_string().contains("cannot enter"), "{}: {refused}", place.display());
-            hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("ours");
+            hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("root may remove it");
         }
         let layout = Layout { user: Some(nobody), ..layout(folder.path(), &home.join("tree")) };
-        make(layout).expect("the user may go there");
-        // What was a directory when it was listed may be a link when it is shown.
+        make(layout).expect("the user may enter");
+        // A listed directory may become a link before it is shown.
         let shown = folder.path().join("shown");
-        let directory = open(&home, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).expect("there");
-        show_one(&directory, OsStr::new("way"), &shown).expect("a link can be made");
+        let directory = open(&home, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).expect("the directory exists");
+        show_one(&directory, OsStr::new("way"), &shown).expect("root may mount");
         assert_eq!(fs::read_link(&shown).expect("a link"), Path::new("../private/open"));
     }
 
-    /// Needs root, as what it tests does.
+    /// Needs root to make namespaces.
     #[test]
     fn nobody_learns_what_is_in_a_directory_that_they_may_not_list() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("the directory belongs to root");
         let home = folder.path().join("home");
         fs::create_dir_all(home.join("secret-project")).expect("writable");
         let nobody = Ids { uid: 65534, gid: 65534, groups: Vec::new() };
         for (mode, is_shown) in [(0o711, false), (0o755, true)] {
-            fs::set_permissions(&home, Permissions::from_mode(mode)).expect("ours");
+            fs::set_permissions(&home, Permissions::from_mode(mode)).expect("the directory belongs to root");
             let tree = home.join("ada/tree");
             let layout = Layout { user: Some(nobody.clone()), ..layout(folder.path(), &tree) };
-            let (seen, is_there) = inside(make(layout).expect("it can be made"), move || {
-                let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("everybody may");
+            let (seen, is_there) = inside(make(layout).expect("root may make a namespace"), move || {
+                let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("the file is readable for all");
                 (mounts.contains("secret-project"), tree.join("a.c").exists())
             });
             assert!(is_there, "the tree is at its place");
             assert_eq!(seen, is_shown, "{mode:o}");
-            hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("ours");
+            hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("root may remove it");
         }
     }
 
@@ -362,9 +364,9 @@ mod tests {
         fs::create_dir_all(again.mirror.join("c2/u")).expect("writable");
         fs::create_dir_all(again.mirror.join("c2/w")).expect("writable");
         let beside = home.clone();
-        let seen = inside(make(again).expect("it can be made"), move || {
-            fs::write(beside.join("neighbour/new"), "from inside").expect("it is the very directory");
-            fs::read_to_string(beside.join("link/file")).expect("it is shown")
+        let seen = inside(make(again).expect("root may make a namespace"), move || {
+            fs::write(beside.join("neighbour/new"), "from inside").expect("the directory itself is shown");
+            fs::read_to_string(beside.join("link/file")).expect("the link is shown")
         });
         assert_eq!(seen, "x");
         assert!(home.join("neighbour/new").exists(), "what is beside the tree is the node's own");

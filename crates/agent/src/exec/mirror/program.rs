@@ -1,4 +1,4 @@
-//! Whether a program is the one that the caller has.
+//! Compares this node's programs with the caller's.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use hostler_remote::mirror::{Mark, is_program, places_of_program};
 
 use crate::account::{Ids, act_as};
 
-/// The most programs that are remembered.
+/// Maximum number of remembered digests.
 const MOST: usize = 1000;
 
-/// What programs hold, so that they are read once.
+/// Cached digests of programs.
 #[derive(Clone, Default)]
 pub(super) struct Programs(Arc<Mutex<HashMap<PathBuf, (Mark, Digest)>>>);
 
 impl Programs {
-    /// Where this node has the program of a command outside of its tree, and what it holds. Blocks.
+    /// Finds this node's program for a command, outside of the tree, and returns its path and digest. Blocks.
     pub(super) fn find(&self, command: &Command, root: &Path, ids: Option<&Ids>) -> Option<(PathBuf, Digest)> {
         let is_here = |path: &PathBuf| !path.starts_with(root) && is_program(path);
         act_as(ids, || {

@@ -1,4 +1,4 @@
-//! What the caller's own agent has to do with its tree: passing on what is said of it.
+//! The part of the caller's own agent in a conversation about a tree: relays its frames.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use hostler_remote::{Channel, Event, Frame, Stream};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// What a node answers that was told to start a command; before that it may ask the caller about the tree, each time anew within `bound`, and then
-/// it `has_told` something. `None` when nobody waits for it any more: a caller has nothing else to say now.
+/// Returns a node's answer to a start request. Relays the node's questions about the tree to the caller meanwhile,
+/// and sets `has_told` on the first. `bound` limits each wait. Returns `None` when the caller is gone or violates the
+/// protocol.
 pub(in crate::exec) async fn answer_of(
     channel: &mut Channel,
     there: &mut Channel,
@@ -31,13 +32,14 @@ pub(in crate::exec) async fn answer_of(
     }
 }
 
-/// Has the caller forget what it was asked, so that another node may ask. `None` when it is gone.
+/// Tells the caller to discard the conversation, so that another node may ask. Returns `None` when the caller is
+/// gone.
 pub(in crate::exec) async fn begin_anew(channel: &mut Channel, bound: Duration) -> Option<()> {
     channel.send(Frame::Event(Event::ResetTree)).await.ok()?;
     loop {
         match timeout(bound, channel.receive()).await.ok()?? {
             Frame::Event(Event::ResetTree) => return Some(()),
-            // Said before it heard.
+            // The caller sent this before it received the reset.
             Frame::Data(Stream::TREE, _) | Frame::Credit(Stream::TREE, _) => {}
             _ => return None,
         }

@@ -205,7 +205,7 @@ fn program_of(command: &Command, root: &Path) -> Option<Digest> {
     }
     let digest = mark.digest(file).ok()?;
     if let Some(memory) = memory {
-        remember(&memory, &serde_json::to_vec(&(mark, digest)).expect("it is plain data"));
+        remember(&memory, &serde_json::to_vec(&(mark, digest)).expect("the value holds plain data"));
     }
     Some(digest)
 }
