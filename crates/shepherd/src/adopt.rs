@@ -20,10 +20,10 @@ const SETTLE_ROUND: Duration = Duration::from_millis(2);
 /// State of a run that an earlier agent started.
 #[derive(Debug)]
 pub enum Adopted {
-    /// It continues.
+    /// The run continues.
     Running(Shepherd),
     Ended(Box<ExitRecord>),
-    /// It has no exit record and never will: nothing supervises it, and no shepherd can start it late.
+    /// The run has no exit record and never will: no shepherd supervises it, and none can start it late.
     Lost(Lost),
 }
 
@@ -36,7 +36,7 @@ pub struct Lost {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
-    /// No shepherd ever took it, and from now on none can.
+    /// No shepherd took the run, and none can take it any longer.
     NeverStarted,
     Rebooted,
     /// The shepherd is gone without an exit record: it was killed.

@@ -87,8 +87,9 @@ impl Connection {
         Ok(Some((Request::decode(kind, body)?, along)))
     }
 
-    /// Descriptors of a frame of `length` bytes that was just taken. A sender attaches them to the first byte of a
-    /// frame. A read ends with the data that they came with, so they belong to the frame in which that data ends.
+    /// Takes the descriptors of a frame of `length` bytes that was just taken. A sender attaches descriptors to the
+    /// first byte of a frame, and a read ends with the data sent with them. So they belong to the frame that contains
+    /// the end of that data.
     fn take_along(&mut self, length: usize) -> Vec<OwnedFd> {
         match &mut self.along {
             Some((last, _)) if *last >= length => {
@@ -119,7 +120,7 @@ mod tests {
     /// Creates a connection and the client's end of it.
     fn connection() -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        (Connection::new(ours).expect("ours"), theirs)
+        (Connection::new(ours).expect("a new socket can be set up"), theirs)
     }
 
     /// Sends a frame with `count` copies of the writing end of a pipe. The reading end shows when all copies are
@@ -128,8 +129,8 @@ mod tests {
         let (read, write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK).expect("a pipe");
         let along = vec![write.as_fd(); count];
-        let sent = sys::send(client.as_fd(), frame, &along).expect("there is room");
-        (&*client).write_all(&frame[sent..]).expect("there is room");
+        let sent = sys::send(client.as_fd(), frame, &along).expect("the socket buffer has space");
+        (&*client).write_all(&frame[sent..]).expect("the socket buffer has space");
         read.into()
     }
 
@@ -168,7 +169,7 @@ mod tests {
         let (mut connection, client) = connection();
         let many = send(&client, &status_frame(), 40);
         connection.fill();
-        let (_, along) = connection.next_request().expect("what was said counts");
+        let (_, along) = connection.next_request().expect("earlier frames are still valid");
         assert!(along.is_empty() && !is_held(&many));
         // The same for an unfinished frame, for further descriptors within it, and for a dropped connection.
         let first = send(&client, &launch()[..100], 3);

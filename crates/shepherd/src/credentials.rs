@@ -1,11 +1,11 @@
 //! Switches to another user, between `clone` and `execve`.
 //!
-//! The order makes it safe: supplementary groups while that is still permitted, then the group, then the user, which
-//! gives up the remaining rights. Then follow capabilities, which can survive a change of user, and finally
-//! `no_new_privs`, so that no executed program gains rights again. The agent looked up the groups before, because a
-//! lookup takes locks and allocates memory, which is not allowed between `clone` and `execve`.
+//! The order makes it safe. Supplementary groups come first, while changing them is still permitted, then the group,
+//! then the user, which gives up the remaining rights. Capabilities follow, because they can survive a change of
+//! user. `no_new_privs` comes last, so that no executed program gains rights again. The agent looked up the groups
+//! before: a lookup takes locks and allocates memory, which is not allowed between `clone` and `execve`.
 //!
-//! The bounding set stays unchanged: with `no_new_privs`, nothing can be gained from it.
+//! The bounding set stays unchanged: with `no_new_privs`, a program gains nothing from it.
 
 use std::ptr;
 

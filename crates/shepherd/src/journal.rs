@@ -34,7 +34,7 @@ const BLOCK_BYTES: usize = 4096;
 /// Space reserved after the launch for the shepherd's lines, in bytes; much more than they need.
 const ROOM_BYTES: usize = 2560;
 
-/// Writes the journal of a new run into its directory, and overwrites that of an earlier run.
+/// Writes the journal of a new run into its directory, and overwrites an earlier run's journal.
 ///
 /// `identity` is the one in the run's [`crate::Options`]; [`Story::note`] returns `note`.
 ///
@@ -165,7 +165,7 @@ impl Story {
     /// The note that the agent passed to [`begin`].
     ///
     /// # Errors
-    /// If there is no note or it has another type.
+    /// If the note is missing or has another type.
     pub fn note<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.note.as_ref().map_or("null", |note| note.get()))
     }
@@ -338,11 +338,11 @@ mod tests {
     #[test]
     fn begin_overwrites_a_longer_earlier_journal() {
         let directory = tempfile::tempdir().expect("a directory");
-        begin(directory.path(), "1.1", &"x".repeat(10_000)).expect("writes");
-        begin(directory.path(), "2.1", &"y").expect("writes");
-        let story = Story::read(directory.path()).expect("reads");
+        begin(directory.path(), "1.1", &"x".repeat(10_000)).expect("the file can be written");
+        begin(directory.path(), "2.1", &"y").expect("the file can be written");
+        let story = Story::read(directory.path()).expect("the file can be read");
         assert_eq!(story.note::<String>().expect("text"), "y");
         assert!(!story.is_torn);
-        assert_eq!(std::fs::metadata(directory.path().join(JOURNAL)).expect("there").len(), BLOCK_BYTES as u64);
+        assert_eq!(std::fs::metadata(directory.path().join(JOURNAL)).expect("it exists").len(), BLOCK_BYTES as u64);
     }
 }

@@ -66,7 +66,7 @@ struct Keeper {
     /// Abstract socket name of the listener.
     address: String,
     connections: Vec<Connection>,
-    /// Kept between runs of a lingering shepherd.
+    /// The leaf, which a lingering shepherd keeps between runs.
     leaf: Option<Leaf>,
     /// Whether the agent has received a pidfd of this process.
     introduced: bool,
@@ -99,7 +99,7 @@ impl Keeper {
         })
     }
 
-    /// Waits for a launch; `None` after `patience`, or if no client is left that could send one.
+    /// Waits for a launch; `None` after `patience`, or once no client is left to send one.
     fn next_launch(&mut self, patience: Option<Duration>) -> Option<Asked> {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -122,8 +122,8 @@ impl Keeper {
                         Request::Status | Request::Attach(_) => {
                             self.connections[index].send(&wire::refused_frame("no run is going on"));
                         }
-                        // These requests refer to the run that has just ended. An answer would be taken for the answer
-                        // to the next launch.
+                        // These requests refer to the run that has just ended. The client would mistake an answer for
+                        // the answer to the next launch.
                         Request::Terminate(_) | Request::Signal(_) | Request::Resize(_) | Request::Input(_) => {}
                     }
                 }
@@ -134,7 +134,7 @@ impl Keeper {
         }
     }
 
-    /// Takes a launch and supervises the run. Returns how long to wait for another; `None` to exit.
+    /// Takes a launch and supervises the run. Returns the time to wait for another launch; `None` to exit.
     fn look_after(&mut self, asked: Asked) -> Option<Duration> {
         let by = asked.by;
         let (mut run, journal) = match self.begin(&asked) {
@@ -313,7 +313,7 @@ impl Keeper {
         }
     }
 
-    /// Reports stops of a call to its caller, and ends a call whose caller is gone.
+    /// Reports stops of a call to its caller, and ends a call without a caller.
     fn mind_caller(&mut self, run: &mut Run) {
         let caller = self.connections.iter_mut().find(|connection| connection.is_caller && !connection.closed);
         let Some(caller) = caller else { return run.abandon(self.leaf.as_ref()) };

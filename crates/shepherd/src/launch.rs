@@ -1,4 +1,4 @@
-//! Launch orders: what a shepherd should run.
+//! Launch orders: descriptions of the programs that a shepherd runs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,8 +39,8 @@ impl Launch {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Copied to every record, and compared with the journal's. Opaque to the shepherd; the agent uses the run id and a
-    /// part that is new for each request.
+    /// Copied to every record, and compared with the journal's identity. Opaque to the shepherd. The agent uses the
+    /// run id and a part that is new for each request.
     pub identity: String,
     /// Whether the run's journal was created by [`crate::journal::begin`]. If it is missing or belongs to another run,
     /// the launch is refused.

@@ -82,8 +82,8 @@ mod tests {
         let listed = children(me).contains(&child.id());
         let scanned = children_by_scan(me).contains(&child.id());
         let seen = list().contains(&child.id());
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
+        child.kill().expect("the test owns it");
+        child.wait().expect("the test owns it");
         assert!(listed && scanned && seen, "listed {listed}, scanned {scanned}, walked {seen}");
         assert!(!list().contains(&child.id()));
     }

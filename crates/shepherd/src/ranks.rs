@@ -104,7 +104,7 @@ pub fn variables(rank: u64, local: u32, world_size: u64) -> Vec<(&'static str, S
     ]
 }
 
-/// Processes that are running or whose output is still open.
+/// Processes that are running or have open outputs.
 struct Running {
     ranks: BTreeMap<u32, Rank>,
     /// Exit code of the first process that failed.

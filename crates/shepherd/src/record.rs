@@ -1,7 +1,7 @@
 //! Records and reports of a shepherd.
 //!
-//! Agents may read records of older shepherds, and newer shepherds may write for older agents. Fields are only ever
-//! added, with defaults.
+//! Agents may read records of older shepherds, and newer shepherds may write for older agents. New fields therefore
+//! have defaults, and existing fields never change.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct ExitRecord {
     pub identity: String,
     /// How the main process ended.
     pub status: Status,
-    /// Why the shepherd ended the run; `None` if the run ended by itself.
+    /// The reason why the shepherd ended the run; `None` if the run ended by itself.
     #[serde(default)]
     pub cause: Option<Cause>,
     /// Start of the program.
@@ -129,7 +129,7 @@ pub enum IoSource {
     Processes,
 }
 
-/// Why a shepherd ended a run. Every request to end a run states a cause.
+/// The reason why a shepherd ended a run. Every request to end a run states one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -235,7 +235,7 @@ pub struct StatusReport {
     pub stdout_bytes: u64,
     /// Current size of the `stderr` file.
     pub stderr_bytes: u64,
-    /// Why the run is being ended, if so.
+    /// The reason why the shepherd is ending the run; `None` if it is not.
     pub cause: Option<Cause>,
     /// Number of live processes.
     pub processes: u32,

@@ -23,7 +23,7 @@ use crate::wire::Terminate;
 /// Time between TERM and KILL for leftover processes.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
-/// Time between TERM and KILL for a call whose caller is gone.
+/// Time between TERM and KILL for a call without a caller.
 const ABANDON_GRACE: Duration = Duration::from_secs(2);
 
 /// Timeout after KILL. A process in an uninterruptible wait can exceed it.
@@ -43,7 +43,7 @@ pub(crate) struct Run {
     started_at: Instant,
     /// Pid of the main process until it is reaped.
     child: Option<u32>,
-    /// How and when the main process ended.
+    /// Status and time of the main process's end.
     ended: Option<(Status, Instant)>,
     cause: Option<Cause>,
     ladder: Ladder,
@@ -189,7 +189,7 @@ impl Run {
         sys::take_stop(self.child?)
     }
 
-    /// Ends a call whose caller is gone.
+    /// Ends a call without a caller.
     pub(crate) fn abandon(&mut self, leaf: Option<&Leaf>) {
         let cause = Cause::Other("its caller is gone".into());
         self.terminate(Terminate { cause, grace: ABANDON_GRACE }, leaf);

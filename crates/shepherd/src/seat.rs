@@ -35,7 +35,7 @@ const PASSED_ON: [Signal; 8] = [
     Signal::SIGTSTP,
 ];
 
-/// Runs a command in the foreground of the terminal that is standard input and whose session this process leads.
+/// Runs a command in the foreground of the terminal on standard input. This process must lead the terminal's session.
 /// Returns its exit code, or 127 or 126 with a message if it cannot be executed. If a signal ends the command, this
 /// process ends by the same signal.
 ///
@@ -55,7 +55,7 @@ pub fn run(argv: &[OsString]) -> io::Result<i32> {
         Ok(group) => Seated { group, awaited }.look_after(),
         Err(error) => {
             let message = format!("cannot execute `{}`: {}\n", program.display(), sys::explain(&error));
-            // There is no other place to report the error.
+            // Standard error is the only place to report the error.
             let _ = io::stderr().write_all(message.as_bytes());
             let is_missing = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
             Ok(if is_missing { 127 } else { 126 })
@@ -154,8 +154,8 @@ impl Seated {
     }
 }
 
-/// Ends this process by a signal without a core file, because the command has its own. If that fails, returns the exit
-/// code of a shell.
+/// Ends this process with a signal but without a core file, because the command has already dumped its own. If the
+/// signal has no effect, returns the exit code of a shell.
 fn end_by(signal: libc::c_int) -> i32 {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     // SAFETY: installs no handler; the set is a local variable.

@@ -38,8 +38,8 @@ static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 /// Without that permission, jobs get a higher score.
 pub(crate) fn offer_jobs_to_oom_killer() {
     const SCORE: &str = "/proc/self/oom_score_adj";
-    // Counts as much as the job's whole memory limit. With less, a shepherd outweighed small programs at limits of a
-    // few mebibytes.
+    // As much as the job's whole memory limit. With a lower score, a shepherd outweighs small programs at limits of a
+    // few MiB.
     const READILY: i32 = 1000;
     let Ok(usual) = std::fs::read_to_string(SCORE) else { return };
     let usual: i32 = usual.trim().parse().unwrap_or_default();
@@ -77,7 +77,7 @@ pub(crate) struct Child {
     pub(crate) unbound: Option<io::Error>,
 }
 
-/// Why the program could not be started. No process of it is left.
+/// The reason why the program could not be started. No process of the program is left.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct SpawnError {
@@ -259,7 +259,7 @@ fn candidates(name: &CStr, env: &[&CStr]) -> Vec<CString> {
     let path = env.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH);
     let join = |directory: &[u8]| {
         let directory = if directory.is_empty() { b"." } else { directory };
-        CString::new([directory, b"/", name.to_bytes()].concat()).expect("made of strings without NUL")
+        CString::new([directory, b"/", name.to_bytes()].concat()).expect("the parts contain no NUL")
     };
     path.split(|&byte| byte == b':').map(join).collect()
 }

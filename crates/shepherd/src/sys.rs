@@ -107,7 +107,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// Maximum number of descriptors per message.
 const DESCRIPTOR_ROOM: usize = 4;
 
-/// Receives into `buffer`, and returns the number of bytes and the descriptors. There are no descriptors if more than
+/// Receives into `buffer`, and returns the number of bytes and the descriptors. Returns no descriptors if more than
 /// the maximum were sent, or if this process has too many open; the data is valid in any case. 0 bytes mean that the
 /// other end is closed.
 ///
@@ -198,7 +198,7 @@ pub(crate) enum Reaped {
     },
     /// There are children, and all are alive.
     AllAlive,
-    /// There is no child. For a subreaper, that means no descendant.
+    /// The process has no children. A subreaper then has no descendants either.
     NoneLeft,
 }
 

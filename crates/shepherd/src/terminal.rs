@@ -35,7 +35,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Opens a terminal whose output is appended to `log`.
+    /// Opens a terminal and appends its output to `log`.
     pub(crate) fn open(size: WindowSize, log: File, owner: Option<&Credentials>) -> io::Result<Terminal> {
         // SAFETY: the system call takes plain integers.
         let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC | libc::O_NONBLOCK) };

@@ -50,9 +50,9 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
     Ok(owner)
 }
 
-/// Whether no other process has the file open: only then does the kernel grant a write lease. File systems without
-/// leases, such as network ones, count as no. If another process opens the file meanwhile, the kernel sends a signal,
-/// so the default one, which is fatal, is replaced.
+/// Whether no other process has the file open; only then does the kernel grant a write lease. A file system without
+/// leases, such as a network one, counts as no. If another process opens the file meanwhile, the kernel sends a
+/// signal. The default signal is fatal, so SIGURG replaces it.
 fn is_ours_alone(file: &File) -> bool {
     let set = |what: libc::c_int, value: libc::c_int| {
         // SAFETY: the system call takes plain integers.
@@ -70,26 +70,29 @@ mod tests {
     fn outputs_are_truncated_unless_a_process_has_them_open() {
         let directory = tempfile::tempdir().expect("a directory");
         let stdout = outputs(directory.path());
-        std::fs::write(&stdout, "x").expect("writes");
-        let reader = File::open(&stdout).expect("there");
-        assert_eq!(wipe(directory.path()).expect("looks"), None);
-        assert_eq!(std::fs::read(&stdout).expect("there"), b"x");
+        std::fs::write(&stdout, "x").expect("the file can be written");
+        let reader = File::open(&stdout).expect("it exists");
+        assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None);
+        assert_eq!(std::fs::read(&stdout).expect("it exists"), b"x");
         drop(reader);
-        let writer = OpenOptions::new().append(true).open(&stdout).expect("there");
-        assert_eq!(wipe(directory.path()).expect("looks"), None);
+        let writer = OpenOptions::new().append(true).open(&stdout).expect("it exists");
+        assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None);
         drop(writer);
-        assert_eq!(wipe(directory.path()).expect("looks"), Some(nix::unistd::geteuid().as_raw()));
-        assert!(std::fs::read(&stdout).expect("there").is_empty());
+        assert_eq!(
+            wipe(directory.path()).expect("the directory can be checked"),
+            Some(nix::unistd::geteuid().as_raw())
+        );
+        assert!(std::fs::read(&stdout).expect("it exists").is_empty());
         // Reserved blocks beyond the end are freed too.
-        let file = OpenOptions::new().write(true).open(&stdout).expect("there");
+        let file = OpenOptions::new().write(true).open(&stdout).expect("it exists");
         nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1 << 20)
-            .expect("there is room");
+            .expect("the disk has space");
         assert_eq!((file.metadata().expect("open").len(), file.metadata().expect("open").blocks() > 0), (0, true));
         drop(file);
-        assert!(wipe(directory.path()).expect("looks").is_some());
-        assert_eq!(std::fs::metadata(&stdout).expect("there").blocks(), 0);
-        std::fs::hard_link(&stdout, directory.path().join("mine")).expect("links");
-        assert_eq!(wipe(directory.path()).expect("looks"), None, "the file has another link");
+        assert!(wipe(directory.path()).expect("the directory can be checked").is_some());
+        assert_eq!(std::fs::metadata(&stdout).expect("it exists").blocks(), 0);
+        std::fs::hard_link(&stdout, directory.path().join("mine")).expect("a link can be made");
+        assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None, "the file has another link");
     }
 
     /// Creates outputs like a shepherd and returns the path of the first.
@@ -105,11 +108,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let elsewhere = tempfile::tempdir().expect("a directory");
         let other = elsewhere.path().join("other");
-        std::fs::write(&other, "mine").expect("writes");
+        std::fs::write(&other, "mine").expect("the file can be written");
         outputs(directory.path());
-        std::fs::remove_file(directory.path().join(STDERR)).expect("there");
-        std::os::unix::fs::symlink(&other, directory.path().join(STDERR)).expect("links");
-        wipe(directory.path()).expect_err("a link is no output");
-        assert_eq!(std::fs::read(&other).expect("there"), b"mine");
+        std::fs::remove_file(directory.path().join(STDERR)).expect("it exists");
+        std::os::unix::fs::symlink(&other, directory.path().join(STDERR)).expect("a link can be made");
+        wipe(directory.path()).expect_err("a link is not an output");
+        assert_eq!(std::fs::read(&other).expect("it exists"), b"mine");
     }
 }

@@ -1,7 +1,8 @@
-//! Times the steps of a folder's life: `cargo run --release -p hostler-snapshot --example measure [FILES] [MIB] [BIG_MIB]`.
+//! Measures each step from capture to delivery: `cargo run --release -p hostler-snapshot --example measure [FILES]
+//! [MIB] [BIG_MIB]`.
 //!
-//! Each step is repeated; the least and the median time are printed. The page cache is warm, as it is for a folder that is
-//! being worked on.
+//! Each step is repeated; the program prints the minimum and the median time. The page cache is warm, as for a folder
+//! in use.
 
 #![allow(clippy::print_stdout, reason = "this program is for people")]
 
@@ -55,7 +56,8 @@ fn main() {
     let mut lay = |store: &ChunkStore| {
         round += 1;
         let work = dir.path().join(format!("work-{round}"));
-        let laid_out = lay_out(&captured.manifest, store, &work, &LayoutOptions::default()).expect("there is room");
+        let laid_out =
+            lay_out(&captured.manifest, store, &work, &LayoutOptions::default()).expect("the disk has space");
         (work, laid_out)
     };
     let (work, laid_out) = time("lay out", 9, || lay(&store));
@@ -78,15 +80,15 @@ fn main() {
         let home = dir.path().join(format!("home-{round}"));
         let mut delivery = Delivery::plan(&home, &captured.manifest, OnConflict::Refuse).expect("empty");
         for digest in delivery.missing() {
-            delivery.accept(&digest, &store.get_wire(&digest).expect("there")).expect("there is room");
+            delivery.accept(&digest, &store.get_wire(&digest).expect("it exists")).expect("the disk has space");
         }
         delivery.finish().expect("complete")
     });
-    let raw = fs::read(folder.join("d0/f0")).expect("ours");
+    let raw = fs::read(folder.join("d0/f0")).expect("the test owns it");
     time("compress one file", 9, || wire::encode(&raw));
 }
 
-/// Files of one size in directories of a hundred, half of each compressible.
+/// Makes files of equal size, a hundred per directory. Half of each file is compressible.
 fn make_folder(folder: &Path, files: usize, bytes: usize, big_bytes: usize) {
     let mut noise = blake3::Hasher::new().finalize_xof();
     for index in 0..files {

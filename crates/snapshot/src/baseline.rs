@@ -1,8 +1,9 @@
-//! What a work directory looked like when it was laid out, so that changes can be found without reading it all.
+//! The metadata of a work directory right after layout. It lets [`changes`](crate::changes()) find changes without
+//! reading every file.
 //!
-//! A baseline is a shortcut, not a truth: a file whose metadata differ from it is hashed, and without a baseline every file
-//! is. So a baseline that is lost or cannot be read costs time and nothing else. It is kept in a file so that an agent that
-//! was restarted while a job ran still finds the job's changes quickly.
+//! A baseline is only a cache. A file with other metadata is hashed; without a baseline, every file is. Losing a
+//! baseline costs time but no correctness. It is saved to a file, so a restarted agent still finds the changes of a
+//! running job quickly.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,14 +18,14 @@ use serde_bytes::ByteBuf;
 
 use crate::beneath::{Stat, nanoseconds};
 
-/// Metadata of the files in a work directory. Empty by default, which makes every file count as possibly changed.
+/// Metadata of the files in a work directory. The default is empty: every file may have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Baseline {
     files: HashMap<Vec<u8>, Mark>,
 }
 
-/// What must all be the same for a file to count as untouched. The time of the last change of metadata, which programs
-/// cannot set, catches those that restore the modification time.
+/// The metadata that must all match for a file to count as unchanged. Programs cannot set the ctime, so it exposes a
+/// restored modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) size: u64,
@@ -34,27 +35,20 @@ pub(crate) struct Mark {
     pub(crate) mode: u32,
 }
 
-/// Why a baseline could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BaselineError {
-    /// The file cannot be read.
     #[error("cannot read the baseline {}", .path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file holds something else.
+    /// The file is not a valid baseline.
     #[error("{} is not a baseline of this version", .path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
 }
 
-/// The file's form: a version, then pairs of path and mark.
+/// The file format: a version, then pairs of path and mark.
 type Stored = (u16, Vec<(ByteBuf, Mark)>);
 
 const VERSION: u16 = 1;
@@ -64,25 +58,26 @@ impl Baseline {
         self.files.insert(path.to_vec(), Mark::from(stat));
     }
 
-    /// Whether `path` has exactly the metadata that it was laid out with.
+    /// Whether `path` still has the metadata that it was laid out with.
     pub(crate) fn is_untouched(&self, path: &[u8], stat: &Stat) -> bool {
         self.files.get(path) == Some(&Mark::from(stat))
     }
 
-    /// The permission bits that `path` was laid out with.
+    /// The permission bits of `path` at layout.
     pub(crate) fn mode(&self, path: &[u8]) -> Option<u32> {
         self.files.get(path).map(|mark| mark.mode)
     }
 
-    /// Makes sure that a change made from now on shows. File systems before Linux 6.13 stamp changes with a clock that ticks
-    /// every few milliseconds, so a file that is changed again within its tick keeps its stamp. Such files are marked to be
-    /// hashed; when that would take longer than a tick, the tick is waited for.
+    /// Makes later changes visible. Before Linux 6.13, file systems stamp changes with a clock that ticks every few
+    /// milliseconds, so a second change within one tick keeps the stamp. This function marks such files for hashing.
+    /// If hashing them would take longer than a tick, it waits for the next tick instead.
     pub(crate) fn settle(&mut self) {
         const WORTH_A_TICK_BYTES: u64 = 4 << 20;
         let now = ticking_clock();
         let mut recent: Vec<&mut Mark> = self.files.values_mut().filter(|mark| mark.changed_ns >= now).collect();
         if recent.iter().map(|mark| mark.size).sum::<u64>() > WORTH_A_TICK_BYTES {
-            // Bounded: stamps far ahead come from another machine's clock, which no waiting here moves.
+            // The loop is bounded: stamps far in the future come from another machine's clock, and waiting does not
+            // help.
             for _ in 0..20 {
                 if recent.is_empty() {
                     break;
@@ -99,10 +94,10 @@ impl Baseline {
         self.files.extend(other.files);
     }
 
-    /// Writes the baseline to `path`, replacing what is there as a whole.
+    /// Writes the baseline to `path` and replaces an existing file atomically.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let mut files: Vec<_> = self.files.iter().map(|(path, mark)| (ByteBuf::from(path.clone()), *mark)).collect();
         files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -111,10 +106,10 @@ impl Baseline {
         hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
     }
 
-    /// Reads what [`Baseline::save`] wrote.
+    /// Reads a baseline that [`Baseline::save`] wrote.
     ///
     /// # Errors
-    /// When there is none or it cannot be understood; go on with an empty one then.
+    /// The file is missing or invalid. The caller can continue with an empty baseline.
     pub fn load(path: &Path) -> Result<Self, BaselineError> {
         let bytes = fs::read(path).map_err(|source| BaselineError::Read { path: path.to_owned(), source })?;
         match rmp_serde::from_slice::<Stored>(&bytes) {
@@ -131,7 +126,7 @@ impl Mark {
     const NEVER: i64 = i64::MIN;
 }
 
-/// The clock that files are stamped with, in nanoseconds since the epoch.
+/// The coarse clock that the kernel stamps files with, in nanoseconds since the epoch.
 pub(crate) fn ticking_clock() -> i64 {
     let time = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).expect("Linux has this clock since 2.6.32");
     nanoseconds(time.tv_sec(), time.tv_nsec())

@@ -1,8 +1,8 @@
-//! A directory whose contents may be hostile: paths are opened beneath it and never through a symbolic link.
+//! Opens paths beneath a directory with possibly hostile contents, never through a symbolic link.
 //!
-//! An agent works as root in directories that belong to a job. Whatever the job does to them meanwhile, say putting a link
-//! to `/etc` where a directory was, no path given here leaves the directory. The kernel sees to that with `openat2`; where
-//! it lacks that call (before 5.6, or a container that forbids it) the path is walked one component at a time.
+//! An agent works as root in directories that belong to a job. The job may, for example, replace a directory with a
+//! link to `/etc`; paths resolved here still never leave the root. The kernel enforces this with `openat2`. Without
+//! that call (Linux before 5.6, or a container that forbids it), the path is walked one component at a time.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::paths;
 
-/// What the kernel says about a file, as far as it matters for noticing a change.
+/// The metadata of a file that reveal a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: Kind,
@@ -30,7 +30,6 @@ pub(crate) struct Stat {
     pub(crate) inode: u64,
 }
 
-/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -46,7 +45,7 @@ impl Stat {
         Ok(Self::from(&fstat(file)?))
     }
 
-    /// Of `name` in `directory` itself, not of what it links to.
+    /// The metadata of `name` in `directory`. Does not follow a link.
     pub(crate) fn at(directory: impl AsFd, name: &[u8]) -> io::Result<Self> {
         Ok(Self::from(&fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?))
     }
@@ -73,17 +72,17 @@ impl From<&FileStat> for Stat {
     }
 }
 
-/// Saturates for times outside the years 1677 to 2262, which files do carry by accident.
+/// Saturates for times outside the years 1677 to 2262; some files carry such times by accident.
 pub(crate) fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// A time for `futimens`, from nanoseconds since the epoch, which may be negative.
+/// Converts nanoseconds since the epoch, possibly negative, to a time for `futimens`.
 pub(crate) fn time_of(nanoseconds: i64) -> TimeSpec {
     TimeSpec::new(nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000))
 }
 
-/// An open directory that paths are resolved beneath.
+/// An open directory; paths are resolved beneath it.
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
@@ -91,7 +90,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Opens the directory at `path`, which itself may be reached through links.
+    /// Opens the directory at `path`. `path` itself may contain symbolic links.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let directory = OwnedFd::from(File::open(path)?);
         if !fs::metadata(path)?.is_dir() {
@@ -100,12 +99,11 @@ impl Root {
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// Where `path` lies, for messages.
+    /// The full path of `path`, for messages.
     pub(crate) fn full(&self, path: &[u8]) -> PathBuf {
         self.path.join(std::ffi::OsStr::from_bytes(path))
     }
 
-    /// The directory itself.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -116,19 +114,19 @@ impl Root {
         Ok(self.open_beneath(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)
     }
 
-    /// Opens the regular file at `path` for reading; anything else there is an error, and never waited for.
+    /// Opens the regular file at `path` for reading. Any other type is an error; the call never blocks.
     pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
-        // Without O_NONBLOCK, a pipe that took the file's place would hold us until somebody writes into it.
+        // Without O_NONBLOCK, opening a pipe in the file's place would block until a writer appears.
         let file = File::from(self.open_beneath(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
         if Stat::of(&file)?.kind == Kind::File { Ok(file) } else { Err(io::Error::other("no regular file any more")) }
     }
 
-    /// What is at `path`, not following a link there.
+    /// The metadata of `path`. Does not follow a link.
     pub(crate) fn stat(&self, path: &[u8]) -> io::Result<Stat> {
         Stat::at(self.open_directory(paths::parent(path))?, paths::name(path))
     }
 
-    /// The text of the link at `path`.
+    /// The target of the link at `path`.
     pub(crate) fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         link_text(self.open_directory(paths::parent(path))?, paths::name(path))
     }
@@ -139,7 +137,7 @@ impl Root {
         if !LACKS_OPENAT2.load(Ordering::Relaxed) {
             let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
             match openat2(&self.directory, path, OpenHow::new().flags(flags).resolve(resolve)) {
-                // EPERM is what some container runtimes answer to calls that they do not know.
+                // Some container runtimes answer EPERM to unknown system calls.
                 Err(Errno::ENOSYS | Errno::EPERM) => LACKS_OPENAT2.store(true, Ordering::Relaxed),
                 // The kernel could not rule out a concurrent rename; walking the path can.
                 Err(Errno::EAGAIN) => {}
@@ -161,12 +159,12 @@ impl Root {
     }
 }
 
-/// The text of the link `name` in `directory`.
+/// The target of the link `name` in `directory`.
 pub(crate) fn link_text(directory: impl AsFd, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(readlinkat(directory, name)?.as_bytes().to_vec())
 }
 
-/// The directories of a root, opened once for runs of neighbours: entries sorted by path mostly are.
+/// Caches the last opened parent directory: entries sorted by path mostly share it.
 pub(crate) struct Parents<'a> {
     root: &'a Root,
     last: Option<(Vec<u8>, OwnedFd)>,
@@ -177,7 +175,7 @@ impl<'a> Parents<'a> {
         Self { root, last: None }
     }
 
-    /// The directory that holds `path`.
+    /// Opens the parent directory of `path`.
     pub(crate) fn directory_of(&mut self, path: &[u8]) -> io::Result<BorrowedFd<'_>> {
         let parent = paths::parent(path);
         if self.last.as_ref().is_none_or(|(last, _)| last != parent) {
@@ -187,7 +185,7 @@ impl<'a> Parents<'a> {
     }
 }
 
-/// Reads `length` bytes from `offset`, or fewer if the file ends.
+/// Reads `length` bytes at `offset`, or fewer at the end of the file.
 pub(crate) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     use std::os::unix::fs::FileExt;
     let mut bytes = vec![0; length];
@@ -204,13 +202,13 @@ pub(crate) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec
     Ok(bytes)
 }
 
-/// Reads a small file of rules; a link or anything but a file counts as absent, as for git.
+/// Reads a small ignore file. As in git, a link or any other type counts as absent.
 pub(crate) fn read_small(directory: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     const LIMIT_BYTES: u64 = 1 << 20;
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = match openat(directory, name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
-        // One that may not be read is named by the walk, which comes across it as a file.
+        // The walk reports an unreadable file when it reaches it.
         Err(Errno::ENOENT | Errno::ELOOP | Errno::EACCES) => return Ok(None),
         Err(error) => return Err(error.into()),
     };

@@ -1,8 +1,8 @@
-//! Capturing a folder: from a directory to a manifest, in two steps.
+//! Captures a folder: from a directory to a manifest, in two steps.
 //!
-//! [`Scan::of`] looks without reading and names *everything* that cannot be captured in one error, so that nobody fixes a
-//! folder one complaint at a time. [`Scan::capture`] then reads every file once. What cannot be captured is refused rather
-//! than left out: a job that lacks a file fails in a way that its owner cannot explain.
+//! [`Scan::of`] looks at the folder without reading files. It reports *all* problems in one error, so the user can
+//! fix them together. [`Scan::capture`] then reads every file once. An entry that cannot be captured is an error and
+//! is never skipped: a job with a missing file would fail for no visible reason.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,89 +21,76 @@ use crate::sources::{SourceError, Sources};
 use crate::walk::{Found, Problem, Rules, WalkError, Walked, walk};
 use crate::wire::MAX_BLOB_BYTES;
 
-/// How to capture.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureOptions {
-    /// Threads that read and hash; 0 (the default) takes as many as there are processors.
+    /// Threads that read and hash; 0 (the default) means one per processor.
     pub threads: usize,
-    /// What the files held at an earlier capture.
+    /// The contents of the files at an earlier capture.
     pub seen: Seen,
 }
 
-/// How far a capture has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Files read.
+    /// Files read so far.
     pub files: u64,
     /// Files in the folder.
     pub total_files: u64,
-    /// Bytes of the files read.
+    /// Bytes read so far.
     pub bytes: u64,
     /// Bytes of all files.
     pub total_bytes: u64,
 }
 
-/// A captured folder.
 #[derive(Debug)]
 pub struct Capture {
-    /// What the folder holds.
     pub manifest: Manifest,
-    /// The manifest's name: the hash of its encoding.
+    /// The name of the manifest: the hash of its encoding.
     pub digest: Digest,
-    /// Where to read its chunks, the encoded manifest among them.
+    /// Reads the chunks again, including the encoded manifest.
     pub sources: Sources,
-    /// What the files hold, for the next capture; `None` when that is what the options said already.
+    /// The contents of the files, for the next capture; `None` if the options already hold the same.
     pub seen: Option<Seen>,
-    /// How many files were read.
+    /// The number of files read.
     pub files_read: u64,
 }
 
 impl Capture {
-    /// The bytes of one chunk, or of the manifest, read again and checked.
+    /// Reads one chunk, or the manifest, again and checks it.
     ///
     /// # Errors
-    /// [`SourceError::Changed`] when the file has been edited since.
+    /// [`SourceError::Changed`] if the file has changed since the capture.
     pub fn read_chunk(&self, digest: &Digest) -> Result<Vec<u8>, SourceError> {
         self.sources.read_chunk(digest)
     }
 }
 
-/// Why a folder was not captured.
+/// The reason why a folder was not captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The folder itself cannot be read.
     #[error("cannot read the folder {}", .path.display())]
     Folder {
-        /// The folder.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The folder holds what cannot be captured; all of it is listed, sorted by path.
+    /// The folder holds entries that cannot be captured; lists all of them, sorted by path.
     #[error("{}", listed(.0))]
     Uncapturable(Vec<Problem>),
     /// A file changed while it was being read.
     #[error("changed while it was being read: {}", .path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file that looked readable was not.
+    Changed { path: PathBuf },
+    /// A file could not be read although the scan found it readable.
     #[error("cannot read {}", .path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The folder holds more than can travel.
+    /// The folder exceeds a limit of [`crate::bounds`].
     #[error("the folder {} is too large: {what}", .path.display())]
     TooMuch {
-        /// The folder.
         path: PathBuf,
-        /// What there is too much of.
+        /// The exceeded limit.
         what: TooMuch,
     },
 }
@@ -116,7 +103,7 @@ fn listed(problems: &[Problem]) -> String {
     text
 }
 
-/// A folder that has been looked at, and whose every part can be captured as far as looking tells.
+/// A scanned folder. As far as the scan can tell, all its entries can be captured.
 #[derive(Debug)]
 pub struct Scan {
     path: PathBuf,
@@ -126,11 +113,11 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Looks through the folder at `path`, leaving out what its `.gitignore` and `.hostlerignore` files say, and what is left out by
-    /// default.
+    /// Scans the folder at `path`. Skips entries that `.gitignore` and `.hostlerignore` files exclude, and the
+    /// directories left out by default.
     ///
     /// # Errors
-    /// [`CaptureError::Folder`], or [`CaptureError::Uncapturable`] with everything that is in the way.
+    /// [`CaptureError::Folder`], or [`CaptureError::Uncapturable`] with all problems.
     pub fn of(path: &Path) -> Result<Self, CaptureError> {
         let on_error = |source| CaptureError::Folder { path: path.to_owned(), source };
         let root = Arc::new(Root::open(path).map_err(on_error)?);
@@ -144,19 +131,19 @@ impl Scan {
         Ok(Self { path: path.to_owned(), root, found, left_out })
     }
 
-    /// Directories that are left out by default, sorted by kind and path.
+    /// Directories left out by default, sorted by kind and path.
     #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// How many files the folder holds, without directories and links.
+    /// The number of files, without directories and links.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.regular_files().count() as u64
     }
 
-    /// How many bytes its files hold.
+    /// The size of all files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.regular_files().map(|found| found.stat.size).sum()
@@ -166,11 +153,11 @@ impl Scan {
         self.found.iter().filter(|found| found.stat.kind == Kind::File)
     }
 
-    /// Reads every file that it has not seen, and writes the manifest. `progress` is called from several threads, after each
-    /// file.
+    /// Reads every file that is not in [`CaptureOptions::seen`], and builds the manifest. Calls `progress` after each
+    /// file, from several threads.
     ///
     /// # Errors
-    /// When a file changes or vanishes meanwhile, or cannot be read after all.
+    /// A file changes or vanishes during the capture, or cannot be read.
     pub fn capture(
         self,
         options: &CaptureOptions,
@@ -188,7 +175,8 @@ impl Scan {
             progress(Progress { files, total_files, bytes, total_bytes });
         };
         let mut hashed = hash_all(&self.root, &jobs, options.threads, OnFailure::Stop, &done);
-        // Work stopped at the first failure, which need not be the first in order: report that, not a file left unread.
+        // Work stops at the first failure, which need not be the first in order. Report the failure, not a file left
+        // unread.
         for ((path, _), answer) in jobs.iter().zip(&mut hashed) {
             if let Some(Err(error)) = answer.take_if(|answer| answer.is_err()) {
                 return Err(self.failure(path, error));
@@ -207,7 +195,8 @@ impl Scan {
                         Some(content) => content.clone(),
                         None => {
                             let hashed = contents.next().expect("every file that was not seen was hashed");
-                            // What was read is what the manifest describes, even if a mode changed since the scan.
+                            // The manifest describes the file as it was read, even if its mode changed since the
+                            // scan.
                             stat = hashed.stat;
                             hashed.content
                         }
@@ -241,10 +230,10 @@ impl Scan {
     }
 }
 
-/// Looks through the folder at `path` and captures it: [`Scan::of`], then [`Scan::capture`].
+/// Scans and captures the folder at `path`: [`Scan::of`], then [`Scan::capture`].
 ///
 /// # Errors
-/// Those of both.
+/// The errors of both.
 pub fn capture(
     path: &Path,
     options: &CaptureOptions,

@@ -1,11 +1,12 @@
-//! What a run did to its work directory: files created, changed and removed.
+//! Finds the changes that a run made to its work directory: files created, changed and removed.
 //!
-//! A file whose metadata are those of the [`Baseline`] is unchanged and not read. Any other is hashed: rewritten with the
-//! same bytes and mode it is unchanged too, whatever its times say. Results are results, so no `.gitignore` matters here;
-//! only what Python leaves behind on its own (`__pycache__`, `*.pyc`) and `.hostler` are left out, unless they were captured.
+//! A file with the same metadata as in the [`Baseline`] is unchanged and is not read. Any other file is hashed. If
+//! the bytes and the mode are the same, the file is unchanged too, even with other times. All results count, so no
+//! `.gitignore` applies. Only Python's by-products (`__pycache__`, `*.pyc`) and `.hostler` are left out, unless they
+//! were captured.
 //!
-//! A run may leave anything behind, and its other results must not be lost for it: what cannot be captured becomes a
-//! sentence in [`Changes::problems`]. Only more than can travel is an error.
+//! One bad entry must not lose the other results: an entry that cannot be captured becomes a sentence in
+//! [`Changes::problems`]. Only exceeding the limits of [`crate::bounds`] is an error.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -22,31 +23,29 @@ use crate::paths;
 use crate::sources::Sources;
 use crate::walk::{Found, Problem, ProblemReason, Rules, WalkError, Walked, plain, walk};
 
-/// How to look for changes.
 #[derive(Debug, Clone, Default)]
 pub struct ChangesOptions {
-    /// Threads that read and hash; 0 (the default) takes as many as there are processors.
+    /// Threads that read and hash; 0 (the default) means one per processor.
     pub threads: usize,
 }
 
-/// What a run did to its work directory.
+/// The changes that a run made to its work directory.
 #[derive(Debug)]
 pub struct Changes {
-    /// Created and changed entries, with the directories that hold them.
+    /// Created and changed entries, with their parent directories.
     pub tree: Manifest,
-    /// Paths of the laid out folder that are gone, sorted.
+    /// Paths of the laid out folder that no longer exist, sorted.
     pub removed: Vec<Vec<u8>>,
-    /// What could not be captured, one sentence each.
+    /// Entries that could not be captured, one sentence each.
     pub problems: Vec<String>,
-    /// Where to read the chunks of `tree`.
+    /// Reads the chunks of `tree`.
     pub sources: Sources,
 }
 
-/// Compares `directory` with the `manifest` that was laid out in it. A `baseline` makes it fast; an empty one makes every file
-/// be read.
+/// Compares `directory` with the `manifest` that was laid out in it. With an empty `baseline`, every file is read.
 ///
 /// # Errors
-/// When the directory holds more than can travel.
+/// The directory exceeds a limit of [`crate::bounds`].
 pub fn changes(
     directory: &Path,
     manifest: &Manifest,
@@ -65,12 +64,12 @@ pub fn changes(
     }
 }
 
-/// What programs leave behind without being asked.
+/// Whether programs create `path` as a by-product.
 fn is_leftover(path: &[u8]) -> bool {
     path == b".hostler" || paths::name(path) == b"__pycache__" || path.ends_with(b".pyc")
 }
 
-/// The work directory cannot be read. Nothing is reported as removed: that would be a guess.
+/// The result for an unreadable work directory. It reports no removed files, because that would be a guess.
 fn directory_lost(error: &io::Error) -> Changes {
     let problem = match error.kind() {
         io::ErrorKind::NotFound => "The work directory is gone; whatever was in it is lost.".to_owned(),
@@ -119,13 +118,13 @@ impl Comparison<'_> {
         Changes { tree, removed, problems, sources }
     }
 
-    /// Whether a file must be read to know if it changed.
+    /// Whether the file must be read to know if it changed.
     fn is_suspect(&self, found: &Found) -> bool {
         let known_file = matches!(self.known.get(found.path.as_slice()), Some(Entry { kind: EntryKind::File(_), .. }));
         found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
     }
 
-    /// Hashes the suspects. One that cannot be read becomes a problem and `None`; one that vanished has no answer.
+    /// Hashes the suspects. An unreadable file becomes a problem and `None`; a vanished file has no answer.
     fn hash<'f>(
         &self,
         found: &'f [Found],
@@ -137,12 +136,13 @@ impl Comparison<'_> {
             .map(|(found, _)| (found.path.as_slice(), found.stat.size))
             .collect();
         let mut hashed = HashMap::with_capacity(jobs.len());
-        // Processes that outlive the run may still write: a second look settles files that were closed meanwhile.
+        // Processes that outlive the run may still write. A second attempt succeeds for files that have been closed
+        // meanwhile.
         for last_try in [false, true] {
             let mut again = Vec::new();
             let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, &|_| ());
             for (&(path, size), answer) in jobs.iter().zip(answers) {
-                let reason = match answer.expect("work that goes on answers for every file") {
+                let reason = match answer.expect("every file has a result unless the work stops") {
                     Ok(answer) => {
                         hashed.insert(path, Some(answer));
                         continue;
@@ -181,7 +181,7 @@ impl Comparison<'_> {
         (!same).then(|| entry(found, &found.stat, kind))
     }
 
-    /// A directory's time changes with what is in it and says nothing; its mode does.
+    /// Returns a directory if its mode changed. Its time says nothing, as it changes with the directory's contents.
     fn changed_directory(&self, found: &Found) -> Option<Entry> {
         let same = self
             .known
@@ -190,7 +190,7 @@ impl Comparison<'_> {
         (!same).then(|| entry(found, &found.stat, EntryKind::Directory))
     }
 
-    /// Whether `stat` has the mode that `entry` was laid out with, which lacks the bits that laying out drops.
+    /// Whether `stat` has the mode that `entry` was laid out with; layout drops the set-id bits.
     fn has_mode(&self, entry: &Entry, stat: &Stat) -> bool {
         match self.baseline.mode(&entry.path) {
             Some(mode) => stat.mode == mode,
@@ -203,7 +203,8 @@ fn entry(found: &Found, stat: &Stat, kind: EntryKind) -> Entry {
     Entry { path: found.path.clone(), mode: stat.mode, modified_ns: stat.modified_ns, kind }
 }
 
-/// What the folder had and the directory lacks. What lies in a directory that could not be read may well be there.
+/// Entries of the manifest that are missing in the directory. Skips entries below unreadable directories: they may
+/// still exist.
 fn removed(manifest: &Manifest, found: &[Found], gone: &HashSet<Vec<u8>>, problems: &[Problem]) -> Vec<Vec<u8>> {
     let here: HashSet<&[u8]> = found.iter().map(|it| it.path.as_slice()).collect();
     let unreadable: HashSet<&[u8]> = (problems.iter())
@@ -218,7 +219,7 @@ fn removed(manifest: &Manifest, found: &[Found], gone: &HashSet<Vec<u8>>, proble
         .collect()
 }
 
-/// The changed entries and, of the rest, the directories that they lie in.
+/// The changed entries and their parent directories.
 fn with_parents(found: &[Found], changed: Vec<Option<Entry>>) -> Vec<Entry> {
     let needed: BTreeSet<Vec<u8>> =
         changed.iter().flatten().flat_map(|entry| ancestors(&entry.path)).map(<[u8]>::to_vec).collect();
@@ -229,7 +230,7 @@ fn with_parents(found: &[Found], changed: Vec<Option<Entry>>) -> Vec<Entry> {
         .collect()
 }
 
-/// The directories above `path`, nearest first, without the folder itself.
+/// The parent directories of `path`, nearest first, without the folder itself.
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(paths::parent(path)), |path| Some(paths::parent(path)))
         .take_while(|path| !path.is_empty())

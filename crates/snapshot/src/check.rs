@@ -1,7 +1,7 @@
-//! Whether a manifest may be believed: the checks that stand before every use of one that came from elsewhere.
+//! Checks whether a manifest is safe to use. Every manifest from another machine is checked before every use.
 //!
-//! A manifest that passes names every path once, below directories that it lists itself, and its links stay inside the
-//! folder. Laying it out into an empty directory then cannot touch anything outside it.
+//! A manifest that passes lists every path once, below directories that it lists too, and its links stay inside the
+//! folder. Laying it out into an empty directory then cannot touch anything outside.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,21 +10,16 @@ use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, VERSION};
 use crate::chunk::MAX_BYTES;
 use crate::paths::{self, show, stays_inside};
 
-/// What is wrong with a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// It was written by a newer version.
+    /// A newer version of Hostler wrote the manifest.
     #[error("the manifest has version {found}; this program reads up to {VERSION}")]
-    Version {
-        /// Its version.
-        found: u16,
-    },
-    /// One of its entries is not acceptable.
+    Version { found: u16 },
+    /// An entry is invalid.
     #[error("the manifest is not acceptable: {}: {why}", show(.path))]
     Entry {
-        /// The entry's path.
         path: Vec<u8>,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -32,16 +27,16 @@ pub enum ManifestError {
 /// Checks `manifest` in full; see the module's documentation.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem found.
 pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
     check_but_links(manifest)?;
     check_links(manifest)
 }
 
-/// Checks everything but where links lead: for a folder in which nobody follows them but its user.
+/// Checks everything except link targets: for a folder in which only its user follows links.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem found.
 pub fn check_but_links(manifest: &Manifest) -> Result<(), ManifestError> {
     if manifest.version > VERSION {
         return Err(ManifestError::Version { found: manifest.version });
@@ -49,16 +44,16 @@ pub fn check_but_links(manifest: &Manifest) -> Result<(), ManifestError> {
     check_entries(manifest.entries.iter().map(|entry| (entry, false)))
 }
 
-/// Checks entries as [`check_but_links`] does, of which some may have been checked before, each by itself.
+/// Checks entries as [`check_but_links`] does. The flag of an entry says that it was checked alone before.
 ///
 /// # Errors
-/// The first thing that is wrong with them.
+/// The first problem found.
 pub fn check_entries<'e>(entries: impl IntoIterator<Item = (&'e Entry, bool)>) -> Result<(), ManifestError> {
     let mut directories: HashSet<&[u8]> = HashSet::new();
     let (mut last, mut inside): (&[u8], &[u8]) = (&[], &[]);
     for (entry, was_checked) in entries {
         let parent = paths::parent(&entry.path);
-        // A directory comes before what is in it.
+        // A directory comes before its entries.
         let is_listed = |parent| parent == inside || directories.contains(parent);
         let why = if let Some(fault) = (!was_checked).then(|| paths::fault(&entry.path)).flatten() {
             Some(fault)
@@ -140,12 +135,12 @@ mod tests {
             modified_ns: 0,
             kind: EntryKind::Symlink { target: target.into_bytes() },
         };
-        // Each goes a long way down and up again before it comes to the next.
+        // Each link goes a long way down and up again before it reaches the next.
         let way = |next: u32| format!("{}{}a{next:02}", "x/".repeat(680), "../".repeat(680));
         let mut entries: Vec<Entry> = (0..39).map(|n| link(format!("a{n:02}"), way(n + 1))).collect();
         entries.extend((0..100_000).map(|n| link(format!("b{n:06}"), "a00".into())));
         let began = Instant::now();
-        let error = check(&Manifest { version: VERSION, entries }).expect_err("too much");
+        let error = check(&Manifest { version: VERSION, entries }).expect_err("the links exceed the effort");
         assert!(error.to_string().contains("too many and too long"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(60), "it gave up after {:?}", began.elapsed());
     }

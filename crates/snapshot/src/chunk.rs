@@ -1,8 +1,8 @@
-//! Content-defined chunks: where content is cut and how a piece is named.
+//! Content-defined chunking: chunk boundaries and chunk names.
 //!
-//! Boundaries depend on the bytes around them (FastCDC, 2020 variant), so an insertion in a large file changes one or two
-//! chunks, not all that follow. The parameters are frozen: other boundaries would still be correct, but would share
-//! nothing with what heads and nodes already hold. A test pins the cut points of a known input.
+//! Boundaries depend on the bytes around them (FastCDC, 2020 variant), so an insertion into a large file changes only
+//! one or two chunks. The parameters are frozen: other boundaries would still be correct, but would share nothing
+//! with the chunks that heads and nodes already hold. A test pins the cut points of a known input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,11 +13,11 @@ use fastcdc::v2020;
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content};
 
-/// The smallest chunk but the last of a file, in bytes. Shorter content is one chunk.
+/// The minimum size of a chunk, except for the last of a file, in bytes. Shorter content is one chunk.
 pub const MIN_BYTES: usize = 64 << 10;
-/// The chunk length that boundaries aim at, in bytes.
+/// The target size of a chunk, in bytes.
 pub const AVERAGE_BYTES: usize = 256 << 10;
-/// The largest chunk, in bytes.
+/// The maximum size of a chunk, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
 /// The name of `bytes`: their BLAKE3 hash.
@@ -26,15 +26,15 @@ pub fn digest_of(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// Reads `reader` to its end and names its chunks, holding a few MiB at a time.
+/// Reads `reader` to its end and names its chunks, with a few MiB of memory.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn content_of(reader: &mut impl Read) -> io::Result<Content> {
     Chunker::new().content_of(reader)
 }
 
-/// Cuts content into chunks with a buffer that is kept between files.
+/// Cuts content into chunks and reuses its buffer between files.
 #[derive(Debug)]
 pub struct Chunker {
     buffer: Vec<u8>,
@@ -48,7 +48,7 @@ impl Default for Chunker {
 }
 
 impl Chunker {
-    /// Two of the largest chunks: each refill then reads at least one, and moves at most one to the front.
+    /// Two chunks of maximum size: each refill then reads at least one and moves at most one to the front.
     const BUFFER_BYTES: usize = 2 * MAX_BYTES;
 
     /// A chunker with an empty buffer of 2 MiB.
@@ -63,7 +63,7 @@ impl Chunker {
     /// Reads `reader` to its end and names its chunks.
     ///
     /// # Errors
-    /// Those of the reader.
+    /// Errors of the reader.
     pub fn content_of(&mut self, reader: &mut impl Read) -> io::Result<Content> {
         let mut content = Content::default();
         self.split(reader, |bytes| {
@@ -73,13 +73,13 @@ impl Chunker {
         Ok(content)
     }
 
-    /// Names the chunks of the first `size` bytes of a file that has just been opened, or of what there is if it is shorter. Holes in it are
-    /// not read: a file may be as long as its user says without taking any room.
+    /// Names the chunks of the first `size` bytes of a newly opened file, or of the whole file if it is shorter. Does
+    /// not read holes: a user can make a file very long without using disk space.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     pub fn content_of_file(&mut self, file: &File, size: u64) -> io::Result<Content> {
-        // Smaller ones are not worth the question.
+        // For smaller files, looking for holes costs more than it saves.
         if size <= 2 * MAX_BYTES as u64 || file.metadata()?.blocks().saturating_mul(512) >= size {
             return self.content_of(&mut file.take(size));
         }
@@ -89,7 +89,7 @@ impl Chunker {
         let zero = Chunk { digest: digest_of(&zeros), len: MAX_BYTES as u32 };
         let are_whole = self.cut(&zeros) == MAX_BYTES;
         loop {
-            // Inside a hole every cut is the same.
+            // Inside a hole, all chunks are equal.
             while are_whole && holes.hole.contains(&content.size) && holes.hole.end - content.size >= MAX_BYTES as u64 {
                 content.size += MAX_BYTES as u64;
                 content.chunks.push(zero);
@@ -107,10 +107,10 @@ impl Chunker {
         }
     }
 
-    /// Reads `reader` to its end and hands out its chunks in order.
+    /// Reads `reader` to its end and passes its chunks to `each` in order.
     ///
     /// # Errors
-    /// Those of the reader; chunks before the failure have been handed out.
+    /// Errors of the reader; chunks before the failure have been passed on.
     pub fn split(&mut self, reader: &mut impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let each = |_: &_, bytes: &[u8]| {
             each(bytes);
@@ -119,11 +119,12 @@ impl Chunker {
         self.split_some(reader, each).map(drop)
     }
 
-    /// The same until `stops` says so of a chunk; what was read beyond that one is lost. Says whether the end was reached.
+    /// Like [`Chunker::split`], but ends when `stops` returns true; bytes read beyond that chunk are lost. Returns
+    /// whether the reader reached its end.
     fn split_some<R: Read>(&mut self, reader: &mut R, mut stops: impl FnMut(&R, &[u8]) -> bool) -> io::Result<bool> {
         let (mut start, mut end, mut at_end) = (0, 0, false);
         loop {
-            // A cut is only final when it could see a whole largest chunk, or the end of the content.
+            // A cut is final only if it saw a chunk of maximum size or the end of the content.
             while !at_end && end - start < MAX_BYTES {
                 if end == self.buffer.len() {
                     self.buffer.copy_within(start..end, 0);
@@ -147,27 +148,28 @@ impl Chunker {
         }
     }
 
-    /// The length of the first chunk of `bytes`, which is not empty.
+    /// The length of the first chunk of `bytes`. `bytes` is not empty.
     fn cut(&self, bytes: &[u8]) -> usize {
         let (small, large) = self.masks;
         v2020::cut(bytes, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES, small, large, small << 1, large << 1).1
     }
 }
 
-/// Reads a file without reading its holes.
+/// Reads a file and skips its holes.
 struct Holes<'f> {
     file: &'f File,
     at: u64,
     end: u64,
-    /// What lies from `at` to `until`.
+    /// Whether the range from `at` to `until` holds data.
     is_data: bool,
     until: u64,
-    /// The last hole that was come across.
+    /// The most recently found hole.
     hole: Range<u64>,
 }
 
 impl Holes<'_> {
-    /// Finds out what lies at `at`, and until where. A file system that does not know says that all is data.
+    /// Finds out whether `at` is in data or in a hole, and where that ends. A file system without hole support
+    /// reports only data.
     fn look(&mut self) {
         use nix::unistd::{Whence, lseek};
         let ask = |from: u64, what| lseek(self.file, from.cast_signed(), what).map(i64::cast_unsigned);
@@ -178,7 +180,7 @@ impl Holes<'_> {
         };
         self.is_data = data == self.at;
         if self.is_data {
-            // At least a byte, or nothing would ever go on.
+            // Advance by at least a byte, so that the loop ends.
             self.until = ask(self.at, Whence::SeekHole).unwrap_or(self.end).clamp(self.at + 1, self.end);
         } else {
             self.until = data;
@@ -225,7 +227,10 @@ mod tests {
             same.resize(same.len() + gap + round * 4096, 0);
         }
         file.set_len(same.len() as u64).expect("sparse");
-        assert!(file.metadata().expect("there").blocks() * 512 < same.len() as u64, "the test needs a disk with holes");
+        assert!(
+            file.metadata().expect("it exists").blocks() * 512 < same.len() as u64,
+            "the test needs a disk with holes"
+        );
         let whole = content_of(&mut same.as_slice()).expect("memory can be read");
         assert_eq!(Chunker::new().content_of_file(&file, same.len() as u64).expect("readable"), whole);
         for size in [0, 1, 4_000_000, 5_000_000, 20_000_000] {
@@ -245,7 +250,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
     }
 
-    /// The same bytes on every machine and in every version.
+    /// The same pseudo-random bytes on every machine and in every version.
     fn noise(length: usize) -> Vec<u8> {
         let mut reader = blake3::Hasher::new().finalize_xof();
         let mut bytes = vec![0; length];

@@ -1,12 +1,13 @@
-//! Bringing results home: whole files only, resumable, and never over a user's file by accident.
+//! Delivers results into the user's destination: whole files only, resumable, and never over a user's file by
+//! accident.
 //!
-//! Files are assembled in `.hostler-partial/` inside the destination, chunk by chunk as they arrive, in any order.
-//! [`Delivery::finish`] makes them durable with one call and then renames them into place, so a file in its place is whole
-//! even after a power cut. What an interrupted delivery left is found again by its content: [`Delivery::plan`] hashes the
-//! partial files and asks only for the chunks that they lack, and nothing that the destination already has is asked for.
+//! Chunks arrive in any order and are written to files in `.hostler-partial/` inside the destination.
+//! [`Delivery::finish`] makes them durable with one call and then renames them into place, so a file in its place is
+//! whole even after a power cut. After an interruption, [`Delivery::plan`] hashes the partial files and requests only
+//! the missing chunks. It also reuses data that the destination already holds.
 //!
-//! Files of the user's that are in the way stay as they are if they hold the same bytes; otherwise [`OnConflict`] decides.
-//! A directory is never replaced by something else, and nothing is written through a symbolic link.
+//! A conflicting file of the user stays if it holds the same bytes; otherwise [`OnConflict`] decides. A directory is
+//! never replaced by another type, and nothing is written through a symbolic link.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -32,75 +33,63 @@ use crate::wire::{self, WireError};
 
 const PARTIAL: &str = ".hostler-partial";
 
-/// What to do with a file of the user's that differs from the one to be delivered.
+/// What to do with a user's file that differs from the delivered one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Deliver nothing and name them all.
+    /// Deliver nothing and list all conflicts.
     #[default]
     Refuse,
-    /// Replace them.
     Overwrite,
-    /// Keep them and deliver beside them, as `name.1`, `name.2` and so on.
+    /// Keep the user's files and deliver as `name.1`, `name.2` and so on.
     Rename,
 }
 
-/// Something of the user's that is in the way.
+/// A user's file that conflicts with a delivered one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Path below the destination.
     pub path: Vec<u8>,
-    /// Whether [`OnConflict::Overwrite`] and [`OnConflict::Rename`] can help. They cannot when a directory and something
-    /// else claim the same name, or when a directory on the way is a symbolic link.
+    /// Whether [`OnConflict::Overwrite`] and [`OnConflict::Rename`] can help. They cannot if a directory and another
+    /// type claim the same name, or if a parent directory is a symbolic link.
     pub can_be_settled: bool,
 }
 
-/// Why a delivery did not succeed. What has arrived stays for the next attempt.
+/// The reason why a delivery failed. The next attempt reuses the chunks that have arrived.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
-    /// The manifest is not acceptable.
+    /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Files of the user's are in the way; all of them are listed, sorted by path.
+    /// User's files conflict with delivered ones; lists all of them, sorted by path.
     #[error("{} already holds something else:{}", .destination.display(), listed(.conflicts))]
-    Conflicts {
-        /// The destination.
-        destination: PathBuf,
-        /// What is in the way.
-        conflicts: Vec<Conflict>,
-    },
-    /// Another program is delivering the same to the same place.
+    Conflicts { destination: PathBuf, conflicts: Vec<Conflict> },
+    /// Another process delivers the same results to the same place.
     #[error("another delivery of the same results to {} is under way", .0.display())]
     Busy(PathBuf),
-    /// A chunk that arrived is not what it is called.
+    /// The bytes of a chunk do not match its digest.
     #[error("chunk {digest} arrived damaged")]
     Damaged {
-        /// The chunk.
         digest: Digest,
-        /// The cause.
         #[source]
         source: WireError,
     },
-    /// Finishing was asked for while chunks were missing.
+    /// [`Delivery::finish`] was called while chunks were missing.
     #[error("{0} chunks have not arrived")]
     Incomplete(usize),
-    /// The destination's file system is full.
     #[error("no space left in {}: {needed} bytes are still to come, {free} are free", .path.display())]
     DiskFull {
-        /// The destination.
         path: PathBuf,
-        /// How many bytes were still to arrive.
+        /// Bytes still to arrive.
         needed: u64,
-        /// What the file system had left, in bytes.
+        /// Free space of the file system, in bytes.
         free: u64,
     },
-    /// Anything else that the file system refused.
+    /// Any other error of the file system.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was attempted, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -110,41 +99,41 @@ fn listed(conflicts: &[Conflict]) -> String {
     conflicts.iter().map(|conflict| format!("\n  {}", show(&conflict.path))).collect()
 }
 
-/// What a finished delivery did.
+/// The result of a finished delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delivered {
     /// Files put in place.
     pub files: u64,
-    /// Their size in bytes.
+    /// The size of these files, in bytes.
     pub bytes: u64,
-    /// Files and links that were there already.
+    /// Files and links that already existed with the same content.
     pub kept: u64,
-    /// Files and links that got another name, with that name.
+    /// Files and links delivered under another name: original and new path.
     pub renamed: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A delivery under way.
+/// A delivery in progress.
 #[derive(Debug)]
 pub struct Delivery {
     destination: PathBuf,
     root: Root,
     on_conflict: OnConflict,
-    /// Directories, in order, with whether they are there already.
+    /// Directories in order, and whether each already exists.
     directories: Vec<(Entry, bool)>,
     files: Vec<Incoming>,
     links: Vec<(Entry, Vec<u8>)>,
-    /// Where each chunk that has not arrived belongs.
+    /// The places of each missing chunk.
     wanted: HashMap<Digest, Vec<Place>>,
     partial: Partial,
     delivered: Delivered,
 }
 
-/// A file to be put in place.
+/// A file to deliver.
 #[derive(Debug)]
 struct Incoming {
     entry: Entry,
     content: Content,
-    /// The name under which it will be put: its own, or another by [`OnConflict::Rename`].
+    /// The final path: the file's own, or another by [`OnConflict::Rename`].
     place: Vec<u8>,
     partial: PathBuf,
 }
@@ -156,7 +145,7 @@ struct Place {
     len: u32,
 }
 
-/// What stands where an entry should go.
+/// The existing entry at the path of a delivered one.
 enum Standing {
     Nothing,
     Same,
@@ -164,11 +153,11 @@ enum Standing {
 }
 
 impl Delivery {
-    /// Compares `manifest` with what is in `destination`, which is created if need be, and with what an earlier attempt
-    /// left there. Writes nothing but the partial area, and not even that if there are conflicts to refuse.
+    /// Compares `manifest` with `destination`, which is created if needed, and with the partial files of an earlier
+    /// attempt. Writes only to the partial area, and not even there if it refuses conflicts.
     ///
     /// # Errors
-    /// [`DeliveryError::Conflicts`], [`DeliveryError::Busy`], or when something cannot be read.
+    /// [`DeliveryError::Conflicts`], [`DeliveryError::Busy`], or something cannot be read.
     pub fn plan(destination: &Path, manifest: &Manifest, on_conflict: OnConflict) -> Result<Self, DeliveryError> {
         check(manifest)?;
         let on_error = |action| move |source| DeliveryError::Io { action, path: destination.to_owned(), source };
@@ -197,11 +186,11 @@ impl Delivery {
         Ok(delivery)
     }
 
-    /// Adds a file, looking for its chunks in the partial area and in the file that it would replace.
+    /// Adds a file and looks for its chunks in the partial area and in the file that it replaces.
     fn expect(&mut self, entry: Entry, content: Content, place: Vec<u8>) -> Result<(), DeliveryError> {
         let index = self.files.len();
         let partial = self.partial.path_for(&entry, &content);
-        // An attempt that was interrupted while finishing may have left a file that its owner cannot write.
+        // An attempt interrupted while finishing may have left a file that its owner cannot write.
         let _ = fs::set_permissions(&partial, Permissions::from_mode(0o600));
         let started = OpenOptions::new().read(true).write(true).open(&partial).ok();
         let replaced = self.root.open_file(&entry.path).ok();
@@ -228,14 +217,14 @@ impl Delivery {
             let place = Place { file: index, offset, len: chunk.len };
             match bytes {
                 Some(bytes) => self.write(place, &bytes)?,
-                // It changed under our eyes.
+                // The file changed since it was hashed.
                 None => self.wanted.entry(chunk.digest).or_default().push(place),
             }
         }
         Ok(())
     }
 
-    /// The chunks that have not arrived, in the order of the files that they belong to, each once.
+    /// The missing chunks, each once, in the order of their files.
     #[must_use]
     pub fn missing(&self) -> Vec<Digest> {
         let mut seen = HashSet::with_capacity(self.wanted.len());
@@ -245,14 +234,14 @@ impl Delivery {
             .collect()
     }
 
-    /// How many bytes of files have not arrived.
+    /// The bytes of files that have not arrived.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
         self.wanted.values().flatten().map(|place| u64::from(place.len)).sum()
     }
 
-    /// Takes a chunk that arrived in its [`wire`] form, checks it and writes it wherever it belongs. One that is not wanted
-    /// (any more) is ignored.
+    /// Checks a chunk in its [`wire`] form and writes it to all its places. Ignores a chunk that is not, or no
+    /// longer, wanted.
     ///
     /// # Errors
     /// [`DeliveryError::Damaged`], [`DeliveryError::DiskFull`] or another error of the file system.
@@ -282,8 +271,8 @@ impl Delivery {
     /// Puts everything in place and removes the partial area.
     ///
     /// # Errors
-    /// [`DeliveryError::Incomplete`] while chunks are missing. [`DeliveryError::Conflicts`] when the user has put a file in
-    /// the way since the plan was made; plan again then.
+    /// [`DeliveryError::Incomplete`] while chunks are missing. [`DeliveryError::Conflicts`] if the user has created a
+    /// conflicting file since the plan was made; make a new plan then.
     pub fn finish(mut self) -> Result<Delivered, DeliveryError> {
         if !self.wanted.is_empty() {
             return Err(DeliveryError::Incomplete(self.wanted.len()));
@@ -313,7 +302,7 @@ impl Delivery {
         }
         self.settle_directories()?;
         self.partial.remove().map_err(|source| self.failure("remove", &self.partial.path, source))?;
-        // Whoever hears of success may delete the results elsewhere.
+        // Sync before reporting success: the caller may then delete the results elsewhere.
         self.sync()?;
         Ok(self.delivered)
     }
@@ -322,7 +311,7 @@ impl Delivery {
         syncfs(self.root.as_fd()).map_err(|error| self.failure("sync", &self.destination, error.into()))
     }
 
-    /// Gives a partial file the length, mode and time of the whole one. Its bytes were checked as they came.
+    /// Sets length, mode and time of a partial file. Its bytes were checked on arrival.
     fn complete(&self, file: &Incoming) -> io::Result<()> {
         let partial = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file.partial)?;
         partial.set_len(file.content.size)?;
@@ -334,10 +323,10 @@ impl Delivery {
     fn make_directories(&self) -> Result<(), DeliveryError> {
         let mut parents = Parents::of(&self.root);
         for (entry, _) in self.directories.iter().filter(|(_, exists)| !exists) {
-            // With nearly its own mode already, in case we are interrupted before it is settled.
+            // Create it with nearly its final mode, in case the delivery is interrupted before the mode is set.
             let mode = Mode::from_bits_truncate(entry.mode & 0o777) | Mode::S_IRWXU;
             let mut make = || match mkdirat(parents.directory_of(&entry.path)?, paths::name(&entry.path), mode) {
-                // Made by an attempt that was interrupted here, or by the user just now.
+                // An interrupted attempt or the user has created it meanwhile.
                 Err(Errno::EEXIST) => Ok(()),
                 made => made.map_err(io::Error::from),
             };
@@ -346,7 +335,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Modes and times of the directories that were made, deepest first: putting files in them changed the times.
+    /// Sets modes and times of the created directories, deepest first, because adding files changed the times.
     fn settle_directories(&self) -> Result<(), DeliveryError> {
         for (entry, _) in self.directories.iter().rev().filter(|(_, exists)| !exists) {
             let settle = || {
@@ -368,7 +357,7 @@ impl Delivery {
             return Ok(renameat(&self.partial.lock, partial, directory, name)?);
         }
         match renameat2(&self.partial.lock, partial, directory, name, RenameFlags::RENAME_NOREPLACE) {
-            // Network file systems lack the flag. The window between question and renaming is theirs.
+            // Network file systems lack the flag, so a race between the check and the rename remains there.
             Err(Errno::EINVAL) if Stat::at(directory, name).is_err() => {
                 Ok(renameat(&self.partial.lock, partial, directory, name)?)
             }
@@ -389,7 +378,7 @@ impl Delivery {
         Ok(utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink)?)
     }
 
-    /// Sorts a failure to put something in place: something in the way is collected, anything else ends the delivery.
+    /// Collects a failure caused by a conflict; returns any other failure, which ends the delivery.
     fn set_aside(&self, conflicts: &mut Vec<Conflict>, path: Vec<u8>, error: io::Error) -> Result<(), DeliveryError> {
         let can_be_settled = match error.raw_os_error() {
             Some(libc::EEXIST) => true,
@@ -409,7 +398,7 @@ impl Delivery {
     }
 }
 
-/// A manifest compared with what stands in the destination.
+/// A manifest compared with the destination.
 #[derive(Default)]
 struct Plan {
     directories: Vec<(Entry, bool)>,
@@ -450,7 +439,7 @@ impl Plan {
         }
     }
 
-    /// Finds the first `name.N` that is free or holds the same already, so that a repeated delivery adds nothing.
+    /// Finds the first `name.N` that is free or already holds the same content, so a repeated delivery adds nothing.
     fn add_beside(&mut self, root: &Root, manifest: &Manifest, entry: &Entry) -> io::Result<()> {
         let is_taken = |place: &[u8]| manifest.entries.binary_search_by(|it| it.path.as_slice().cmp(place)).is_ok();
         for number in 1u32.. {
@@ -473,12 +462,12 @@ impl Plan {
     }
 }
 
-/// Compares what is at `place` with `entry`.
+/// Compares the entry at `place` with `entry`.
 fn standing(root: &Root, place: &[u8], entry: &Entry) -> io::Result<Standing> {
     let stat = match root.stat(place) {
         Ok(stat) => stat,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Standing::Nothing),
-        // A directory on the way is a link, or no directory.
+        // A parent is a link or not a directory.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EXDEV)) => {
             return Ok(Standing::Different { can_be_settled: false });
         }
@@ -510,7 +499,7 @@ fn holds(root: &Root, place: &[u8], content: &Content) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The area for unfinished files of one delivery, locked while it is under way.
+/// The area for unfinished files of one delivery, locked during the delivery.
 #[derive(Debug)]
 struct Partial {
     path: PathBuf,
@@ -530,7 +519,7 @@ impl Partial {
         Ok(Self { path, lock })
     }
 
-    /// Where a file is assembled: the same place at the next attempt.
+    /// The path of a partial file: the same in every attempt.
     fn path_for(&self, entry: &Entry, content: &Content) -> PathBuf {
         let mut key = entry.path.clone();
         key.push(0);
@@ -548,7 +537,7 @@ impl Partial {
     }
 }
 
-/// Makes a private directory, or checks that it is one: a link of that name would lead our writes away.
+/// Creates a private directory, or checks that it is one: a link of that name would redirect writes.
 fn make_directory(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -1,4 +1,4 @@
-//! Hashing the files of a folder on several threads, noticing those that change meanwhile.
+//! Hashes the files of a folder on several threads and detects files that change meanwhile.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -10,34 +10,33 @@ use hostler_proto::manifest::Content;
 use crate::beneath::{Root, Stat};
 use crate::chunk::Chunker;
 
-/// A file's content, and its metadata from the moment it was read.
+/// A file's content and its metadata at the time of reading.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     pub(crate) content: Content,
     pub(crate) stat: Stat,
 }
 
-/// Why a file has no hash.
+/// The reason why a file has no hash.
 #[derive(Debug)]
 pub(crate) enum HashError {
-    /// It changed while it was being read.
+    /// The file changed while it was being read.
     Changed,
-    /// It could not be read.
     Read(io::Error),
 }
 
-/// Whether one failure makes the rest pointless.
+/// Whether to stop at the first failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Stop,
     GoOn,
 }
 
-/// A file to hash: its path below the root and its size as far as is known, in bytes.
+/// A file to hash: its path below the root, and its size in bytes as far as it is known.
 pub(crate) type Job<'a> = (&'a [u8], u64);
 
-/// Hashes `files`, calling `done` with the size of each. Answers lie in the order of the files; after a failure that stops
-/// the work, some are missing.
+/// Hashes `files` and calls `done` with the size of each. Results are in the order of `files`; after a failure that
+/// stops the work, some are missing.
 pub(crate) fn hash_all(
     root: &Root,
     files: &[Job<'_>],
@@ -72,8 +71,8 @@ pub(crate) fn hash_all(
     answers
 }
 
-/// Big files first, so that no thread starts one when the others are done; the rest as they come, which is how they lie on
-/// the disk.
+/// Puts big files first, so that no thread starts one at the end. The rest keep their order, which is usually their
+/// order on disk.
 fn big_files_first(files: &[Job<'_>]) -> Vec<usize> {
     const BIG_BYTES: u64 = 8 << 20;
     let mut order: Vec<usize> = (0..files.len()).collect();
@@ -97,23 +96,23 @@ fn hash_file(root: &Root, path: &[u8], chunker: &mut Chunker) -> Result<Hashed, 
     }
 }
 
-/// How many threads pay for `items` pieces of work; 0 asks for as many as there are processors.
+/// The number of threads worth starting for `items` pieces of work; `asked` 0 means one per processor.
 pub(crate) fn threads_for(asked: usize, items: usize) -> usize {
     const ITEMS_PER_THREAD: usize = 16;
-    // A few big files deserve threads as well: one each.
+    // A few items may be big files: use one thread each.
     let useful = if items <= ITEMS_PER_THREAD { items } else { items / ITEMS_PER_THREAD + 1 };
     match (useful, asked) {
-        // Asking the system takes longer than many a piece of work.
+        // Asking the system for its processors takes longer than a small item.
         (0 | 1, _) => 1,
         (_, 0) => useful.min(thread::available_parallelism().map_or(1, NonZeroUsize::get)),
         (_, asked) => useful.min(asked),
     }
 }
 
-/// Runs `work` on `count` threads, of which the caller's is one.
+/// Runs `work` on `count` threads, including the caller's.
 pub(crate) fn on_threads<T: Send>(count: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
-        // Where the system has no thread left, fewer do it.
+        // If the system has no thread left, fewer threads do the work.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, &work).ok();
         let others: Vec<_> = (1..count).map_while(spawn).collect();
         let mut answers = vec![work()];

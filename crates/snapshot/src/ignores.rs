@@ -1,14 +1,13 @@
-//! Which files a capture leaves out: what `.gitignore` and `.hostlerignore` name, as git reads the former, and a few directories by
-//! default.
+//! Decides which files a capture leaves out: by `.gitignore` (with git's semantics), `.hostlerignore`, and defaults.
 //!
-//! The defaults ([`LeftOutKind`]) are directories that can be made again from the rest of the folder, or that a job does not need. A
-//! `.hostlerignore` can include them, a `.gitignore` cannot: `!*/`, which is common there, would include all of them.
+//! The defaults ([`LeftOutKind`]) are directories that can be rebuilt or that a job does not need. A `.hostlerignore`
+//! can include them. A `.gitignore` cannot: its common pattern `!*/` would include all of them.
 //!
-//! The folder is the top: files above it, the user's global excludes and `.git/info/exclude` have no say, so that a folder
-//! is captured alike wherever it lies and whether or not it is a repository. Nearer files win over farther ones, later
-//! lines over earlier ones, and anything that a `.hostlerignore` says wins over all `.gitignore` files. As in git, nothing
-//! below an excluded directory can be included again, a file of rules that is a symbolic link is not read, and lines that
-//! are no valid pattern are skipped. Unlike git, a file that is tracked although it is excluded is left out.
+//! The folder is the top. Ignore files above it, the user's global excludes and `.git/info/exclude` do not apply, so
+//! a folder is captured alike wherever it lies, in a repository or not. Nearer files win over farther ones, later
+//! lines over earlier ones, and a `.hostlerignore` over all `.gitignore` files. As in git, nothing below an excluded
+//! directory can be included again, an ignore file that is a symbolic link is not read, and invalid patterns are
+//! skipped. Unlike in git, a tracked file that a pattern excludes is left out.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,13 +22,13 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::beneath::read_small;
 
-/// The file that marks a directory which Hostler wrote results into.
+/// Marks a directory that Hostler wrote results into.
 pub const RESULTS_MARKER: &str = ".hostler-results";
 
-/// The file that every virtual environment has at its top (PEP 405).
+/// The file at the top of every virtual environment (PEP 405).
 const ENVIRONMENT_MARKER: &str = "pyvenv.cfg";
 
-/// Never captured, at any depth: what Hostler itself keeps in folders.
+/// Hostler's own files in a folder; never captured, at any depth.
 const NEVER: [&[u8]; 3] = [b".hostler", b".hostler-partial", RESULTS_MARKER.as_bytes()];
 
 const MARKER_TEXT: &str = "\
@@ -38,7 +37,7 @@ Hostler wrote the results of a job into this directory.
 To include this one, add a line such as !12/ to the folder's .hostlerignore, or delete this file.
 ";
 
-/// Why a directory is left out although no rule of the user's says so.
+/// The reason why a directory is left out without a user's rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeftOutKind {
     /// `.git`: the history of a repository.
@@ -53,10 +52,9 @@ pub enum LeftOutKind {
     Results,
 }
 
-/// A directory that is left out by default.
+/// A directory left out by default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftOut {
-    /// Why.
     pub kind: LeftOutKind,
     /// Path below the folder.
     pub path: Vec<u8>,
@@ -65,7 +63,7 @@ pub struct LeftOut {
 impl LeftOutKind {
     fn of_name(name: &[u8], is_directory: bool) -> Option<Self> {
         match name {
-            // A file in worktrees and submodules.
+            // `.git` is a file in worktrees and submodules.
             b".git" => Some(Self::Git),
             b"__pycache__" if is_directory => Some(Self::PythonCache),
             b"node_modules" if is_directory => Some(Self::NodeModules),
@@ -73,7 +71,7 @@ impl LeftOutKind {
         }
     }
 
-    /// The kind of a directory by one of the names in it.
+    /// The kind of a directory that contains `name`.
     pub(crate) fn of_content(name: &[u8]) -> Option<Self> {
         if name == ENVIRONMENT_MARKER.as_bytes() {
             Some(Self::VirtualEnvironment)
@@ -85,12 +83,12 @@ impl LeftOutKind {
     }
 }
 
-/// Marks `directory` as one that Hostler writes results into, so that captures leave it out. A mark that is there stays.
+/// Marks `directory` as one that Hostler writes results into, so captures leave it out. Keeps an existing mark.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn mark_results(directory: &Path) -> io::Result<()> {
-    // `create_new` neither follows a link nor replaces anything.
+    // `create_new` neither follows a link nor replaces a file.
     match File::options().write(true).create_new(true).open(directory.join(RESULTS_MARKER)) {
         Ok(mut file) => file.write_all(MARKER_TEXT.as_bytes()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -98,10 +96,10 @@ pub fn mark_results(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The rules that hold in one directory: its own, then its parent's.
+/// The rules of one directory and, behind them, those of its parent.
 #[derive(Debug)]
 pub(crate) struct Ignores {
-    /// How many bytes of a path come before the part that these rules see.
+    /// Bytes of a path before the part that these rules match.
     prefix: usize,
     hostler: Gitignore,
     git: Gitignore,
@@ -109,7 +107,7 @@ pub(crate) struct Ignores {
 }
 
 impl Ignores {
-    /// The rules in `directory`, which is open at path `at` and inherits `outer`.
+    /// Reads the rules in the open `directory` at path `at`, which inherits `outer`.
     pub(crate) fn enter(directory: impl AsFd, at: &[u8], outer: Option<&Rc<Self>>) -> io::Result<Option<Rc<Self>>> {
         let hostler = read_small(directory.as_fd(), ".hostlerignore")?;
         let git = read_small(directory.as_fd(), ".gitignore")?;
@@ -137,20 +135,19 @@ impl Ignores {
     }
 }
 
-/// What the rules say of an entry.
+/// The result of the rules for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Taken; a directory may still be left out by default, for what is in it.
+    /// Captured; a directory may still be left out by default for its contents.
     Taken,
-    /// Taken, whatever the defaults say: a `.hostlerignore` includes it.
+    /// Captured, whatever the defaults say: a `.hostlerignore` includes it.
     Included,
-    /// Left out by a rule, or because it is never captured.
+    /// Left out by a rule, or never captured.
     Excluded,
-    /// Left out by default.
     LeftOut(LeftOutKind),
 }
 
-/// What `rules` and the defaults say of the entry at `path`, called `name`.
+/// Applies `rules` and the defaults to the entry at `path` with the last component `name`.
 pub(crate) fn judge(rules: Option<&Rc<Ignores>>, path: &[u8], name: &[u8], is_directory: bool) -> Verdict {
     if NEVER.contains(&name) {
         return Verdict::Excluded;
@@ -161,7 +158,7 @@ pub(crate) fn judge(rules: Option<&Rc<Ignores>>, path: &[u8], name: &[u8], is_di
         Some(false) => return Verdict::Included,
         None => {}
     }
-    // What the user leaves out anyway needs no mention.
+    // A directory that the user's rules exclude is not reported.
     if levels().find_map(|level| level.judge(&level.git, path, is_directory)) == Some(true) {
         return Verdict::Excluded;
     }
@@ -174,7 +171,7 @@ fn parse(rules: Option<&[u8]>) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     for line in rules.split(|&byte| byte == b'\n') {
         if let Ok(line) = std::str::from_utf8(line) {
-            // Git ignores a line that is no pattern, and so do we.
+            // Like git, skip an invalid pattern.
             let _ = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
         }
     }

@@ -1,12 +1,12 @@
-//! Laying a captured folder out: from a manifest and its chunks to a directory.
+//! Lays out a captured folder: writes a manifest and its chunks as a directory.
 //!
-//! The manifest is checked first ([`crate::check`]) and the chunks are known to be there before anything is written. Then
-//! directories are made, files written by several threads, links made, and last the directories get their own modes and
-//! times, deepest first, for making what is in them changes both. Files are created anew and paths are opened beneath the
-//! directory, so nothing outside it can be touched, whatever the manifest says and whoever else is at work there.
+//! Before the first write, the manifest is checked ([`crate::check`]) and the chunks are known to exist. Then the
+//! layout makes directories, writes files on several threads and makes links. Directories get their modes and times
+//! last, deepest first, because adding entries changes both. Files are always created anew and paths are opened
+//! beneath the directory. So nothing outside can be touched, whatever the manifest says and other processes do.
 //!
-//! Every file is a file of its own, which its job may change. Where the file system can, it shares its blocks with a whole
-//! file that the store keeps ([`ChunkStore::sharing_files`]) until it is changed; otherwise it is written from chunks.
+//! Every file is a separate file that the job may change. If the file system can, a file shares blocks with a whole
+//! file of the store ([`ChunkStore::sharing_files`]) until it changes; otherwise it is written from chunks.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -29,37 +29,33 @@ use crate::paths;
 use crate::remove::remove_tree;
 use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is_disk_full};
 
-/// How to lay out.
 #[derive(Debug, Clone, Default)]
 pub struct LayoutOptions {
-    /// Threads that write; 0 (the default) takes as many as there are processors.
+    /// Threads that write; 0 (the default) means one per processor.
     pub threads: usize,
-    /// Keeps the bits that make a program run as its owner or group, which are dropped by default.
+    /// Keeps the set-user-ID and set-group-ID bits, which are dropped by default.
     pub keep_set_id: bool,
-    /// Lets links lead out of the folder, which is safe where nobody follows them but its user.
+    /// Allows links out of the folder. This is safe if only the folder's user follows them.
     pub links_may_leave: bool,
-    /// Gives everything, the directory included, to this user and group. Only root can.
+    /// Makes this user and group the owner of everything, including the directory. Requires root.
     pub owner: Option<(u32, u32)>,
 }
 
-/// What was laid out.
 #[derive(Debug)]
 pub struct LaidOut {
-    /// For [`crate::changes`], later.
+    /// The baseline for [`crate::changes`].
     pub baseline: Baseline,
-    /// Files written.
     pub files: u64,
-    /// Bytes written.
     pub bytes: u64,
 }
 
-/// Why a folder was not laid out. What had been written is removed if the directory was not there before.
+/// The reason why a folder was not laid out. Files already written are removed if the directory did not exist before.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// The manifest is not acceptable.
+    /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The directory has something in it.
+    /// The directory is not empty.
     #[error("{} is not empty", .0.display())]
     NotEmpty(PathBuf),
     /// The store lacks these chunks.
@@ -68,34 +64,31 @@ pub enum LayoutError {
     /// A chunk could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A chunk has another length than the manifest says.
+    /// The length of a chunk differs from the manifest.
     #[error("chunk {0} has another length than the manifest says")]
     WrongLength(Digest),
     /// The file system of the directory is full, or the owner's quota is used up.
     #[error("no space left for {}: {needed} bytes are needed, {free} are free", .path.display())]
     DiskFull {
-        /// The directory.
         path: PathBuf,
         /// The size of all files, in bytes.
         needed: u64,
-        /// What the file system had left, in bytes.
+        /// Free space of the file system, in bytes.
         free: u64,
     },
-    /// Anything else that the file system refused.
+    /// Any other error of the file system.
     #[error("cannot write {}", .path.display())]
     Io {
-        /// The file or directory.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Writes what `manifest` describes into `directory`, which is created, or exists and is empty.
+/// Writes the folder of `manifest` into `directory`, which is created or must be empty.
 ///
 /// # Errors
-/// See [`LayoutError`]; the manifest, the chunks and the room are checked before anything is written.
+/// See [`LayoutError`]. The manifest, the chunks and the free space are checked before the first write.
 pub fn lay_out(
     manifest: &Manifest,
     chunks: &ChunkStore,
@@ -118,10 +111,10 @@ pub fn lay_out(
     if laid_out.is_ok() || !created {
         return laid_out;
     }
-    // The caller hears about the failure; what cannot even be removed is found where it lies.
+    // The caller gets the error; files that cannot be removed stay.
     let _ = remove_tree(directory);
     let is_full = matches!(laid_out, Err(LayoutError::DiskFull { .. }));
-    // A shortcut must not take the room of what it is for.
+    // Whole files are a cache: remove them to make space for the layout.
     if is_full && chunks.remove_whole_files().is_ok_and(|freed| freed.files > 0) {
         prepare(directory)?;
         let again = write(false);
@@ -149,7 +142,7 @@ fn check_chunks(manifest: &Manifest, chunks: &ChunkStore) -> Result<(), LayoutEr
     if missing.is_empty() { Ok(()) } else { Err(LayoutError::MissingChunks(missing)) }
 }
 
-/// Makes the directory, or checks that it is empty; says whether it was made.
+/// Creates the directory, or checks that it is empty. Returns whether it was created.
 fn prepare(directory: &Path) -> Result<bool, LayoutError> {
     let on_error = |source| LayoutError::Io { path: directory.to_owned(), source };
     match DirBuilder::new().mode(0o700).create(directory) {
@@ -162,7 +155,7 @@ fn prepare(directory: &Path) -> Result<bool, LayoutError> {
     }
 }
 
-/// The size of all files, in bytes, if there is room for them.
+/// Returns the size of all files, in bytes, if there is space for them.
 fn check_room(manifest: &Manifest, chunks: &ChunkStore, directory: &Path) -> Result<u64, LayoutError> {
     let size_of = |is_counted: &dyn Fn(&Content) -> bool| {
         let counted = files(manifest).filter(|(_, content)| is_counted(content));
@@ -170,7 +163,7 @@ fn check_room(manifest: &Manifest, chunks: &ChunkStore, directory: &Path) -> Res
     };
     let bytes = size_of(&|_| true);
     let free = free_bytes(directory).map_err(|source| LayoutError::Io { path: directory.to_owned(), source })?;
-    // What shares its blocks takes no room; that question costs a system call for each file.
+    // Files that share blocks take no space. Count them only if needed, as the check costs a system call per file.
     if bytes > free && size_of(&|content| !chunks.has_whole(content)) > free {
         return Err(LayoutError::DiskFull { path: directory.to_owned(), needed: bytes, free });
     }
@@ -184,7 +177,7 @@ struct Layout<'a> {
     directory: &'a Path,
     /// The size of all files.
     bytes: u64,
-    /// Whether files may share their blocks with whole ones.
+    /// Whether files may share blocks with whole files.
     shares: bool,
     options: &'a LayoutOptions,
 }
@@ -194,7 +187,7 @@ impl Layout<'_> {
         self.each(
             |kind| matches!(kind, EntryKind::Directory),
             |entry, parents| {
-                // Ours alone until everything is in it.
+                // Private to this process until it is complete.
                 Ok(mkdirat(parents.directory_of(&entry.path)?, paths::name(&entry.path), Mode::S_IRWXU)?)
             },
         )?;
@@ -212,7 +205,7 @@ impl Layout<'_> {
         Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes: self.bytes })
     }
 
-    /// Does `make` for every entry of a kind, in order.
+    /// Calls `make` for every entry of a kind, in order.
     fn each(
         &self,
         of_kind: impl Fn(&EntryKind) -> bool,
@@ -226,7 +219,7 @@ impl Layout<'_> {
     }
 
     fn write_files(&self) -> Result<Baseline, LayoutError> {
-        // Neighbours go to one thread: it opens their directory once.
+        // Neighbours go to one thread, which opens their directory once.
         const BATCH: usize = 16;
         let files: Vec<_> = files(self.manifest).collect();
         let batches: Vec<_> = files.chunks(BATCH).collect();
@@ -264,7 +257,7 @@ impl Layout<'_> {
         let failure = |source| self.failure(entry, source);
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let parent = parents.directory_of(&entry.path).map_err(failure)?;
-        // Its last mode from the start, which mostly spares setting it. The bits for running as its owner come last.
+        // Create it with its final mode, which usually saves setting it. The set-id bits come last.
         let mode = Mode::from_bits_truncate(entry.mode & 0o777);
         let file = openat(parent, paths::name(&entry.path), flags, mode);
         let mut file = file.map(File::from).map_err(|error| failure(error.into()))?;
@@ -288,7 +281,8 @@ impl Layout<'_> {
         self.finish(&directory, entry)
     }
 
-    /// Gives an open file or directory its owner, time and mode. The owner comes first, for a new one takes bits from the mode.
+    /// Sets owner, time and mode of an open file or directory. The owner comes first, because changing it clears mode
+    /// bits.
     fn finish(&self, file: impl AsFd, entry: &Entry) -> io::Result<Stat> {
         if let Some((user, group)) = self.options.owner {
             fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;

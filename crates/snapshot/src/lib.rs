@@ -1,22 +1,23 @@
-//! Folders as content: capture, keep, lay out, compare, deliver.
+//! Folders as content-addressed data: capture, store, lay out, compare, deliver.
 //!
 //! The life of a project folder, module by module:
 //!
-//! 1. [`capture`] walks the user's folder, hashes it in content-defined chunks ([`chunk`]) and yields a manifest. Files that it
-//!    has [`Seen`] before and that did not change are not even read. Nothing is copied: [`Sources`] reads a chunk again, and checks it, only when the head turns out to lack it.
-//! 2. Chunks travel many at a time as a [`pack`], each in its compressed [`wire`] form, and are kept in a [`ChunkStore`].
-//! 3. [`lay_out`] writes the folder into a job's work directory and leaves a [`Baseline`] of what it wrote.
-//! 4. [`changes`] compares the directory with that baseline when the job has ended; its [`Sources`] feed the upload.
+//! 1. [`capture`] walks the user's folder, hashes it in content-defined chunks ([`chunk`]) and returns a manifest. It
+//!    does not read unchanged files that an earlier capture has [`Seen`]. Nothing is copied: [`Sources`] reads a
+//!    chunk again, and checks it, only if the head lacks it.
+//! 2. Chunks travel together as a [`pack`], each in its compressed [`wire`] form, and are kept in a [`ChunkStore`].
+//! 3. [`lay_out`] writes the folder into a job's work directory and returns a [`Baseline`] of it.
+//! 4. [`changes`] compares the directory with that baseline after the job; its [`Sources`] feed the upload.
 //! 5. [`Delivery`] puts the results into the user's destination: whole files only, resumable.
 //!
-//! [`mirror`] has what only remote commands on nodes without the caller's disk use.
+//! [`mirror`] is for remote commands on nodes without the caller's disk.
 //!
-//! Two rules hold everywhere. Bytes are named by their BLAKE3 hash and checked against it whenever they arrive, from a
-//! peer or from the disk. And a manifest or a directory of somebody else's is hostile until checked: paths are opened
-//! beneath a directory and never through a symbolic link.
+//! Two rules hold everywhere. First, bytes are named by their BLAKE3 hash, and the hash is checked whenever they
+//! arrive from a peer or from the disk. Second, a foreign manifest or directory is untrusted until it is checked:
+//! paths are opened beneath a directory and never through a symbolic link.
 //!
-//! Absent on purpose: async (callers use a blocking pool), the network, owners' names, extended attributes and hard links
-//! between captured files (each name becomes a file of its own).
+//! Out of scope: async (callers use a blocking pool), the network, owners' names, extended attributes and hard links
+//! between captured files (each name becomes a separate file).
 
 mod baseline;
 mod beneath;

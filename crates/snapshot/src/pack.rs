@@ -4,9 +4,9 @@
 //! [32 bytes digest][4 bytes length, little endian][length bytes: the chunk's wire form]   and so on to the end
 //! ```
 //!
-//! A frame stands alone, so whatever arrived before a connection broke is kept. The decoder holds one incomplete frame at
-//! most and allocates as bytes arrive, never because a length said so. It checks framing only; whoever stores a frame checks
-//! its content against the digest.
+//! A frame is self-contained, so frames received before a connection breaks are kept. The decoder holds at most one
+//! incomplete frame. It allocates as bytes arrive, never by an announced length. It checks only the framing; the code
+//! that stores a frame checks its content against the digest.
 
 use hostler_model::Digest;
 
@@ -17,26 +17,25 @@ const HEADER_BYTES: usize = 36;
 /// One chunk in its wire form, not yet checked against its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// What the sender calls it.
+    /// The sender's name for the chunk.
     pub digest: Digest,
-    /// Its wire form: see [`crate::wire`].
+    /// The wire form; see [`crate::wire`].
     pub wire: Vec<u8>,
 }
 
-/// Why a body is not a pack.
+/// The reason why a body is not a pack.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
     /// A frame is longer than the receiver allows.
     #[error("chunk {digest} is announced with {length} bytes; at most {limit} are allowed")]
     TooLong {
-        /// The chunk.
         digest: Digest,
-        /// The length that the frame announces, in bytes.
+        /// The announced length, in bytes.
         length: u64,
         /// The receiver's limit, in bytes.
         limit: u64,
     },
-    /// A chunk is longer than any may be.
+    /// A chunk exceeds the maximum size.
     #[error("a chunk of {length} bytes cannot travel; at most {MAX_WIRE_BYTES} are allowed")]
     TooLarge {
         /// The length of its wire form, in bytes.
@@ -45,15 +44,15 @@ pub enum PackError {
     /// The body ended inside a frame.
     #[error("the body ends inside a chunk, {missing} bytes early")]
     Truncated {
-        /// How many bytes of the frame are known to be missing.
+        /// Known missing bytes of the frame.
         missing: usize,
     },
 }
 
-/// One frame as bytes to send.
+/// Encodes one frame.
 ///
 /// # Errors
-/// [`PackError::TooLarge`] when `wire` is longer than [`MAX_WIRE_BYTES`].
+/// [`PackError::TooLarge`] if `wire` is longer than [`MAX_WIRE_BYTES`].
 pub fn frame(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, PackError> {
     if wire.len() > MAX_WIRE_BYTES {
         return Err(PackError::TooLarge { length: wire.len() });
@@ -62,11 +61,11 @@ pub fn frame(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, PackError> {
     Ok([digest.0.as_slice(), &length.to_le_bytes(), wire].concat())
 }
 
-/// Puts a body together again from pieces of any size.
+/// Decodes a body from pieces of any size.
 #[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// How much of the buffer has been handed out.
+    /// Bytes of the buffer that were already returned.
     taken: usize,
     limit: usize,
 }
@@ -78,13 +77,13 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that refuses chunks whose wire form is longer than `limit` bytes.
+    /// A decoder that refuses chunks with a wire form longer than `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), taken: 0, limit }
     }
 
-    /// Takes the next piece of the body. Drain [`Decoder::next_frame`] before feeding more.
+    /// Adds the next piece of the body. Drain [`Decoder::next_frame`] before feeding more.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
@@ -94,7 +93,7 @@ impl Decoder {
     /// The next complete frame, or `None` until more is fed.
     ///
     /// # Errors
-    /// [`PackError::TooLong`]; the body is useless from there on.
+    /// [`PackError::TooLong`]; the rest of the body is unusable.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, PackError> {
         let Some((digest, length)) = self.header() else { return Ok(None) };
         if length > self.limit {
@@ -107,16 +106,16 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// How long the wire form of the frame is that has begun and is not complete, as it says; zero before that is known.
+    /// The announced length of the incomplete frame, in bytes; zero before its header is complete.
     #[must_use]
     pub fn announced(&self) -> usize {
         self.header().map_or(0, |(_, length)| length)
     }
 
-    /// Checks that the body ended where a frame did.
+    /// Checks that the body ended at the end of a frame.
     ///
     /// # Errors
-    /// [`PackError::Truncated`] when it did not.
+    /// [`PackError::Truncated`] otherwise.
     pub fn finish(&self) -> Result<(), PackError> {
         let left = self.buffer.len() - self.taken;
         let wanted = self.header().map_or(HEADER_BYTES, |(_, length)| HEADER_BYTES + length);

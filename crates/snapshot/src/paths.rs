@@ -1,10 +1,10 @@
-//! Paths below a folder as bytes: how to show them, take them apart and judge where a link leads.
+//! Paths below a folder as bytes: displays them, splits them and checks where links lead.
 
-/// The longest path and the longest name that Linux takes, in bytes.
+/// The limits of Linux for paths and names, in bytes.
 pub(crate) const MAX_PATH_BYTES: usize = 4095;
 pub(crate) const MAX_NAME_BYTES: usize = 255;
 
-/// A path as a person can read it on one line: as it is if possible, otherwise quoted with escapes.
+/// Formats a path on one line: unchanged if possible, otherwise quoted with escapes.
 #[must_use]
 pub fn show(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
@@ -13,7 +13,7 @@ pub fn show(path: &[u8]) -> String {
     }
 }
 
-/// The directory that holds `path`; empty for the folder itself.
+/// The parent directory of `path`; empty for the folder itself.
 pub(crate) fn parent(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
@@ -23,12 +23,12 @@ pub(crate) fn name(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }
 
-/// `name` inside `directory`, which is empty for the folder itself.
+/// Joins `directory`, which is empty for the folder itself, and `name`.
 pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// What is wrong with `path` as an entry of a manifest, or `None`.
+/// The reason why `path` is invalid in a manifest, or `None`.
 #[must_use]
 pub fn fault(path: &[u8]) -> Option<&'static str> {
     if path.is_empty() || path.len() > MAX_PATH_BYTES {
@@ -43,17 +43,17 @@ pub fn fault(path: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// As many links as Linux follows before it gives up.
+/// The number of links that Linux follows before it gives up.
 const MAX_HOPS: usize = 40;
 
-/// What following all links of one folder may cost, in bytes of paths looked up: less than a second. A hundred thousand honest links take
-/// half;
-/// forty long links that lead through one another, and a million short ones to the first, would take days.
+/// The limit for following all links of one folder, in bytes of paths looked up: less than a second. A hundred
+/// thousand honest links take half. Without the limit, forty long links that lead through one another, with a million
+/// short links to the first, would take days.
 pub(crate) const EFFORT: u64 = 128 << 20;
 
-/// Whether the link at `link` with text `target` leads to a place inside the folder, following the folder's own links, which
-/// `link_at` knows. A target that does not exist is judged by its text; a loop leads nowhere and stays inside. Takes what it costs from
-/// `effort`; when nothing is left of that, no link is believed any more.
+/// Whether the link at `link` with text `target` leads to a place inside the folder. Follows the folder's own links,
+/// which `link_at` returns. A missing target is judged by its text; a loop leads nowhere and stays inside. Subtracts
+/// its cost from `effort`; once that is used up, every link counts as leading outside.
 pub(crate) fn stays_inside<'a>(
     link: &'a [u8],
     target: &'a [u8],

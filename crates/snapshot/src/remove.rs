@@ -1,7 +1,8 @@
-//! Removes a directory tree that somebody else has filled.
+//! Removes a directory tree with possibly hostile contents.
 //!
-//! A program may nest directories as deep as it likes, and put as many names into one as the disk takes. So nothing here recurses: a deep
-//! directory is first moved up. Names are read in batches, links are never followed, and three descriptors are open at most.
+//! A program may nest directories to any depth and put any number of names into one. So the removal does not recurse:
+//! it first moves a deep directory up. It reads names in batches, never follows links, and holds at most three
+//! descriptors open.
 
 use std::cell::Cell;
 use std::io;
@@ -14,21 +15,21 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// Names read from a directory at a time.
 const BATCH: usize = 4096;
 
-/// How often a directory is emptied into which somebody keeps writing.
+/// The number of attempts to empty a directory while another process writes into it.
 const ATTEMPTS: usize = 16;
 
-/// How many names are removed at most, those of moved directories counted again, so that somebody who keeps making files cannot keep this
-/// at work for ever. A disk of 4 TiB has as many files by default; of a tree with more, the next call removes the rest.
+/// The maximum number of names to remove, counting moved directories again, so that a process that keeps making files
+/// cannot keep the removal busy forever. A disk of 4 TiB has as many files by default. The next call removes the rest
+/// of a larger tree.
 const MOST_NAMES: u64 = 1 << 28;
 
-/// How many of them are left.
+/// The remaining number of names.
 struct Names(Cell<u64>);
 
 impl Names {
-    /// Takes these; at least one, for having looked.
+    /// Subtracts `count`, but at least one.
     fn take(&self, count: usize) -> io::Result<()> {
         let left = self.0.get().checked_sub(count.max(1) as u64).ok_or_else(being_filled)?;
         self.0.set(left);
@@ -36,10 +37,11 @@ impl Names {
     }
 }
 
-/// Removes the directory at `path` and everything in it, on one disk, in constant memory and stack. A missing directory is no error.
+/// Removes the directory at `path` and everything in it on the same disk, with constant memory and stack. A missing
+/// directory is not an error.
 ///
 /// # Errors
-/// The first thing that could not be removed; other things are left with it. A link or a file at `path` is an error.
+/// The first entry that cannot be removed; others may remain too. A link or a file at `path` is an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     remove_within(path, MOST_NAMES)
 }
@@ -53,7 +55,7 @@ fn remove_within(path: &Path, most_names: u64) -> io::Result<()> {
     };
     let mut moved = 0_u64;
     for _ in 0..ATTEMPTS {
-        // What is moved up here comes up in a later round.
+        // Directories moved up here are removed in a later round.
         while empty(&top, &left, |name| remove_directory(&top, name, &mut moved, &left))? > 0 {}
         match std::fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
@@ -67,13 +69,13 @@ const fn directory_flags() -> OFlag {
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC)
 }
 
-/// Removes a directory of `top`, after moving the directories in it up into `top`.
+/// Removes a directory of `top`, after moving its subdirectories up into `top`.
 fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64, left: &Names) -> io::Result<()> {
     if remove_if_empty(top, name)? {
         return Ok(());
     }
     let directory = match openat(top, name, directory_flags(), Mode::empty()) {
-        // Replaced meanwhile: the next batch has it as what it is now.
+        // The entry was replaced meanwhile; the next batch shows its new type.
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
         opened => opened?,
     };
@@ -88,7 +90,7 @@ fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64, left: &Names) -
     Err(being_filled())
 }
 
-/// Removes an empty directory; says whether there is none any more.
+/// Removes an empty directory. Returns whether the directory no longer exists.
 fn remove_if_empty(parent: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(true),
@@ -97,8 +99,8 @@ fn remove_if_empty(parent: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Removes everything but the directories from a directory, and hands those to `each`, which makes them go from it. Returns how many
-/// names there were, at least in the last batch.
+/// Removes all entries except directories, and passes the directories to `each`, which must remove them. Returns the
+/// number of names in at least the last batch.
 fn empty(directory: &OwnedFd, left: &Names, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<usize> {
     loop {
         let names = batch(directory)?;
@@ -120,7 +122,7 @@ fn empty(directory: &OwnedFd, left: &Names, mut each: impl FnMut(&[u8]) -> io::R
     }
 }
 
-/// The first names in a directory.
+/// Reads the first names of a directory.
 fn batch(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, Option<Type>)>> {
     let mut names = Vec::new();
     for entry in Dir::openat(directory, ".", directory_flags(), Mode::empty())?.iter() {
@@ -140,12 +142,12 @@ fn being_filled() -> io::Error {
     io::Error::new(io::ErrorKind::DirectoryNotEmpty, "another process keeps writing into it")
 }
 
-/// Moves a directory, under a name that nothing has there.
+/// Moves a directory into `top` under an unused name.
 fn move_up(from: impl AsFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
     loop {
         *moved += 1;
         match renameat(&from, name, top, format!(".{moved}").as_str()) {
-            // A file, or a directory that is not empty.
+            // The name belongs to a file or to a directory that is not empty.
             Err(Errno::ENOTDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {}
             Err(Errno::ENOENT) => return Ok(()),
             done => return Ok(done?),
@@ -177,9 +179,9 @@ mod tests {
         remove_tree(&doomed).expect("it can be removed");
         assert!(!doomed.exists());
         assert!(other.join("file").exists());
-        remove_tree(&doomed).expect("nothing is there");
+        remove_tree(&doomed).expect("the destination is empty");
         symlink(&other, &doomed).expect("writable");
-        remove_tree(&doomed).expect_err("a link is no directory");
+        remove_tree(&doomed).expect_err("a link is not a directory");
         assert!(other.join("file").exists());
     }
 
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_filled_for_ever_is_given_up() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
-        let top = open(folder.path(), directory_flags(), Mode::empty()).expect("there");
+        let top = open(folder.path(), directory_flags(), Mode::empty()).expect("it exists");
         mkdirat(&top, "0", Mode::S_IRWXU).expect("writable");
         let left = Names(Cell::new(1000));
         let mut made = 0;
@@ -234,14 +236,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let doomed = folder.path().join("doomed");
         fs::create_dir(&doomed).expect("writable");
-        let mut at = open(&doomed, directory_flags(), Mode::empty()).expect("there");
+        let mut at = open(&doomed, directory_flags(), Mode::empty()).expect("it exists");
         for _ in 0..20_000 {
             mkdirat(&at, "d", Mode::S_IRWXU).expect("writable");
-            at = openat(&at, "d", directory_flags(), Mode::empty()).expect("there");
+            at = openat(&at, "d", directory_flags(), Mode::empty()).expect("it exists");
         }
         let small = std::thread::Builder::new().stack_size(128 << 10);
-        let removed = small.spawn(move || remove_tree(&doomed)).expect("there is room").join();
+        let removed = small.spawn(move || remove_tree(&doomed)).expect("the disk has space").join();
         removed.expect("no panic").expect("it can be removed");
-        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+        assert_eq!(fs::read_dir(folder.path()).expect("it exists").count(), 0);
     }
 }

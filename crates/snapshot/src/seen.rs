@@ -1,9 +1,9 @@
-//! What the files of a folder held when it was last captured, so that those that did not change need not be read again.
+//! The contents of a folder's files at its last capture, so that unchanged files need not be read again.
 //!
-//! As with every such index, the kernel's metadata stand for the content: size, inode, the time of the last modification, and
-//! that of the last change of metadata, which programs cannot set. A file that had changed only just before it was read is not
-//! remembered, as a later change could bear the same time. The memory is a shortcut, not a truth: chunks are checked
-//! when they are read for an upload, and without a memory every file is read.
+//! As in every such index, the kernel's metadata stand for the content: size, inode, mtime, and ctime, which programs
+//! cannot set. A file changed just before it was read is not remembered, because a later change could have the same
+//! time. The index is only a cache: chunks are checked when they are read for an upload, and without an index every
+//! file is read.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,28 +16,28 @@ use serde_bytes::ByteBuf;
 use crate::baseline::{Mark, ticking_clock};
 use crate::beneath::Stat;
 
-/// How old the last change of a file must be before it is remembered, in nanoseconds: the coarsest stamps that file systems
-/// give, which are those of FAT.
+/// The minimum age of a file's last change before the file is remembered, in nanoseconds. FAT has the coarsest
+/// stamps.
 const SETTLED_NS: i64 = 2_000_000_000;
 
-/// Whether what was found at or after `now`, by [`Seen::now`], can no longer change without showing.
+/// Whether any later change will be visible, for a file found at or after `now` (see [`Seen::now`]).
 pub(crate) fn is_settled(stat: &Stat, now: i64) -> bool {
     stat.changed_ns.max(stat.modified_ns).saturating_add(SETTLED_NS) < now
 }
 
-/// The contents of a folder's files, by path. Empty by default, which makes every file be read.
+/// The contents of a folder's files by path. The default is empty: every file is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     files: HashMap<Vec<u8>, (Mark, Content)>,
 }
 
-/// The file's form: a version, then paths with marks and contents.
+/// The file format: a version, then paths with marks and contents.
 type Stored = (u16, Vec<(ByteBuf, Mark, Content)>);
 
 const VERSION: u16 = 1;
 
 impl Seen {
-    /// Reads what [`Seen::save`] wrote; empty when there is nothing that can be understood.
+    /// Reads an index that [`Seen::save`] wrote; empty if it is missing or invalid.
     #[must_use]
     pub fn load(path: &Path) -> Self {
         match fs::read(path).map(|bytes| rmp_serde::from_slice::<Stored>(&bytes)) {
@@ -48,10 +48,10 @@ impl Seen {
         }
     }
 
-    /// Writes it to `path`, replacing what is there as a whole.
+    /// Writes the index to `path` and replaces an existing file atomically.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let files = self.files.iter();
         let files =
@@ -61,24 +61,23 @@ impl Seen {
         hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
     }
 
-    /// How many files it remembers.
+    /// The number of remembered files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether it remembers nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// What the file held, if it is the same by all that the kernel says.
+    /// The content of the file, if all its metadata match.
     pub(crate) fn recall(&self, path: &[u8], stat: &Stat) -> Option<&Content> {
         self.files.get(path).filter(|(mark, _)| *mark == Mark::from(stat)).map(|(_, content)| content)
     }
 
-    /// Remembers what a file holds that was read after `now`, by [`Seen::now`].
+    /// Remembers the content of a file that was read after `now` (see [`Seen::now`]).
     pub(crate) fn remember(&mut self, path: &[u8], stat: &Stat, content: &Content, now: i64) {
         if is_settled(stat, now) {
             self.files.insert(path.to_vec(), (Mark::from(stat), content.clone()));

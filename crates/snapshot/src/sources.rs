@@ -1,7 +1,7 @@
-//! Where the chunks of a manifest can be read again: in the files that they were hashed from.
+//! Reads the chunks of a manifest again from the files that they were hashed from.
 //!
-//! Capturing copies nothing. When the head has said which chunks it lacks, they are read a second time, here, and checked
-//! against their hash, so that a file edited in between is noticed instead of sent.
+//! Capturing copies nothing. Once the head has named the chunks that it lacks, they are read a second time and
+//! checked against their hashes. A file edited in between is detected and not sent.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -17,33 +17,27 @@ use crate::beneath::{Kind, Root, Stat, read_at};
 use crate::chunk::{Chunker, digest_of};
 use crate::{pack, wire};
 
-/// Why a chunk could not be read again.
+/// The reason why a chunk could not be read again.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The chunk was never part of these sources.
     #[error("chunk {0} does not belong to what was captured")]
     Unknown(Digest),
-    /// The file has other bytes now than when it was hashed, or is gone.
+    /// The file has changed since it was hashed, or no longer exists.
     #[error("changed while it was being read: {}", .path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The chunk is too long to travel.
+    Changed { path: PathBuf },
+    /// The chunk exceeds the maximum size of a pack.
     #[error(transparent)]
     Pack(#[from] pack::PackError),
-    /// The file cannot be read.
     #[error("cannot read {}", .path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Names of chunks and the places to read them from.
+/// The names of chunks and where to read them.
 #[derive(Debug, Default)]
 pub struct Sources {
     root: Option<Arc<Root>>,
@@ -56,7 +50,7 @@ pub struct Sources {
 enum FileAt {
     /// Beneath the root.
     Beneath(Vec<u8>),
-    /// Anywhere, named by the program itself. Held open: what takes its place by name later is another file.
+    /// Any file that the program itself names. It stays open: another file may take its path later.
     Open { path: PathBuf, file: File },
 }
 
@@ -72,12 +66,12 @@ impl Sources {
         Self { root: Some(root), ..Self::default() }
     }
 
-    /// Adds the chunks of a file beneath the root that has been hashed.
+    /// Adds the chunks of a hashed file beneath the root.
     pub(crate) fn add_hashed(&mut self, path: &[u8], content: &Content) {
         self.add_places(FileAt::Beneath(path.to_vec()), content);
     }
 
-    /// Finds out where to read these chunks, which are in files beneath the root.
+    /// Finds the places of these chunks in files beneath the root.
     pub fn locate<'e>(&mut self, files: impl IntoIterator<Item = &'e Entry>, wanted: &[Digest]) {
         let mut wanted: HashSet<&Digest> = wanted.iter().filter(|digest| self.length(digest).is_none()).collect();
         for entry in files {
@@ -92,11 +86,11 @@ impl Sources {
         }
     }
 
-    /// Adds the first `most` bytes of a file of the program's own, such as a job's output, and names its chunks; also says how long the
-    /// file is. The file may grow later; what is named is what it holds now. It stays open for as long as these sources live.
+    /// Adds the first `most` bytes of one of the program's own files, such as a job's output. Returns the content and
+    /// the full length of the file. The file may grow later. It stays open as long as these sources live.
     ///
     /// # Errors
-    /// When it cannot be read, or is a link or no regular file.
+    /// The file cannot be read, is a link or is not a regular file.
     pub fn add_file(&mut self, path: &Path, most: u64) -> io::Result<(Content, u64)> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -132,17 +126,17 @@ impl Sources {
         self.blobs.keys().chain(self.places.keys().filter(|it| !self.blobs.contains_key(it))).copied()
     }
 
-    /// How many bytes the chunk `digest` has, or `None` if it is not part of these sources.
+    /// The length of the chunk `digest`, or `None` if it is not part of these sources.
     #[must_use]
     pub fn length(&self, digest: &Digest) -> Option<u64> {
         let blob = self.blobs.get(digest).map(|bytes| bytes.len() as u64);
         blob.or_else(|| self.places.get(digest).map(|place| u64::from(place.len)))
     }
 
-    /// The bytes of one chunk, read again and checked.
+    /// Reads one chunk again and checks it.
     ///
     /// # Errors
-    /// [`SourceError::Changed`] when the file no longer holds them.
+    /// [`SourceError::Changed`] if the file no longer holds it.
     pub fn read_chunk(&self, digest: &Digest) -> Result<Vec<u8>, SourceError> {
         if let Some(bytes) = self.blobs.get(digest) {
             return Ok(bytes.clone());
@@ -159,7 +153,7 @@ impl Sources {
         if digest_of(&bytes) == *digest { Ok(bytes) } else { Err(SourceError::Changed { path: self.full_path(file) }) }
     }
 
-    /// The frames of a [`pack`] that holds the chunks `wanted`, read and compressed one at a time as they are asked for.
+    /// The frames of a [`pack`] of the `wanted` chunks; each chunk is read and compressed when its frame is requested.
     pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, SourceError>> + 'a {
         wanted.iter().map(|digest| Ok(pack::frame(digest, &wire::encode(&self.read_chunk(digest)?))?))
     }

@@ -1,18 +1,18 @@
-//! Chunks on disk, named by their content.
+//! Stores chunks on disk under the names of their hashes.
 //!
-//! A chunk lies in its [`wire`] form in `ab/cdef…`, the hexadecimal digits of its hash. It appears there whole, by renaming,
-//! after its hash was checked, and its hash is checked again whenever it is read: a damaged chunk is removed and reported as
-//! such, and whoever needs it fetches it again. A head keeps uploads and results in a store; an agent uses one as a cache.
+//! A chunk lies in its [`wire`] form in `ab/cdef…`, the hexadecimal digits of its hash. Its hash is checked before it
+//! is renamed into its place, and again on every read. A damaged chunk is removed and reported; the caller can then
+//! fetch it again. A head keeps uploads and results in a store; an agent uses one as a cache.
 //!
-//! **Durability** comes in groups: [`ChunkStore::sync`] makes everything inserted before it durable at once, so acknowledge
-//! uploads after it. After a crash in between, a chunk can be present but empty; it counts as
-//! absent. **Removal** ([`ChunkStore::sweep`], [`ChunkStore::evict_to`]) goes by a chunk's modification time, which asking
-//! for it renews: a chunk that a client was just told to be present is not swept away before its submission refers to it.
+//! **Durability** comes in groups: [`ChunkStore::sync`] makes all earlier insertions durable at once. Acknowledge
+//! uploads only after it. A crash before the sync can leave an empty file, which counts as absent. **Removal**
+//! ([`ChunkStore::sweep`], [`ChunkStore::evict_to`]) goes by a chunk's modification time, which every query renews.
+//! So after a client was told that a chunk is present, the chunk stays until the submission refers to it.
 //!
-//! A store may keep [whole files](ChunkStore::sharing_files) beside the chunks they are made of. They are a shortcut for
-//! laying out and count like chunks; nothing depends on them.
+//! A store may also keep [whole files](ChunkStore::sharing_files). They speed up layouts, count like chunks and can
+//! be lost without harm.
 //!
-//! One program owns a store at a time; its threads share it.
+//! Only one process may use a store at a time; its threads share it.
 
 mod scratch;
 mod whole;
@@ -36,116 +36,106 @@ use crate::chunk::digest_of;
 use crate::pack;
 use crate::wire::{self, WireError};
 
-/// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file system is full, or the owner's quota is used up.
     #[error("no space left in {}: {needed} bytes are needed, {free} are free", .path.display())]
     DiskFull {
-        /// The store's directory.
         path: PathBuf,
-        /// What was to be written, in bytes.
+        /// Bytes to write.
         needed: u64,
-        /// What the file system had left, in bytes.
+        /// Free space of the file system, in bytes.
         free: u64,
     },
-    /// The chunk is not there.
     #[error("chunk {0} is not in the store")]
     Missing(Digest),
     /// The chunk's file was damaged; it has been removed.
     #[error("chunk {digest} was damaged on disk and has been removed")]
     Corrupt {
-        /// The chunk.
         digest: Digest,
-        /// The cause.
         #[source]
         source: WireError,
     },
-    /// What was to be inserted is not the chunk that it was said to be.
+    /// The bytes to insert do not match their digest.
     #[error("refused chunk {digest}")]
     Refused {
-        /// The name it came under.
         digest: Digest,
-        /// The cause.
         #[source]
         source: WireError,
     },
-    /// Anything else that the file system refused.
+    /// Any other error of the file system.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was attempted, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a removal freed.
+/// The result of a removal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Freed {
     /// Chunks removed.
     pub chunks: u64,
     /// Whole files removed.
     pub files: u64,
-    /// The size of all of them on disk, in bytes.
+    /// Their size on disk, in bytes.
     pub bytes: u64,
 }
 
-/// Why the content of a file could not be put together.
+/// The reason why a file could not be written from its chunks.
 #[derive(Debug)]
 pub(crate) enum ContentError {
     /// A chunk could not be read.
     Store(StoreError),
-    /// A chunk has another length than the content says.
+    /// The length of a chunk differs from the content.
     WrongLength(Digest),
     /// The file could not be written.
     Write(io::Error),
 }
 
-/// Room for one chunk, kept from one to the next.
+/// Buffers for one chunk, reused for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     wire: Vec<u8>,
     raw: Vec<u8>,
 }
 
-/// A directory of chunks.
 #[derive(Debug)]
 pub struct ChunkStore {
     directory: PathBuf,
-    /// Open from the start, so that the kernel tells us of every failed write-back since.
+    /// Opened with the store, so that the kernel reports every failed write-back since then.
     handle: File,
     scratch: Scratch,
     whole: Option<WholeFiles>,
-    /// Held while a chunk appears, disappears or is renewed. Holds the bytes in the store once they have been counted.
+    /// Held while a chunk is added, removed or renewed. Holds the size of the store once it has been counted.
     ledger: Mutex<Option<u64>>,
     unsynced: Mutex<Unsynced>,
-    /// Held while syncing, so that callers that come together share the work.
+    /// Held during a sync, so that concurrent callers share the work.
     syncing: Mutex<()>,
 }
 
-/// What was inserted since the last sync.
+/// Insertions since the last sync.
 #[derive(Debug)]
 enum Unsynced {
     Few(Vec<Digest>),
-    /// Too many to sync one by one, or nobody knows which.
+    /// Too many to sync individually, or an unknown set.
     Many,
 }
 
 impl ChunkStore {
-    /// A chunk's time is not renewed more often than this, so that reading does not become writing.
+    /// The minimum interval between renewals of a chunk's time, so that reads do not cause constant writes.
     const RENEW_AFTER: Duration = Duration::from_secs(60);
-    /// Up to so many chunks, which is an edited file or two, are synced one by one. Syncing the whole file system costs less
-    /// for more of them, but waits for everything that anybody has written to it.
+    /// The maximum number of chunks (one or two edited files) to sync individually. For more, syncing the whole file
+    /// system is cheaper, but it waits for the writes of all processes.
     const FEW: usize = 8;
 
-    /// Opens the store in `directory`, creating it (private to its owner) if need be.
+    /// Opens the store in `directory`, and creates it (private to its owner) if needed.
     ///
     /// # Errors
-    /// When the directory cannot be made or read.
+    /// The directory cannot be created or read.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         let on_error = |action| move |source| StoreError::Io { action, path: directory.to_owned(), source };
         make_private(directory).map_err(on_error("create"))?;
@@ -157,26 +147,25 @@ impl ChunkStore {
             scratch,
             whole: None,
             ledger: Mutex::new(None),
-            // A predecessor may have been killed before its sync.
+            // An earlier process may have been killed before its sync.
             unsynced: Mutex::new(Unsynced::Many),
             syncing: Mutex::new(()),
         })
     }
 
-    /// Whether the store holds `digest`.
     #[must_use]
     pub fn contains(&self, digest: &Digest) -> bool {
         self.present(digest).is_some()
     }
 
-    /// Those of `wanted` that the store lacks, in their order. Those that it has are renewed: they will not be removed as
-    /// old for some time.
+    /// The chunks of `wanted` that the store lacks, in order. Renews the others, so that they are not removed as old
+    /// for some time.
     #[must_use]
     pub fn missing(&self, wanted: &[Digest]) -> Vec<Digest> {
         wanted.iter().filter(|digest| !self.renew(digest)).copied().collect()
     }
 
-    /// The bytes of a chunk, checked.
+    /// Reads a chunk and checks it.
     ///
     /// # Errors
     /// [`StoreError::Missing`], or [`StoreError::Corrupt`] after removing a damaged chunk.
@@ -185,7 +174,7 @@ impl ChunkStore {
         wire::decode(digest, &wire).map_err(|source| self.remove_corrupt(digest, source))
     }
 
-    /// How long a chunk is, as it says, without reading more of it; `None` when it is not here or makes no sense.
+    /// The length of a chunk according to its header, without reading the rest; `None` if it is missing or invalid.
     #[must_use]
     pub fn length_of(&self, digest: &Digest) -> Option<u64> {
         let file = File::open(self.path_of(digest)).ok()?;
@@ -195,8 +184,8 @@ impl ChunkStore {
         wire::content_length(&start, wire_bytes)
     }
 
-    /// Writes the bytes of `content` to `file`, chunk by chunk, each checked. The chunks are not renewed: ask whether they are
-    /// [`missing`](Self::missing) before.
+    /// Writes the bytes of `content` to `file` and checks each chunk. Does not renew the chunks: call
+    /// [`missing`](Self::missing) first.
     pub(crate) fn write_content(
         &self,
         content: &Content,
@@ -213,7 +202,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// The bytes of a chunk, checked.
+    /// Reads a chunk and checks it.
     fn read<'b>(&self, digest: &Digest, buffers: &'b mut Buffers) -> Result<&'b [u8], StoreError> {
         let path = self.path_of(digest);
         let Buffers { wire, raw } = buffers;
@@ -233,8 +222,8 @@ impl ChunkStore {
         }
     }
 
-    /// A chunk as it lies on disk, for a receiver that checks it. When the receiver complains, [`ChunkStore::get`] finds out
-    /// whether the chunk is damaged here.
+    /// The stored form of a chunk, unchecked, for a receiver that checks it. If the receiver reports damage,
+    /// [`ChunkStore::get`] finds out whether the stored chunk is damaged.
     ///
     /// # Errors
     /// [`StoreError::Missing`] or an error of the file system.
@@ -250,8 +239,8 @@ impl ChunkStore {
         }
     }
 
-    /// Has the system bring chunks into memory that will be asked for soon, one by one until they are `most` bytes; how many bytes that are.
-    /// It comes back at once. What is missing is passed over.
+    /// Starts to read the `wanted` chunks into the page cache, up to `most` bytes. Returns their size immediately.
+    /// Skips missing chunks.
     pub fn read_ahead<'a>(&self, wanted: impl IntoIterator<Item = &'a Digest>, most: u64) -> u64 {
         let mut bytes = 0;
         for digest in wanted {
@@ -267,7 +256,7 @@ impl ChunkStore {
         bytes
     }
 
-    /// The frames of a [`pack`] that holds the chunks `wanted`, read one at a time as they are asked for.
+    /// The frames of a [`pack`] of the `wanted` chunks; each chunk is read when its frame is requested.
     pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, StoreError>> + 'a {
         wanted.iter().map(|digest| {
             pack::frame(digest, &self.get_wire(digest)?).map_err(|error| StoreError::Io {
@@ -278,7 +267,7 @@ impl ChunkStore {
         })
     }
 
-    /// Adds `raw` and says what it is called.
+    /// Adds `raw` and returns its name.
     ///
     /// # Errors
     /// [`StoreError::DiskFull`] or another error of the file system.
@@ -290,16 +279,16 @@ impl ChunkStore {
         Ok(digest)
     }
 
-    /// Adds `raw`, which must be the content called `digest`.
+    /// Adds `raw`. Its hash must be `digest`.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when it is not; [`StoreError::DiskFull`] or another error of the file system.
+    /// [`StoreError::Refused`] if the hash differs; [`StoreError::DiskFull`] or another error of the file system.
     pub fn insert(&self, digest: &Digest, raw: &[u8]) -> Result<(), StoreError> {
         wire::verify(digest, raw).map_err(|source| StoreError::Refused { digest: *digest, source })?;
         if self.renew(digest) { Ok(()) } else { self.write(digest, &wire::encode(raw)) }
     }
 
-    /// Adds a chunk that arrived in its wire form, after decompressing and checking it.
+    /// Decompresses, checks and adds a chunk in its wire form.
     ///
     /// # Errors
     /// As [`ChunkStore::insert`].
@@ -308,13 +297,13 @@ impl ChunkStore {
         if self.renew(digest) { Ok(()) } else { self.write(digest, wire) }
     }
 
-    /// Makes every insertion that has returned durable. Callers that come together share the work.
+    /// Makes every completed insertion durable. Concurrent callers share the work.
     ///
     /// # Errors
-    /// When the file system could not write everything; what was inserted since the last sync may then be lost.
+    /// The file system could not write everything; insertions since the last sync may then be lost.
     pub fn sync(&self) -> Result<(), StoreError> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is left when the one we waited for has covered our insertions.
+        // Nothing is left if the previous lock holder has covered these insertions.
         let unsynced = std::mem::replace(&mut *self.unsynced(), Unsynced::Few(Vec::new()));
         let synced = match unsynced {
             Unsynced::Few(chunks) if chunks.is_empty() => Ok(()),
@@ -327,14 +316,14 @@ impl ChunkStore {
         })
     }
 
-    /// Syncs a few chunks and the directories that name them, without waiting for what others write to the file system.
+    /// Syncs a few chunks and their directories, without waiting for other processes' writes.
     fn sync_each(&self, chunks: &[Digest]) -> io::Result<()> {
         let mut shards = HashSet::new();
         for digest in chunks {
             let path = self.path_of(digest);
             match File::open(&path) {
                 Ok(file) => file.sync_all()?,
-                // Removed since.
+                // The chunk was removed meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             }
@@ -348,11 +337,11 @@ impl ChunkStore {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes the chunks, and the whole files beside them, take on disk. The first call counts them, which takes
-    /// seconds for millions.
+    /// The size of the chunks and whole files on disk, in bytes. The first call counts them, which takes seconds for
+    /// millions.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// The directory cannot be read.
     pub fn total_bytes(&self) -> Result<u64, StoreError> {
         let mut ledger = self.ledger();
         if let Some(bytes) = *ledger {
@@ -364,19 +353,19 @@ impl ChunkStore {
         Ok(bytes)
     }
 
-    /// How many bytes the file system has left for us.
+    /// Free space of the file system for this user, in bytes.
     ///
     /// # Errors
-    /// When it does not say.
+    /// The file system does not report it.
     pub fn free_bytes(&self) -> Result<u64, StoreError> {
         free_bytes(&self.directory).map_err(|source| self.failure("measure", &self.directory, source, 0))
     }
 
-    /// Removes what was not used for the longest time, chunks and whole files, until at most `cap_bytes` are left. Chunks for
-    /// which `keep` says so stay, even when that leaves more. Costs next to nothing while there is less.
+    /// Removes the least recently used chunks and whole files until at most `cap_bytes` are left. Chunks that `keep`
+    /// accepts stay, even if that leaves more. Costs almost nothing below the limit.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn evict_to(&self, cap_bytes: u64, keep: &dyn Fn(&Digest) -> bool) -> Result<Freed, StoreError> {
         let mut freed = Freed::default();
         if self.total_bytes()? <= cap_bytes {
@@ -399,12 +388,12 @@ impl ChunkStore {
         Ok(freed)
     }
 
-    /// Removes the chunks that are not live and were neither inserted nor asked for within `older_than`.
+    /// Removes chunks that are not live and were neither inserted nor queried within `older_than`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn sweep(&self, is_live: impl Fn(&Digest) -> bool, older_than: Duration) -> Result<Freed, StoreError> {
-        // A time that is not renewed can be this much older than the last use.
+        // A chunk's time can be this much older than its last use, because renewals are limited.
         let age = if older_than.is_zero() { older_than } else { older_than + Self::RENEW_AFTER };
         let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut candidates = Vec::new();
@@ -422,10 +411,10 @@ impl ChunkStore {
         Ok(freed)
     }
 
-    /// Removes one chunk; says whether it was there.
+    /// Removes one chunk. Returns whether it existed.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn remove(&self, digest: &Digest) -> Result<bool, StoreError> {
         Self::remove_locked(&mut self.ledger(), self.path_of(digest))
     }
@@ -442,7 +431,7 @@ impl ChunkStore {
         }
     }
 
-    /// Removes what was listed unless it was renewed since.
+    /// Removes a listed file unless it was renewed since.
     fn remove_if_unused_since(&self, listed: &Stored) -> Result<bool, StoreError> {
         let path = match listed.kind {
             StoredKind::Chunk => self.path_of(&listed.digest),
@@ -455,7 +444,7 @@ impl ChunkStore {
         }
     }
 
-    /// Marks a chunk as used now; says whether it is there.
+    /// Marks a chunk as used now. Returns whether it exists.
     fn renew(&self, digest: &Digest) -> bool {
         let fresh = |used: SystemTime| used.elapsed().is_ok_and(|age| age < Self::RENEW_AFTER);
         let Some(used) = self.present(digest) else { return false };
@@ -463,24 +452,24 @@ impl ChunkStore {
             return true;
         }
         let _ledger = self.ledger();
-        // It may have been removed between the question and the lock.
+        // The chunk may have been removed between the check and the lock.
         let file = OpenOptions::new().append(true).open(self.path_of(digest));
         file.and_then(|file| file.set_modified(SystemTime::now())).is_ok()
     }
 
-    /// When a chunk was last used, if it is there. An empty file is what a crash leaves of an insertion that was not synced.
+    /// The last use of a chunk, if it exists. A crash before a sync can leave an empty file, which counts as missing.
     fn present(&self, digest: &Digest) -> Option<SystemTime> {
         let metadata = fs::symlink_metadata(self.path_of(digest)).ok()?;
         if metadata.len() > 0 { metadata.modified().ok() } else { None }
     }
 
-    /// Puts a checked chunk in its place.
+    /// Writes a checked chunk and renames it into its place.
     fn write(&self, digest: &Digest, wire: &[u8]) -> Result<(), StoreError> {
         let temporary = self.scratch.next_path();
         let place = self.path_of(digest);
         let written = write_new(&temporary, wire).and_then(|()| self.publish(&temporary, &place, wire.len() as u64));
         if let Err(source) = written {
-            // Best effort: what stays is removed when the store is next opened.
+            // Best effort: the next open of the store removes a remaining file.
             let _ = fs::remove_file(&temporary);
             return Err(self.failure("write", &place, source, wire.len() as u64));
         }
@@ -510,7 +499,7 @@ impl ChunkStore {
         place_in(&self.directory, digest)
     }
 
-    /// Calls `each` for every chunk and every whole file, in no particular order.
+    /// Calls `each` for every chunk and whole file, in no particular order.
     fn each(&self, mut each: impl FnMut(Stored)) -> Result<(), StoreError> {
         each_in(&self.directory, StoredKind::Chunk, &mut each)?;
         each_in(&self.whole_directory(), StoredKind::WholeFile, &mut each)
@@ -529,7 +518,7 @@ impl ChunkStore {
     }
 }
 
-/// A chunk or a whole file in a listing.
+/// A listed chunk or whole file.
 struct Stored {
     kind: StoredKind,
     digest: Digest,
@@ -544,10 +533,10 @@ enum StoredKind {
 }
 
 impl Stored {
-    /// What counts as its last use when something must go. A whole file goes before the chunks that it was used with: they can
-    /// make it again, and are themselves only to be had from the head.
+    /// The time of last use for eviction. A whole file is evicted before the chunks used with it: it can be rebuilt
+    /// from the chunks, but the chunks come only from the head.
     fn eviction_time(&self) -> SystemTime {
-        // Longer than it takes to lay out any folder, after which both count as used now.
+        // Longer than any layout takes; a layout counts as a use of both.
         const WHOLE_FILES_SEEM_OLDER_BY: Duration = Duration::from_secs(15 * 60);
         match self.kind {
             StoredKind::Chunk => self.used,
@@ -566,7 +555,7 @@ impl Freed {
     }
 }
 
-/// Where something called `digest` lies below `directory`.
+/// The path below `directory` for `digest`.
 fn place_in(directory: &Path, digest: &Digest) -> PathBuf {
     let name = digest.to_string();
     let (shard, rest) = name.split_at(2);
@@ -577,7 +566,7 @@ fn place_in(directory: &Path, digest: &Digest) -> PathBuf {
     path
 }
 
-/// Calls `each` for everything that lies below `directory` where [`place_in`] puts it.
+/// Calls `each` for every file in `directory` at a path from [`place_in`].
 fn each_in(directory: &Path, kind: StoredKind, each: &mut impl FnMut(Stored)) -> Result<(), StoreError> {
     for shard in 0..=u8::MAX {
         let shard = format!("{shard:02x}");
@@ -591,7 +580,7 @@ fn each_in(directory: &Path, kind: StoredKind, each: &mut impl FnMut(Stored)) ->
             let entry = entry.map_err(on_error)?;
             let name = entry.file_name();
             let digest = name.to_str().and_then(|rest| format!("{shard}{rest}").parse().ok());
-            // Anything else in there is not ours; what goes meanwhile is gone.
+            // Skip other files, and files removed meanwhile.
             if let (Some(digest), Ok(metadata)) = (digest, entry.metadata()) {
                 let used = metadata.modified().map_err(on_error)?;
                 each(Stored { kind, digest, bytes: metadata.size(), used });
@@ -601,8 +590,8 @@ fn each_in(directory: &Path, kind: StoredKind, each: &mut impl FnMut(Stored)) ->
     Ok(())
 }
 
-/// Reads `file` to its end into `buffer`, which grows if need be and is kept as long as it is: clearing it for every chunk would
-/// cost more than reading a small one.
+/// Reads `file` to its end into `buffer`, which grows if needed and keeps its length: clearing it for every chunk
+/// would cost more than reading a small one.
 fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
     const FIRST_BYTES: usize = 512 << 10;
     let mut filled = 0;
@@ -619,7 +608,7 @@ fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]
     }
 }
 
-/// Creates a directory, and those above it, that only its owner may enter.
+/// Creates a directory and its parents with access only for the owner.
 fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -628,12 +617,12 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// Whether an error means that there is no room, on the disk or in the quota.
+/// Whether the disk is full or the quota is used up.
 pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// How many bytes the file system of `path` has left for us.
+/// Free space of the file system of `path` for this user, in bytes.
 pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = statvfs(path)?;
     Ok(stat.blocks_available() * stat.fragment_size())

@@ -1,7 +1,8 @@
-//! Walking a folder: everything in it with its metadata, and everything that could not be captured.
+//! Walks a folder: finds all entries with their metadata, and all entries that cannot be captured.
 //!
-//! Directories are opened beneath the root, so a folder that changes during the walk cannot lead it elsewhere. The walk uses
-//! no recursion and one open directory at a time, and gives up as soon as there is more than [`bounds`](crate::bounds) allow.
+//! Directories are opened beneath the root, so a folder that changes during the walk cannot redirect it. The walk
+//! does not recurse and holds one directory open at a time. It stops as soon as it exceeds the
+//! [`bounds`](crate::bounds).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,19 +19,17 @@ use crate::bounds::{MOST_DEPTH, MOST_ENTRIES, Tally, TooMuch};
 use crate::ignores::{Ignores, LeftOut, LeftOutKind, Verdict, judge};
 use crate::paths::{self, show, stays_inside};
 
-/// One thing in a folder that cannot be captured. Displays as a sentence without its full stop.
+/// An entry of a folder that cannot be captured. Displays as a sentence without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Path below the folder.
     pub path: Vec<u8>,
-    /// What is wrong with it.
     pub reason: ProblemReason,
 }
 
-/// Why something cannot be captured.
+/// The reason why an entry cannot be captured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemReason {
-    /// A socket of a running program.
     Socket,
     /// A named pipe.
     Pipe,
@@ -38,14 +37,13 @@ pub enum ProblemReason {
     Device,
     /// A symbolic link that leads out of the folder, directly or through other links.
     LinkOutside {
-        /// The link's text.
         target: Vec<u8>,
     },
-    /// A file or directory that may not be read, with the system's words.
+    /// A file or directory without read permission, with the system's error text.
     Unreadable(String),
     /// A file that kept changing while it was read.
     Changing,
-    /// A directory in more others than is allowed.
+    /// A directory that exceeds the maximum depth.
     TooDeep,
 }
 
@@ -70,57 +68,56 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How much is shown of a path that is long because it is deep.
+/// The number of characters shown of a path that is too deep.
 const SHOWN_CHARS: usize = 40;
 
-/// What a walk found, sorted by path.
+/// The entries that a walk found, sorted by path.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     pub(crate) found: Vec<Found>,
     pub(crate) problems: Vec<Problem>,
-    /// Directories that are left out by default, sorted by kind and path.
+    /// Directories left out by default, sorted by kind and path.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// One file, directory or link that can be captured.
+/// A file, directory or link that can be captured.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) path: Vec<u8>,
     pub(crate) stat: Stat,
-    /// The text of a link; empty for anything else.
+    /// The target of a link; otherwise empty.
     pub(crate) target: Vec<u8>,
 }
 
-/// What a walk leaves out.
+/// The entries that a walk leaves out.
 pub(crate) enum Rules<'a> {
-    /// What the folder's files of rules say, and what is left out by default or always.
+    /// Entries excluded by ignore files or by default.
     IgnoreFiles,
-    /// Paths for which the function says so.
+    /// Paths that the function accepts.
     Skip(&'a dyn Fn(&[u8]) -> bool),
-    /// The same, and links may lead anywhere.
+    /// Paths that the function accepts; links may lead anywhere.
     SkipKeepingLinks(&'a dyn Fn(&[u8]) -> bool),
 }
 
-/// Why there is no list of what a folder holds.
+/// The reason why a walk failed.
 #[derive(Debug)]
 pub(crate) enum WalkError {
-    /// The root itself cannot be read; anything below it that cannot be is a [`Problem`].
+    /// The root itself cannot be read. An unreadable entry below it is a [`Problem`].
     Root(io::Error),
-    /// There is more than may be captured.
+    /// The folder exceeds a limit.
     TooMuch(TooMuch),
 }
 
-/// Walks everything below `root`.
 pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> {
     walk_up_to(MOST_ENTRIES, root, rules)
 }
 
-/// The same with `most` files, directories and links.
+/// Like [`walk`], with a limit of `most` entries.
 pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> {
     let checks_access = !Uid::effective().is_root();
     let tally = Tally::up_to(most);
     let mut walk = Walk { root, rules, checks_access, tally, todo: Vec::new(), walked: Walked::default() };
-    // The folder itself is what the user asked for, whatever it is.
+    // The folder itself is never left out by default, because the user named it.
     let top = Todo { path: Vec::new(), ignores: None, may_be_left_out: false };
     walk.directory(&top).map_err(|stop| match stop {
         Stop::Unreadable(error) => WalkError::Root(error),
@@ -148,22 +145,22 @@ pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<
 struct Walk<'a> {
     root: &'a Root,
     rules: &'a Rules<'a>,
-    /// Root may read everything, so asking would only cost time.
+    /// Whether to check read permission. Root may read everything, so the check would only cost time.
     checks_access: bool,
     tally: Tally,
     todo: Vec<Todo>,
     walked: Walked,
 }
 
-/// A directory that was found and not read yet.
+/// A directory still to read.
 struct Todo {
     path: Vec<u8>,
     ignores: Option<Rc<Ignores>>,
-    /// Whether it is left out if what is in it says so.
+    /// Whether its contents may cause it to be left out by default.
     may_be_left_out: bool,
 }
 
-/// Why a directory was not walked to its end.
+/// The reason why a directory was not walked completely.
 enum Stop {
     Unreadable(io::Error),
     TooMuch(TooMuch),
@@ -191,7 +188,7 @@ impl Walk<'_> {
     fn directory(&mut self, todo: &Todo) -> Result<(), Stop> {
         let at = todo.path.as_slice();
         let mut directory = Dir::from_fd(self.root.open_directory(at)?)?;
-        // The names first: reading the directory borrows it, and so does asking about what is in it.
+        // Collect the names first: reading the directory borrows it, and so does looking at its entries.
         let mut names = Vec::new();
         for entry in directory.iter() {
             let entry = entry?;
@@ -199,7 +196,7 @@ impl Walk<'_> {
             if !matches!(name, b"." | b"..") {
                 names.push((name.to_vec(), entry.file_type()));
             }
-            // One more than there may be is enough to know that there are too many; what is left out does not count.
+            // One name over the limit proves that there are too many. Excluded entries do not count.
             if names.len() > self.tally.left().max(MOST_ENTRIES) {
                 break;
             }
@@ -232,7 +229,7 @@ impl Walk<'_> {
         kind: Option<Type>,
         ignores: Option<&Rc<Ignores>>,
     ) -> Result<(), Stop> {
-        // Most file systems say the kind for free, which spares asking about what is left out.
+        // Most file systems return the type with the name, which saves a system call for each excluded entry.
         let early = match kind {
             Some(kind) => kind == Type::Directory,
             None => Stat::at(directory, name)?.kind == Kind::Directory,
@@ -281,7 +278,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Finds out before anything is read whether a file may be. What everybody may read needs no question.
+    /// Checks read permission before anything is read. World-readable files need no check.
     fn check_access(&self, directory: impl AsFd, name: &[u8], stat: &Stat) -> io::Result<()> {
         if self.checks_access && stat.mode & 0o444 != 0o444 {
             faccessat(directory, name, AccessFlags::R_OK, AtFlags::AT_EACCESS)?;
@@ -289,7 +286,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Something that vanished meanwhile was simply not there; anything else is named.
+    /// Ignores an entry that has vanished; reports any other failure as a problem.
     fn on_unreadable(&mut self, path: Vec<u8>, error: &io::Error) -> Result<(), TooMuch> {
         if error.kind() != io::ErrorKind::NotFound {
             self.tally.add(path.len(), 0)?;
@@ -299,12 +296,12 @@ impl Walk<'_> {
     }
 }
 
-/// In how many directories something lies, with itself.
+/// The depth of a path, including its last component.
 fn depth(path: &[u8]) -> usize {
     path.iter().filter(|&&byte| byte == b'/').count() + 1
 }
 
-/// An error in the system's words without its number.
+/// The system's text for an error, without its number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let mut text = text.split(" (os error").next().unwrap_or_default().to_owned();
@@ -314,7 +311,7 @@ pub(crate) fn plain(error: &io::Error) -> String {
     text
 }
 
-/// Moves links that lead outside from what was found to the problems.
+/// Moves links that lead outside from the found entries to the problems.
 fn set_aside_links_outside(walked: &mut Walked) {
     let links: HashMap<&[u8], &[u8]> = (walked.found.iter())
         .filter(|found| found.stat.kind == Kind::Symlink)

@@ -1,7 +1,8 @@
-//! The form in which a chunk travels and lies on disk: one byte that says how, then the bytes, compressed if that helps.
+//! The form of a chunk on the network and on disk: one byte for the encoding, then the bytes, compressed if that
+//! helps.
 //!
-//! Sender, receiver and store share the form, so a chunk is compressed once in its life. A receiver believes nothing: it
-//! decompresses into at most [`MAX_BLOB_BYTES`] and compares the hash.
+//! Sender, receiver and store share the form, so a chunk is compressed only once. A receiver trusts nothing: it
+//! decompresses at most [`MAX_BLOB_BYTES`] and compares the hash.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,21 +13,21 @@ use zstd::zstd_safe::get_frame_content_size;
 
 use crate::chunk::digest_of;
 
-/// The longest content under one name, in bytes, uncompressed. File chunks end at 1 MiB; the manifest of a folder with half
-/// a million files is longer.
+/// The maximum size of content under one name, uncompressed, in bytes. File chunks end at 1 MiB, but the manifest of
+/// a folder with half a million files is longer.
 pub const MAX_BLOB_BYTES: usize = 64 << 20;
-/// The longest wire form, in bytes: content that does not compress is kept as it is.
+/// The maximum size of a wire form, in bytes: incompressible content is stored as it is.
 pub const MAX_WIRE_BYTES: usize = MAX_BLOB_BYTES + 1;
 
-/// The most of a wire form that says how long its content is: one byte, and the header of a frame.
+/// The start of a wire form that contains the content's length: one byte, and the header of a zstd frame.
 pub(crate) const START_BYTES: usize = 1 + 18;
 
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
-/// Fast enough to keep ahead of a gigabit link on one core.
+/// Fast enough to saturate a gigabit link with one core.
 const LEVEL: i32 = 1;
 
-/// Why bytes are not the wire form of what they claim to be.
+/// The reason why bytes are not the wire form of the expected content.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The first byte is missing or unknown.
@@ -38,16 +39,16 @@ pub enum WireError {
     /// The compressed bytes are damaged.
     #[error("damaged compressed bytes")]
     Damaged(#[source] io::Error),
-    /// The bytes are those of other content.
+    /// The bytes have another hash.
     #[error("holds content {found} instead")]
     OtherContent {
-        /// The hash of what is there.
+        /// The actual hash.
         found: Digest,
     },
 }
 
 thread_local! {
-    // A context is about a MiB, and making one costs more than compressing a small file.
+    // A context takes about 1 MiB, and creating one costs more than compressing a small file.
     static COMPRESSOR: RefCell<Compressor<'static>> =
         RefCell::new(Compressor::new(LEVEL).expect("zstd makes a context unless memory is exhausted"));
     static DECOMPRESSOR: RefCell<Decompressor<'static>> =
@@ -60,21 +61,21 @@ pub fn encode(raw: &[u8]) -> Vec<u8> {
     compressed(raw).unwrap_or_else(|| [[RAW].as_slice(), raw].concat())
 }
 
-/// The compressed form, if it saves at least an eighth: less is not worth decompressing for.
+/// The compressed form, if it saves at least an eighth; less is not worth the decompression.
 fn compressed(raw: &[u8]) -> Option<Vec<u8>> {
     let mut wire = vec![0; 1 + raw.len() - raw.len() / 8];
     wire[0] = ZSTD;
-    // The only failure is that the result does not fit into the room given.
+    // The only possible failure is that the result does not fit into the buffer.
     let length = COMPRESSOR.with_borrow_mut(|zstd| zstd.compress_to_buffer(raw, &mut wire[1..])).ok()?;
     wire.truncate(1 + length);
     wire.shrink_to_fit();
     Some(wire)
 }
 
-/// The content of a wire form that should be called `digest`.
+/// Decodes a wire form and checks that the content has the hash `digest`.
 ///
 /// # Errors
-/// When it is damaged, too long or has another hash.
+/// The wire form is damaged, too long or has another hash.
 pub fn decode(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, WireError> {
     let raw = match wire.split_first() {
         Some((&RAW, raw)) if raw.len() <= MAX_BLOB_BYTES => raw.to_vec(),
@@ -86,8 +87,8 @@ pub fn decode(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(raw)
 }
 
-/// As [`decode`], without allocating: the content lies in `wire` itself or, if it was compressed, in `buffer`, which grows if
-/// need be.
+/// Like [`decode`], without allocating: the content is in `wire` itself or, if it was compressed, in `buffer`, which
+/// grows if needed.
 pub(crate) fn decode_into<'a>(digest: &Digest, wire: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], WireError> {
     let raw = match wire.split_first() {
         Some((&RAW, raw)) => raw,
@@ -106,20 +107,21 @@ pub(crate) fn decode_into<'a>(digest: &Digest, wire: &'a [u8], buffer: &'a mut V
     Ok(raw)
 }
 
-/// Decompresses a frame that says its length. More than one frame, or more content than said, does not fit and is an error.
+/// Decompresses a frame that declares its length. A second frame, or more content than declared, does not fit and is
+/// an error.
 fn decompressed(frame: &[u8]) -> Result<Vec<u8>, WireError> {
     let length = length_of(frame)?;
     DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(WireError::Damaged)
 }
 
-/// The length that a frame says its content has, in bytes.
+/// The declared content length of a frame, in bytes.
 fn length_of(frame: &[u8]) -> Result<usize, WireError> {
     let damaged = || WireError::Damaged(io::Error::other("no valid frame"));
     let length = get_frame_content_size(frame).ok().flatten().ok_or_else(damaged)?;
     if length > MAX_BLOB_BYTES as u64 { Err(WireError::TooLong) } else { Ok(length as usize) }
 }
 
-/// How long the content of a wire form of `wire_bytes` is that begins so, as it says; `None` when that makes no sense. The first
+/// The declared content length of a wire form of `wire_bytes` with this start; `None` if it is invalid. The first
 /// [`START_BYTES`] suffice.
 pub(crate) fn content_length(start: &[u8], wire_bytes: u64) -> Option<u64> {
     match start.split_first() {
@@ -129,10 +131,10 @@ pub(crate) fn content_length(start: &[u8], wire_bytes: u64) -> Option<u64> {
     }
 }
 
-/// Checks that `raw` is the content called `digest`.
+/// Checks that `raw` has the hash `digest`.
 ///
 /// # Errors
-/// [`WireError::OtherContent`] when it is not, [`WireError::TooLong`] when it could not travel.
+/// [`WireError::OtherContent`] if it does not; [`WireError::TooLong`] if it exceeds the limit.
 pub fn verify(digest: &Digest, raw: &[u8]) -> Result<(), WireError> {
     if raw.len() > MAX_BLOB_BYTES {
         return Err(WireError::TooLong);
@@ -168,7 +170,7 @@ mod tests {
             let wire = encode(&raw);
             assert_eq!(decode_into(&digest_of(&raw), &wire, &mut buffer).expect("just encoded"), raw);
         }
-        // A second frame does not fit, whatever room an earlier chunk has left.
+        // A second frame does not fit, whatever capacity an earlier chunk has left in the buffer.
         let [one, two] = [b"one", b"two"].map(|raw| zstd::bulk::compress(raw, 1).expect("memory suffices"));
         let chained = [[ZSTD].as_slice(), &one, &two].concat();
         assert!(matches!(decode_into(&digest_of(b"onetwo"), &chained, &mut buffer), Err(WireError::Damaged(_))));
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn bombs_are_refused_before_they_grow() {
-        // 1 GiB of zeros in about 32 KiB, honestly declared.
+        // 1 GiB of zeros in about 32 KiB, with the true length declared.
         let frame = zstd::bulk::compress(&vec![0; 1 << 30], 19).expect("memory suffices");
         let bomb = [[ZSTD].as_slice(), &frame].concat();
         assert!(bomb.len() < 1 << 20);

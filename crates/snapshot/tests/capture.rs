@@ -1,4 +1,4 @@
-//! What a capture takes, leaves out and refuses.
+//! Tests which entries a capture takes, leaves out and refuses.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{capture, noise, paths, put, set_mode, unprivileged};
 use hostler_snapshot::{CaptureError, Scan, SourceError, mark_results};
 
-/// Captures a folder of empty files and says which were taken, without directories.
+/// Captures a folder of empty files and returns the captured paths without directories.
 fn taken(files: &[&str], rules: &[(&str, &str)]) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     files.iter().for_each(|path| put(dir.path(), path, ""));
@@ -24,12 +24,12 @@ fn taken(files: &[&str], rules: &[(&str, &str)]) -> Vec<String> {
 fn gitignore_means_what_it_means_to_git() {
     let files = ["a.log", "keep.log", "build/x", "src/build/x", "src/a.log", "src/top", "top", "doc/build"];
     let rules = "*.log\n!keep.log\nbuild/\n/top\n# comment\n\n";
-    // `build/` matches directories anywhere, so the file doc/build stays; `/top` matches at the top alone.
+    // `build/` matches only directories, so the file doc/build stays. `/top` matches only at the top.
     assert_eq!(taken(&files, &[(".gitignore", rules)]), ["doc/build", "keep.log", "src/top"]);
-    // Nearer files win; a directory that is left out cannot be entered again.
+    // Nearer files win; an excluded directory is never entered.
     let nested = [(".gitignore", "*.log\nsub/\n"), ("src/.gitignore", "!*.log\n"), ("sub/.gitignore", "!x\n")];
     assert_eq!(taken(&["a.log", "src/b.log", "sub/x"], &nested), ["src/b.log"]);
-    // Lines with carriage returns, a byte order mark and patterns that are none.
+    // Lines with carriage returns, a byte order mark and an invalid pattern.
     assert_eq!(taken(&["a.log", "b.tmp", "c"], &[(".gitignore", "\u{feff}*.log\r\n[z-a]\r\n*.tmp\r\n")]), ["c"]);
     assert_eq!(taken(&["x/y/z", "x/z"], &[(".gitignore", "x/**/z\n!x/z\n")]), ["x/z"]);
     assert_eq!(taken(&["d/a", "d/b"], &[("d/.gitignore", "/a\n")]), ["d/b"]);
@@ -54,7 +54,7 @@ fn git_agrees() {
             .output()
             .expect("git is installed");
         assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).expect("our names are text")
+        String::from_utf8(output.stdout).expect("the names are UTF-8")
     };
     git(&["init", "-q"]);
     let listed = git(&["ls-files", "-z", "--others", "--exclude-standard"]);
@@ -65,14 +65,14 @@ fn git_agrees() {
         |entry: &&hostler_proto::manifest::Entry| entry.kind == hostler_proto::manifest::EntryKind::Directory;
     let ours: Vec<&str> = (manifest.entries.iter())
         .filter(|entry| !is_directory(entry))
-        .map(|entry| std::str::from_utf8(&entry.path).expect("our names are text"))
+        .map(|entry| std::str::from_utf8(&entry.path).expect("the names are UTF-8"))
         .collect();
     assert_eq!(ours, expected);
 }
 
-/// What is left out by default: paths, in the order in which they are listed.
+/// Paths left out by default, in listed order.
 fn left_out(folder: &Path) -> Vec<String> {
-    let scan = Scan::of(folder).expect("nothing is in the way");
+    let scan = Scan::of(folder).expect("every entry can be captured");
     scan.left_out().iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()).collect()
 }
 
@@ -86,18 +86,18 @@ fn what_can_be_made_again_is_left_out_by_default() {
     put(folder, "lib/__pycache__/x.pyc", "");
     put(folder, "lib/x.py", "");
     put(folder, "web/node_modules/left-pad/index.js", "");
-    // Any name will do for a virtual environment, and its links lead out of the folder.
+    // A virtual environment may have any name, and its links lead out of the folder.
     put(folder, "my-env/pyvenv.cfg", "home = /usr/bin");
     fs::create_dir(folder.join("my-env/bin")).expect("writable");
     symlink("/usr/bin/python3", folder.join("my-env/bin/python")).expect("writable");
     put(folder, "12/out", "a result");
     mark_results(&folder.join("12")).expect("writable");
-    mark_results(&folder.join("12")).expect("a mark that is there stays");
-    // Files of these names are files.
+    mark_results(&folder.join("12")).expect("an existing mark stays");
+    // The names apply only to directories, not to files.
     put(folder, "doc/node_modules", "");
     assert_eq!(paths(&capture(folder).manifest), ["doc", "doc/node_modules", "lib", "lib/x.py", "main.py", "web"]);
     assert_eq!(left_out(folder), [".git", "lib/.git", "my-env", "lib/__pycache__", "web/node_modules", "12"]);
-    // The folder itself is what was asked for.
+    // A folder with a results marker can be captured if the user names it.
     assert_eq!(paths(&capture(&folder.join("12")).manifest), ["out"]);
 }
 
@@ -112,7 +112,7 @@ fn hostlerignore_includes_what_is_left_out_by_default() {
     put(folder, "3/out", "");
     put(folder, "skipped/pyvenv.cfg", "");
     mark_results(&folder.join("3")).expect("writable");
-    // In a .gitignore such a line is common, and means something else.
+    // In a .gitignore such a line is common and has another meaning.
     put(folder, ".gitignore", "!*/\nskipped/\n");
     assert_eq!(paths(&capture(folder).manifest), [".gitignore"]);
     assert_eq!(left_out(folder), [".git", "old", "venv", "3"], "what a rule leaves out is not mentioned");
@@ -170,7 +170,7 @@ fn everything_in_the_way_is_named_at_once_and_in_order() {
         mknod(&folder.join("null"), SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).expect("root may make devices");
         expected.insert(2, "null is a device");
     }
-    let error = Scan::of(&folder).expect_err("much is in the way");
+    let error = Scan::of(&folder).expect_err("many entries cannot be captured");
     assert!(matches!(error, CaptureError::Uncapturable(_)));
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
@@ -209,7 +209,7 @@ fn what_may_not_be_read_is_named_before_anything_is_read() {
 
 #[test]
 fn a_folder_that_is_none_is_a_clear_error() {
-    let missing = Scan::of(Path::new("/nonexistent/folder")).expect_err("it is not there");
+    let missing = Scan::of(Path::new("/nonexistent/folder")).expect_err("the folder does not exist");
     assert_eq!(missing.to_string(), "cannot read the folder /nonexistent/folder");
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     put(dir.path(), "file", "");
@@ -226,9 +226,9 @@ fn an_edit_after_the_capture_is_noticed_and_not_sent() {
     assert!(digests.iter().all(|digest| captured.read_chunk(digest).is_ok()));
 
     put(dir.path(), "edited", noise(2, 200_000));
-    fs::remove_file(dir.path().join("removed")).expect("ours");
+    fs::remove_file(dir.path().join("removed")).expect("the test owns it");
     let errors: Vec<_> = digests.iter().filter_map(|digest| captured.read_chunk(digest).err()).collect();
-    // The manifest itself is in memory; nothing else can be read as it was.
+    // The manifest itself is in memory; all other chunks have changed.
     assert_eq!(errors.len(), digests.len() - 1);
     assert!(errors.iter().all(|error| matches!(error, SourceError::Changed { .. })));
     let edited = dir.path().join("edited");
@@ -242,18 +242,19 @@ fn a_file_that_changes_during_the_capture_is_noticed() {
     put(dir.path(), "a", "first");
     put(dir.path(), "b", "second");
     let scan = Scan::of(dir.path()).expect("readable");
-    fs::remove_file(dir.path().join("b")).expect("ours");
-    let error = scan.capture(&hostler_snapshot::CaptureOptions::default(), &|_| ()).expect_err("b is gone");
+    fs::remove_file(dir.path().join("b")).expect("the test owns it");
+    let error = scan.capture(&hostler_snapshot::CaptureOptions::default(), &|_| ()).expect_err("b was removed");
     assert!(matches!(&error, CaptureError::Changed { path } if path.ends_with("b")), "{error}");
 
-    // A writer that never rests: the bytes read cannot be one state of the file.
+    // A writer that never pauses: the bytes read cannot be one state of the file.
     put(dir.path(), "b", noise(1, 32 << 20));
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             use std::io::Write;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                let mut file = fs::OpenOptions::new().append(true).open(dir.path().join("b")).expect("ours");
+                let mut file =
+                    fs::OpenOptions::new().append(true).open(dir.path().join("b")).expect("the test owns it");
                 file.write_all(b"more").expect("writable");
             }
         });
@@ -263,10 +264,10 @@ fn a_file_that_changes_during_the_capture_is_noticed() {
     });
 }
 
-/// Long enough ago for a file to be remembered.
+/// Sets a time old enough for the file to be remembered.
 fn settle(path: &Path) {
     let then = std::time::SystemTime::now() - Duration::from_secs(3600);
-    fs::File::options().write(true).open(path).expect("there").set_modified(then).expect("ours");
+    fs::File::options().write(true).open(path).expect("it exists").set_modified(then).expect("the test owns it");
 }
 
 #[test]
@@ -279,9 +280,9 @@ fn what_was_seen_and_is_the_same_is_not_read_again() {
     }
     let again = |seen| {
         let options = hostler_snapshot::CaptureOptions { seen, ..Default::default() };
-        hostler_snapshot::capture(dir.path(), &options, &|_| ()).expect("nothing is in the way")
+        hostler_snapshot::capture(dir.path(), &options, &|_| ()).expect("every entry can be captured")
     };
-    // Setting the time was a change of metadata, and must be long ago as well.
+    // Setting the time changed the ctime, which must also be old enough.
     let deadline = Instant::now() + Duration::from_secs(20);
     let first = loop {
         match again(Default::default()).seen {
@@ -294,7 +295,7 @@ fn what_was_seen_and_is_the_same_is_not_read_again() {
     assert!(again(first.clone()).seen.is_none(), "there is nothing new to remember");
     assert_eq!(again(first.clone()).digest, again(Default::default()).digest);
 
-    // The same size, and the modification time restored: the change of metadata gives it away.
+    // Same size and restored modification time: only the ctime shows the change.
     fs::write(&edited, "two").expect("writable");
     settle(&edited);
     let second = again(first);

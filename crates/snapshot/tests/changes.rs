@@ -1,4 +1,4 @@
-//! What a run changed is found, whatever the run did.
+//! Tests that every change of a run is found.
 
 #![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
 
@@ -14,7 +14,7 @@ use hostler_proto::manifest::{EntryKind, Manifest};
 use hostler_snapshot::{Baseline, Changes, ChangesOptions, ChunkStore, LayoutOptions, lay_out};
 use proptest::prelude::*;
 
-/// A folder that has been laid out, ready for a run.
+/// A laid out folder, ready for a run.
 struct Run {
     dir: tempfile::TempDir,
     store: ChunkStore,
@@ -32,7 +32,8 @@ impl Run {
         let captured = capture(&folder);
         upload(&captured, &store);
         let work = dir.path().join("work");
-        let laid_out = lay_out(&captured.manifest, &store, &work, &LayoutOptions::default()).expect("nothing is wrong");
+        let laid_out =
+            lay_out(&captured.manifest, &store, &work, &LayoutOptions::default()).expect("the manifest is valid");
         Self { dir, store, manifest: captured.manifest, baseline: laid_out.baseline }
     }
 
@@ -43,7 +44,7 @@ impl Run {
     fn changes(&self) -> Changes {
         let changes = |baseline| {
             hostler_snapshot::changes(&self.work(), &self.manifest, baseline, &ChangesOptions::default())
-                .expect("not too much")
+                .expect("within the limits")
         };
         let (fast, thorough) = (changes(&self.baseline), changes(&Baseline::default()));
         assert_eq!(
@@ -53,13 +54,14 @@ impl Run {
         fast
     }
 
-    /// Uploads the changes, lays them out alone and says what came.
+    /// Uploads the changes, lays them out alone and returns the result.
     fn bring_home(&self, changes: &Changes) -> std::collections::BTreeMap<Vec<u8>, common::Item> {
         for digest in changes.sources.digests() {
             self.store.insert(&digest, &changes.sources.read_chunk(&digest).expect("unchanged")).expect("writable");
         }
         let home = self.dir.path().join("home");
-        lay_out(&changes.tree, &self.store, &home, &LayoutOptions::default()).expect("our own manifests are right");
+        lay_out(&changes.tree, &self.store, &home, &LayoutOptions::default())
+            .expect("the manifest of the changes is valid");
         inventory(&home)
     }
 }
@@ -84,7 +86,7 @@ fn what_was_created_changed_and_removed_is_found_with_its_directories() {
     put(&work, "out/log", "");
     fs::create_dir(work.join("out/empty")).expect("writable");
     symlink("model.bin", work.join("out/latest")).expect("writable");
-    fs::remove_file(work.join("data/a")).expect("ours");
+    fs::remove_file(work.join("data/a")).expect("the test owns it");
     let changes = run.changes();
     assert_eq!(
         paths(&changes.tree),
@@ -102,9 +104,9 @@ fn what_was_created_changed_and_removed_is_found_with_its_directories() {
 fn the_same_bytes_again_are_no_change_but_a_mode_is() {
     let run = Run::of(&FOLDER);
     let work = run.work();
-    // Rewritten in place, and replaced by a new file.
+    // One file is rewritten in place, another is replaced by a new file.
     put(&work, "main.py", "print(1)");
-    fs::remove_file(work.join("data/a")).expect("ours");
+    fs::remove_file(work.join("data/a")).expect("the test owns it");
     put(&work, "data/a", "aaaa");
     assert_eq!(paths(&run.changes().tree), [""; 0]);
 
@@ -120,9 +122,13 @@ fn the_same_bytes_again_are_no_change_but_a_mode_is() {
 fn a_restored_time_hides_nothing() {
     let run = Run::of(&FOLDER);
     let path = run.work().join("data/a");
-    let modified = fs::metadata(&path).expect("there").modified().expect("known");
-    fs::write(&path, "AAAA").expect("ours");
-    fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(modified)).expect("ours");
+    let modified = fs::metadata(&path).expect("it exists").modified().expect("the system reports it");
+    fs::write(&path, "AAAA").expect("the test owns it");
+    fs::File::options()
+        .append(true)
+        .open(&path)
+        .and_then(|file| file.set_modified(modified))
+        .expect("the test owns it");
     assert_eq!(paths(&run.changes().tree), ["data", "data/a"]);
 }
 
@@ -131,15 +137,17 @@ fn a_change_in_the_same_tick_of_the_clock_shows() {
     let run = Run::of(&FOLDER);
     for round in 0..50 {
         let work = run.dir.path().join(format!("work-{round}"));
-        let laid_out = lay_out(&run.manifest, &run.store, &work, &LayoutOptions::default()).expect("nothing is wrong");
+        let laid_out =
+            lay_out(&run.manifest, &run.store, &work, &LayoutOptions::default()).expect("the manifest is valid");
         let path = work.join("data/a");
-        fs::write(&path, "AAAA").expect("ours");
-        let file = fs::File::options().append(true).open(&path).expect("ours");
-        let modified = fs::metadata(run.work().join("data/a")).and_then(|it| it.modified()).expect("known");
-        file.set_modified(modified).expect("ours");
+        fs::write(&path, "AAAA").expect("the test owns it");
+        let file = fs::File::options().append(true).open(&path).expect("the test owns it");
+        let modified =
+            fs::metadata(run.work().join("data/a")).and_then(|it| it.modified()).expect("the system reports it");
+        file.set_modified(modified).expect("the test owns it");
         let options = ChangesOptions::default();
         let changes =
-            hostler_snapshot::changes(&work, &run.manifest, &laid_out.baseline, &options).expect("not too much");
+            hostler_snapshot::changes(&work, &run.manifest, &laid_out.baseline, &options).expect("within the limits");
         assert_eq!(paths(&changes.tree), ["data", "data/a"], "round {round}");
     }
 }
@@ -148,12 +156,12 @@ fn a_change_in_the_same_tick_of_the_clock_shows() {
 fn one_thing_may_become_another() {
     let run = Run::of(&FOLDER);
     let work = run.work();
-    fs::remove_dir_all(work.join("data")).expect("ours");
+    fs::remove_dir_all(work.join("data")).expect("the test owns it");
     put(&work, "data", "a file now");
-    fs::remove_file(work.join("main.py")).expect("ours");
-    fs::create_dir(work.join("main.py")).expect("ours");
-    fs::remove_file(work.join("empty")).expect("ours");
-    symlink("data", work.join("empty")).expect("ours");
+    fs::remove_file(work.join("main.py")).expect("the test owns it");
+    fs::create_dir(work.join("main.py")).expect("the test owns it");
+    fs::remove_file(work.join("empty")).expect("the test owns it");
+    symlink("data", work.join("empty")).expect("the test owns it");
     let changes = run.changes();
     assert_eq!(paths(&changes.tree), ["data", "empty", "main.py"]);
     assert!(matches!(changes.tree.entries[0].kind, EntryKind::File(_)));
@@ -163,7 +171,7 @@ fn one_thing_may_become_another() {
 
 #[test]
 fn leftovers_of_python_stay_behind_unless_they_were_captured() {
-    // Captured only because the project says so.
+    // Captured only because the project includes it.
     let captured: [(&str, &[u8]); 3] =
         [(".hostlerignore", b"!__pycache__/\n"), ("lib/__pycache__/old.pyc", b"old"), ("lib/x.py", b"")];
     let run = Run::of(&captured);
@@ -188,7 +196,7 @@ fn what_cannot_be_captured_is_a_sentence_and_costs_nothing_else() {
     let _socket = UnixListener::bind(work.join("socket")).expect("writable");
     nix::unistd::mkfifo(&work.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("writable");
     symlink("/etc/shadow", work.join("leak")).expect("writable");
-    fs::rename(work.join("data"), run.dir.path().join("moved")).expect("ours");
+    fs::rename(work.join("data"), run.dir.path().join("moved")).expect("the test owns it");
     symlink("../moved", work.join("data")).expect("writable");
     put(&work, "result", "kept");
     let changes = run.changes();
@@ -217,7 +225,7 @@ fn what_may_not_be_read_is_a_sentence_and_not_removed() {
     set_mode(&work.join("data"), 0o000);
     let (manifest, baseline) = (&run.manifest, &run.baseline);
     let changes = unprivileged(|| hostler_snapshot::changes(&work, manifest, baseline, &ChangesOptions::default()))
-        .expect("not too much");
+        .expect("within the limits");
     set_mode(&work.join("data"), 0o755);
     assert_eq!(
         changes.problems,
@@ -229,7 +237,7 @@ fn what_may_not_be_read_is_a_sentence_and_not_removed() {
 #[test]
 fn a_lost_directory_is_a_sentence() {
     let run = Run::of(&FOLDER);
-    fs::remove_dir_all(run.work()).expect("ours");
+    fs::remove_dir_all(run.work()).expect("the test owns it");
     let changes = run.changes();
     assert_eq!(changes.problems, ["The work directory is gone; whatever was in it is lost."]);
     assert!(changes.tree.entries.is_empty() && changes.removed.is_empty());
@@ -243,7 +251,7 @@ fn a_restarted_agent_finds_the_same() {
     put(&run.work(), "new", "x");
     let baseline = Baseline::load(&path).expect("just saved");
     let changes = hostler_snapshot::changes(&run.work(), &run.manifest, &baseline, &ChangesOptions::default())
-        .expect("not too much");
+        .expect("within the limits");
     assert_eq!(paths(&changes.tree), ["new"]);
 }
 
@@ -256,12 +264,12 @@ fn output_files_and_manifests_join_the_same_sources() {
     fs::write(&log, noise(7, 700_000)).expect("writable");
     let content = changes.sources.add_file(&log, u64::MAX).expect("readable").0;
     let manifest = changes.sources.add_blob(hostler_proto::encode(&changes.tree));
-    // A log that grows afterwards still holds what was named.
+    // A log that grows afterwards still holds the named chunks.
     fs::File::options()
         .append(true)
         .open(&log)
         .and_then(|mut it| std::io::Write::write_all(&mut it, b"more"))
-        .expect("ours");
+        .expect("the test owns it");
     let bytes: Vec<u8> =
         content.chunks.iter().flat_map(|it| changes.sources.read_chunk(&it.digest).expect("unchanged")).collect();
     assert_eq!(bytes, noise(7, 700_000));
@@ -269,7 +277,7 @@ fn output_files_and_manifests_join_the_same_sources() {
     assert!(changes.sources.read_chunk(&manifest).is_ok());
 }
 
-/// What a run may do to one of a few paths.
+/// An action of a run on one of a few paths.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Write(u8),
@@ -281,7 +289,7 @@ enum Act {
 
 fn act(work: &Path, path: &str, act: Act) {
     let path = work.join(path);
-    // Whatever fails here does not happen, as in a real run.
+    // An action that fails has no effect, as in a real run.
     let _ = match act {
         Act::Write(byte) => {
             fs::create_dir_all(path.parent().expect("below")).and_then(|()| fs::write(&path, [byte; 9]))
@@ -300,7 +308,7 @@ fn act(work: &Path, path: &str, act: Act) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Laying the folder out again, removing what was removed and adding what changed gives what the run left.
+    /// Laying the folder out again, then removing and adding the reported changes, gives the same tree as the run.
     #[test]
     fn the_folder_and_its_changes_are_the_outcome(
         acts in prop::collection::vec((
@@ -328,7 +336,7 @@ proptest! {
 #[test]
 fn a_directory_nested_deeper_than_allowed_is_a_problem_and_the_rest_comes_home() {
     let run = Run::of(&[]);
-    fs::write(run.work().join("result"), "42").expect("ours");
+    fs::write(run.work().join("result"), "42").expect("the test owns it");
     nest(&run.work().join("deep"), 18_000);
     let changes = run.changes();
     assert_eq!(paths(&changes.tree)[..2], ["deep", "deep/d"]);
@@ -336,7 +344,7 @@ fn a_directory_nested_deeper_than_allowed_is_a_problem_and_the_rest_comes_home()
     let [problem] = changes.problems.as_slice() else { panic!("{:?}", changes.problems) };
     assert!(problem.contains("nested more than 512 directories deep") && problem.len() < 200, "{problem}");
     // The temporary directory would remove it by recursion.
-    hostler_snapshot::remove_tree(&run.work()).expect("ours");
+    hostler_snapshot::remove_tree(&run.work()).expect("the test owns it");
 }
 
 #[test]
@@ -345,30 +353,30 @@ fn more_than_can_travel_is_an_error_that_says_which_bound() {
     let find = || hostler_snapshot::changes(&run.work(), &run.manifest, &run.baseline, &ChangesOptions::default());
     let long = "x".repeat(4000);
     for number in 0..17_500 {
-        symlink(&long, run.work().join(number.to_string())).expect("ours");
+        symlink(&long, run.work().join(number.to_string())).expect("the test owns it");
     }
-    let error = find().expect_err("the list of links is too long").to_string();
+    let error = find().expect_err("the links exceed the limit").to_string();
     assert!(error.contains("names, links and pieces") && error.contains("64M"), "{error}");
     for number in 0..17_500 {
-        fs::remove_file(run.work().join(number.to_string())).expect("ours");
+        fs::remove_file(run.work().join(number.to_string())).expect("the test owns it");
     }
-    let sparse = fs::File::create(run.work().join("sparse")).expect("ours");
-    sparse.set_len(10 << 40).expect("a disk with holes");
-    let error = find().expect_err("its file is too long").to_string();
+    let sparse = fs::File::create(run.work().join("sparse")).expect("the test owns it");
+    sparse.set_len(10 << 40).expect("the disk supports holes");
+    let error = find().expect_err("the file exceeds the limit").to_string();
     assert!(error.contains("more than 512G"), "{error}");
     sparse.set_len(100 << 30).expect("shorter");
-    let found = find().expect("most of it is one hole");
+    let found = find().expect("holes are not read");
     assert_eq!(paths(&found.tree), ["sparse"]);
 }
 
-/// Makes directories in one another.
+/// Makes nested directories.
 fn nest(path: &Path, levels: usize) {
     use nix::fcntl::{OFlag, open, openat};
     use nix::sys::stat::{Mode, mkdirat};
-    fs::create_dir(path).expect("ours");
-    let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+    fs::create_dir(path).expect("the test owns it");
+    let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("it exists");
     for _ in 0..levels {
-        mkdirat(&at, "d", Mode::S_IRWXU).expect("ours");
-        at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+        mkdirat(&at, "d", Mode::S_IRWXU).expect("the test owns it");
+        at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("it exists");
     }
 }

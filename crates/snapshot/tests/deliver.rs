@@ -1,4 +1,4 @@
-//! Results come home whole, once, and not over the user's files.
+//! Tests that results are delivered whole, once, and never over the user's files.
 
 mod common;
 
@@ -14,7 +14,7 @@ use hostler_model::Digest;
 use hostler_proto::manifest::Manifest;
 use hostler_snapshot::{ChunkStore, Conflict, Delivered, Delivery, DeliveryError, OnConflict};
 
-/// A head with results on it, and a place to bring them to.
+/// A head with results, and a destination.
 struct Head {
     dir: tempfile::TempDir,
     store: ChunkStore,
@@ -47,7 +47,7 @@ impl Head {
 
     fn send(&self, delivery: &mut Delivery, wanted: &[Digest]) {
         for digest in wanted {
-            delivery.accept(digest, &self.store.get_wire(digest).expect("there")).expect("there is room");
+            delivery.accept(digest, &self.store.get_wire(digest).expect("it exists")).expect("the disk has space");
         }
     }
 
@@ -79,19 +79,19 @@ fn a_delivery_is_a_copy_and_leaves_no_rubbish() {
     upload(&captured, &head.store);
     let head = Head { manifest: captured.manifest, ..head };
 
-    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let mut wanted = delivery.missing();
     assert_eq!(wanted.len(), wanted.iter().collect::<HashSet<_>>().len());
     wanted.reverse();
     head.send(&mut delivery, &wanted);
-    // Nothing shows before the end.
-    assert_eq!(fs::read_dir(head.home()).expect("there").count(), 1);
+    // Nothing is visible before the end.
+    assert_eq!(fs::read_dir(head.home()).expect("it exists").count(), 1);
     let delivered = delivery.finish().expect("complete");
     assert_eq!((delivered.files, delivered.bytes, delivered.kept), (5, (6 << 20) + 5, 0));
     assert_eq!(inventory(&head.home()), inventory(&head.results()));
 
-    // Once more: everything is there already.
-    let delivery = head.plan(OnConflict::Refuse).expect("the same is no conflict");
+    // A second delivery: everything exists already.
+    let delivery = head.plan(OnConflict::Refuse).expect("equal files do not conflict");
     assert!(delivery.missing().is_empty());
     let delivered = delivery.finish().expect("complete");
     assert_eq!((delivered.files, delivered.kept), (0, 6));
@@ -101,30 +101,30 @@ fn a_delivery_is_a_copy_and_leaves_no_rubbish() {
 #[test]
 fn an_interrupted_delivery_goes_on_where_it_was() {
     let head = Head::with(&results());
-    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
     let (before, after) = wanted.split_at(wanted.len() / 2);
     head.send(&mut delivery, before);
     assert!(matches!(delivery.finish(), Err(DeliveryError::Incomplete(count)) if count == after.len()));
 
-    // The same place in another process: what arrived is known, though a part of it was torn by the crash.
-    let delivery = head.plan(OnConflict::Refuse).expect("nothing is in the way");
+    // The same place in another process: chunks that arrived are found, except the part that the crash damaged.
+    let delivery = head.plan(OnConflict::Refuse).expect("no file conflicts");
     assert_eq!(delivery.missing(), after);
     drop(delivery);
     let partial = head.home().join(".hostler-partial");
-    let area = fs::read_dir(&partial).expect("there").next().expect("one").expect("readable").path();
+    let area = fs::read_dir(&partial).expect("it exists").next().expect("one").expect("readable").path();
     let mut torn = 0;
-    for entry in fs::read_dir(area).expect("there") {
+    for entry in fs::read_dir(area).expect("it exists") {
         let path = entry.expect("readable").path();
-        if fs::metadata(&path).expect("there").len() > 1 << 20 {
-            let mut bytes = fs::read(&path).expect("ours");
+        if fs::metadata(&path).expect("it exists").len() > 1 << 20 {
+            let mut bytes = fs::read(&path).expect("the test owns it");
             bytes[10] ^= 1;
-            fs::write(&path, bytes).expect("ours");
+            fs::write(&path, bytes).expect("the test owns it");
             torn += 1;
         }
     }
     assert_eq!(torn, 2);
-    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is in the way");
+    let mut delivery = head.plan(OnConflict::Refuse).expect("no file conflicts");
     let wanted = delivery.missing();
     assert_eq!(wanted.len(), after.len() + 1);
     head.send(&mut delivery, &wanted);
@@ -135,21 +135,21 @@ fn an_interrupted_delivery_goes_on_where_it_was() {
 #[test]
 fn damaged_chunks_are_refused_and_strangers_ignored() {
     let head = Head::with(&results());
-    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
-    let other = head.store.get_wire(&wanted[1]).expect("there");
+    let other = head.store.get_wire(&wanted[1]).expect("it exists");
     assert!(matches!(delivery.accept(&wanted[0], &other), Err(DeliveryError::Damaged { .. })));
-    delivery.accept(&Digest([7; 32]), b"whatever").expect("nobody asked for it");
+    delivery.accept(&Digest([7; 32]), b"whatever").expect("an unrequested chunk is ignored");
     assert_eq!(delivery.missing(), wanted);
 }
 
 #[test]
 fn two_deliveries_of_the_same_do_not_mix() {
     let head = Head::with(&results());
-    let first = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let first = head.plan(OnConflict::Refuse).expect("the destination is empty");
     assert!(matches!(head.plan(OnConflict::Refuse), Err(DeliveryError::Busy(_))));
     drop(first);
-    head.deliver(OnConflict::Refuse).expect("the first has gone");
+    head.deliver(OnConflict::Refuse).expect("the first delivery was dropped");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn by_default_what_differs_is_named_and_untouched() {
     put(&head.home(), "log/empty", "not empty");
     put(&head.home(), "unrelated", "mine");
     let before = inventory(&head.home());
-    let error = head.deliver(OnConflict::Refuse).expect_err("two differ");
+    let error = head.deliver(OnConflict::Refuse).expect_err("two files differ");
     let DeliveryError::Conflicts { conflicts, .. } = &error else { panic!("{error:?}") };
     let named: Vec<&[u8]> = conflicts.iter().map(|it| it.path.as_slice()).collect();
     assert_eq!(named, [b"log/empty".as_slice(), b"model.bin"]);
@@ -176,7 +176,7 @@ fn overwriting_uses_what_is_there_and_asks_for_the_rest() {
     put(&head.home(), "model.bin", &old);
     put(&head.home(), "copy.bin", &old);
     put(&head.home(), "unrelated", "mine");
-    let mut delivery = head.plan(OnConflict::Overwrite).expect("that settles it");
+    let mut delivery = head.plan(OnConflict::Overwrite).expect("the policy resolves conflicts");
     let wanted = delivery.missing();
     assert!(wanted.len() <= 3, "{} chunks for one changed byte and two small files", wanted.len());
     head.send(&mut delivery, &wanted);
@@ -195,7 +195,7 @@ fn renaming_keeps_both_and_repeats_nothing() {
     put(&head.home(), "a", "mine");
     put(&head.home(), "a.1", "mine too");
     for files in [3, 0] {
-        let delivered = head.deliver(OnConflict::Rename).expect("that settles it");
+        let delivered = head.deliver(OnConflict::Rename).expect("the policy resolves conflicts");
         assert_eq!(delivered.files, files);
         // `a.2` is the name of another result.
         assert_eq!(delivered.renamed, [(b"a".to_vec(), b"a.3".to_vec())]);
@@ -222,28 +222,28 @@ fn directories_and_links_in_the_way_are_never_replaced() {
     symlink(&outside, head.home().join("sub")).expect("writable");
     for policy in [OnConflict::Refuse, OnConflict::Overwrite, OnConflict::Rename] {
         let before = inventory(&head.home());
-        let error = head.deliver(policy).expect_err("they cannot be settled");
+        let error = head.deliver(policy).expect_err("the conflicts cannot be resolved");
         let DeliveryError::Conflicts { conflicts, .. } = error else { panic!("{error:?}") };
         let hopeless = |path: &str| conflicts.contains(&Conflict { path: path.into(), can_be_settled: false });
         assert!(hopeless("a") && hopeless("log") && hopeless("sub") && hopeless("sub/deep/y"), "{conflicts:?}");
         assert_eq!(inventory(&head.home()), before);
-        assert_eq!(fs::read_dir(outside.join("deep")).expect("there").count(), 0);
+        assert_eq!(fs::read_dir(outside.join("deep")).expect("it exists").count(), 0);
     }
 }
 
 #[test]
 fn a_file_that_appears_in_the_meantime_survives() {
     let head = Head::with(&results());
-    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
     head.send(&mut delivery, &wanted);
     put(&head.home(), "copy.bin", "mine, just now");
-    let error = delivery.finish().expect_err("it is in the way");
+    let error = delivery.finish().expect_err("the user's file conflicts");
     assert!(matches!(&error, DeliveryError::Conflicts { conflicts, .. } if conflicts.len() == 1), "{error:?}");
-    assert_eq!(fs::read(head.home().join("copy.bin")).expect("there"), b"mine, just now");
-    fs::remove_file(head.home().join("copy.bin")).expect("ours");
-    // What had arrived is not asked for again.
-    let delivery = head.plan(OnConflict::Refuse).expect("out of the way");
+    assert_eq!(fs::read(head.home().join("copy.bin")).expect("it exists"), b"mine, just now");
+    fs::remove_file(head.home().join("copy.bin")).expect("the test owns it");
+    // Chunks that had arrived are not requested again.
+    let delivery = head.plan(OnConflict::Refuse).expect("the conflict is gone");
     assert!(delivery.missing().is_empty());
     delivery.finish().expect("complete");
     let home = inventory(&head.home());
@@ -291,11 +291,11 @@ fn a_full_disk_is_said_plainly_and_what_arrived_stays() {
     assert_eq!(paths(&head.manifest), ["big", "small"]);
     fs::create_dir(head.home()).expect("writable");
     with_small_disk(&head.home(), 1 << 20, || {
-        let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+        let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
         let failed = delivery
             .missing()
             .iter()
-            .find_map(|digest| delivery.accept(digest, &head.store.get_wire(digest).expect("there")).err());
+            .find_map(|digest| delivery.accept(digest, &head.store.get_wire(digest).expect("it exists")).err());
         let Some(DeliveryError::DiskFull { needed, .. }) = failed else { panic!("{failed:?}") };
         assert!(needed > 2 << 20);
         assert_eq!(walk_files(&head.home()).len(), 1);

@@ -1,4 +1,4 @@
-//! Laying out: hostile manifests change nothing outside, and failures leave nothing behind.
+//! Tests that hostile manifests change nothing outside, and that failed layouts leave nothing behind.
 
 mod common;
 
@@ -57,7 +57,7 @@ fn hostile_manifests_are_refused_before_anything_is_written() {
     for (name, build) in cases {
         let (dir, answer) = try_lay_out(|store, _| manifest(build(store)));
         assert!(matches!(answer, Err(LayoutError::Manifest(ManifestError::Entry { .. }))), "{name}: {answer:?}");
-        let left: Vec<_> = fs::read_dir(dir.path()).expect("there").collect();
+        let left: Vec<_> = fs::read_dir(dir.path()).expect("it exists").collect();
         assert_eq!(left.len(), 1, "{name}: only the chunks are there");
     }
     let (_dir, newer) = try_lay_out(|_, _| Manifest { version: 2, entries: Vec::new() });
@@ -69,15 +69,15 @@ fn links_that_stay_inside_are_made() {
     let (dir, answer) = try_lay_out(|store, _| {
         manifest(vec![directory("a"), link("a/up", ".."), link("a/x", "../b"), file("b", store, b"b"), link("c", "c")])
     });
-    answer.expect("nothing is wrong with it");
-    assert_eq!(fs::read(dir.path().join("work/a/up/a/x")).expect("the links hold"), b"b");
+    answer.expect("the manifest is valid");
+    assert_eq!(fs::read(dir.path().join("work/a/up/a/x")).expect("the links lead to the file"), b"b");
 }
 
 #[test]
 fn missing_and_damaged_chunks_leave_nothing_behind() {
     let (dir, answer) = try_lay_out(|store, _| {
         let entries = vec![file("a", store, b"here"), file("b", store, b"lost")];
-        store.remove(&hostler_snapshot::chunk::digest_of(b"lost")).expect("ours");
+        store.remove(&hostler_snapshot::chunk::digest_of(b"lost")).expect("the test owns it");
         manifest(entries)
     });
     assert!(matches!(answer, Err(LayoutError::MissingChunks(ref chunks)) if chunks.len() == 1), "{answer:?}");
@@ -87,7 +87,7 @@ fn missing_and_damaged_chunks_leave_nothing_behind() {
         let entries = (0..40).map(|index| file(&format!("{index:02}"), store, &noise(index, 5000))).collect();
         let name = hostler_snapshot::chunk::digest_of(&noise(30, 5000)).to_string();
         let path = dir.join("chunks").join(&name[..2]).join(&name[2..]);
-        fs::write(path, b"\0damaged").expect("ours");
+        fs::write(path, b"\0damaged").expect("the test owns it");
         manifest(entries)
     });
     assert!(matches!(answer, Err(LayoutError::Store(StoreError::Corrupt { .. }))), "{answer:?}");
@@ -112,7 +112,7 @@ fn a_directory_in_use_is_refused_and_an_empty_one_is_taken() {
     let answer = lay_out(&manifest, &store, &work, &LayoutOptions::default());
     assert!(matches!(answer, Err(LayoutError::NotEmpty(_))));
     assert_eq!(inventory(&work).len(), 1);
-    fs::remove_file(work.join("mine")).expect("ours");
+    fs::remove_file(work.join("mine")).expect("the test owns it");
     lay_out(&manifest, &store, &work, &LayoutOptions::default()).expect("empty");
 }
 
@@ -124,9 +124,9 @@ fn root_can_give_the_folder_to_the_jobs_user() {
     let manifest = manifest(vec![directory("a"), file("a/x", &store, b"x"), link("a/y", "x")]);
     let work = dir.path().join("work");
     let options = LayoutOptions { owner: Some((1234, 1235)), ..LayoutOptions::default() };
-    lay_out(&manifest, &store, &work, &options).expect("nothing is wrong with it");
+    lay_out(&manifest, &store, &work, &options).expect("the manifest is valid");
     for path in ["", "a", "a/x", "a/y"] {
-        let metadata = fs::symlink_metadata(work.join(path)).expect("there");
+        let metadata = fs::symlink_metadata(work.join(path)).expect("it exists");
         assert_eq!((metadata.uid(), metadata.gid()), (1234, 1235), "{path}");
     }
 }
@@ -138,7 +138,7 @@ fn a_full_disk_is_said_before_and_during() {
     let place = dir.path().join("small");
     fs::create_dir(&place).expect("writable");
     let too_much = manifest(vec![file("a", &store, &noise(1, 1 << 20)), file("b", &store, &noise(2, 1 << 20))]);
-    // Each takes a page, which the sum of the sizes does not tell.
+    // Each file takes a page, which the sum of the sizes does not show.
     let many: Vec<Entry> = (0..400).map(|index| file(&format!("{index:03}"), &store, b"tiny")).collect();
     with_small_disk(&place, 1 << 20, || {
         for manifest in [too_much, manifest(many)] {
@@ -149,7 +149,7 @@ fn a_full_disk_is_said_before_and_during() {
     });
 }
 
-/// Manifests that are nearly right, and sometimes are.
+/// Manifests that are nearly valid, and sometimes valid.
 fn manifests() -> impl Strategy<Value = Manifest> {
     let part = prop::sample::select(vec!["a", "b", "..", ".", "", "c"]);
     let path = prop::collection::vec(part, 1..4).prop_map(|parts| parts.join("/"));
@@ -179,12 +179,12 @@ proptest! {
         let work = dir.path().join("base/work");
         let answer = lay_out(&manifest, &store, &work, &LayoutOptions::default());
         prop_assert_eq!(answer.is_ok(), check(&manifest).is_ok());
-        prop_assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 3);
-        prop_assert_eq!(fs::read_dir(dir.path().join("base")).expect("there").count(), usize::from(answer.is_ok()));
+        prop_assert_eq!(fs::read_dir(dir.path()).expect("it exists").count(), 3);
+        prop_assert_eq!(fs::read_dir(dir.path().join("base")).expect("it exists").count(), usize::from(answer.is_ok()));
         if answer.is_ok() {
             for (path, item) in inventory(&work) {
                 let resolved = fs::canonicalize(common::at(&work, &path));
-                let inside = resolved.is_ok_and(|it| it.starts_with(fs::canonicalize(&work).expect("there")));
+                let inside = resolved.is_ok_and(|it| it.starts_with(fs::canonicalize(&work).expect("it exists")));
                 let leads_nowhere = item.0 & libc::S_IFMT == libc::S_IFLNK && fs::metadata(common::at(&work, &path)).is_err();
                 prop_assert!(inside || leads_nowhere);
             }

@@ -1,4 +1,4 @@
-//! A folder that is captured, uploaded and laid out again is the same folder.
+//! Tests that a folder is unchanged after capture, upload and layout.
 
 mod common;
 
@@ -16,12 +16,12 @@ fn round_trip(folder: &Path, options: &LayoutOptions) -> BTreeMap<Vec<u8>, commo
     let store = ChunkStore::open(&elsewhere.path().join("chunks")).expect("writable");
     let captured = capture(folder);
     upload(&captured, &store);
-    // The receiver knows the manifest by its digest alone.
+    // The receiver knows only the manifest's digest.
     let encoded = store.get(&captured.digest).expect("uploaded");
     let manifest = hostler_proto::decode(&encoded).expect("just encoded");
     assert_eq!(manifest, captured.manifest);
     let work = elsewhere.path().join("work");
-    let laid_out = lay_out(&manifest, &store, &work, options).expect("nothing is in the way");
+    let laid_out = lay_out(&manifest, &store, &work, options).expect("the manifest is valid");
     assert_eq!(
         laid_out.files,
         inventory(&work).values().filter(|it| it.0 & libc::S_IFMT == libc::S_IFREG).count() as u64
@@ -50,7 +50,7 @@ fn a_nasty_folder_survives() {
     symlink("empty/link", folder.join("chain")).expect("writable");
     for (name, mode) in [("secret", 0o400), ("locked", 0o000), ("tool", 0o755), ("odd", 0o642)] {
         put(folder, name, name);
-        // What nobody may read can be captured by root alone.
+        // Only root can capture a file without read permission.
         set_mode(&folder.join(name), if mode == 0 && !nix::unistd::geteuid().is_root() { 0o444 } else { mode });
     }
     put(folder, "sealed/inside", "in a directory without write permission");
@@ -95,7 +95,7 @@ fn an_unchanged_folder_has_the_same_name_and_an_edited_one_shares_chunks() {
     assert!((2..=4).contains(&missing.len()), "{} of {} chunks", missing.len(), wanted.len());
 }
 
-/// A small random folder: names from an alphabet that tempts sorting, matching and quoting.
+/// A small random folder with names that stress sorting, matching and quoting.
 fn folders() -> impl Strategy<Value = Vec<(Vec<Vec<u8>>, u32, Node)>> {
     let name = prop::collection::vec(prop::sample::select(b"ab-.#!* \n\xff\\".to_vec()), 1..4)
         .prop_filter("special names", |name| !matches!(name.as_slice(), b"." | b".."));
@@ -115,7 +115,7 @@ enum Node {
     Link(Vec<u8>),
 }
 
-/// Makes what can be made; a name that is taken by something else stays what it is.
+/// Makes all possible entries; skips a name that is already used.
 fn build(folder: &Path, nodes: &[(Vec<Vec<u8>>, u32, Node)]) {
     for (names, mode, node) in nodes {
         let path = at(folder, &names.join(&b'/'));

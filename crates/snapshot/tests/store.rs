@@ -1,4 +1,4 @@
-//! The chunk store against damage, crashes, full disks and forgetting.
+//! Tests the chunk store with damage, crashes, full disks and eviction.
 
 #![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
 
@@ -28,8 +28,8 @@ fn place(dir: &Path, digest: &Digest) -> PathBuf {
 
 /// Makes a chunk look as if it was last used `secs` ago.
 fn age(dir: &Path, digest: &Digest, secs: u64) {
-    let file = fs::File::options().append(true).open(place(dir, digest)).expect("there");
-    file.set_modified(SystemTime::now() - Duration::from_secs(secs)).expect("ours");
+    let file = fs::File::options().append(true).open(place(dir, digest)).expect("it exists");
+    file.set_modified(SystemTime::now() - Duration::from_secs(secs)).expect("the test owns it");
 }
 
 #[test]
@@ -48,16 +48,16 @@ fn what_goes_in_comes_out() {
     assert_eq!(store.missing(&[digests[0], absent, digests[1]]), [absent]);
     assert!(matches!(store.get(&absent), Err(StoreError::Missing(it)) if it == absent));
 
-    let on_disk: u64 = digests.iter().map(|it| fs::metadata(place(dir.path(), it)).expect("there").len()).sum();
+    let on_disk: u64 = digests.iter().map(|it| fs::metadata(place(dir.path(), it)).expect("it exists").len()).sum();
     assert_eq!(store.total_bytes().expect("readable"), on_disk);
     assert!(on_disk < (1 << 20) + text.len() as u64 / 10);
-    store.insert(&digests[1], b"x").expect("there already");
+    store.insert(&digests[1], b"x").expect("an existing chunk is kept");
     let more = store.add(b"more").expect("writable");
     assert_eq!(store.total_bytes().expect("readable"), on_disk + 5);
-    assert!(store.remove(&more).expect("ours"));
+    assert!(store.remove(&more).expect("the test owns it"));
     assert_eq!(store.total_bytes().expect("readable"), on_disk);
     store.sync().expect("the disk works");
-    assert!(store.free_bytes().expect("known") > 0);
+    assert!(store.free_bytes().expect("the system reports it") > 0);
 
     drop(store);
     let again = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
@@ -87,15 +87,15 @@ fn damage_is_noticed_named_and_removed() {
     for bytes in [raw, packed] {
         let digest = store.add(&bytes).expect("writable");
         let path = place(dir.path(), &digest);
-        let mut stored = fs::read(&path).expect("there");
+        let mut stored = fs::read(&path).expect("it exists");
         let middle = stored.len() / 2;
         stored[middle] ^= 1;
-        fs::write(&path, stored).expect("ours");
+        fs::write(&path, stored).expect("the test owns it");
         let error = store.get(&digest).expect_err("a bit has flipped");
         assert!(matches!(error, StoreError::Corrupt { digest: it, .. } if it == digest));
         assert!(error.to_string().contains(&digest.to_string()));
         assert!(!store.contains(&digest) && !path.exists());
-        // Whoever has the bytes can bring them again.
+        // The chunk can be inserted again.
         store.insert(&digest, &bytes).expect("writable");
         assert_eq!(store.get(&digest).expect("inserted"), bytes);
     }
@@ -105,7 +105,7 @@ fn damage_is_noticed_named_and_removed() {
 fn an_empty_file_left_by_a_crash_counts_as_absent() {
     let (dir, store) = store();
     let digest = store.add(b"lost in a power cut").expect("writable");
-    fs::write(place(dir.path(), &digest), b"").expect("ours");
+    fs::write(place(dir.path(), &digest), b"").expect("the test owns it");
     assert!(!store.contains(&digest));
     assert_eq!(store.missing(&[digest]), [digest]);
     store.insert(&digest, b"lost in a power cut").expect("writable");
@@ -119,10 +119,10 @@ fn a_sweep_spares_the_living_the_young_and_the_renewed() {
     for digest in [live, old, asked] {
         age(dir.path(), &digest, 7200);
     }
-    // A client is told that it need not upload this one.
+    // A client is told that it need not upload this chunk.
     assert!(store.missing(&[asked]).is_empty());
     store.total_bytes().expect("readable");
-    let freed = store.sweep(|digest| *digest == live, Duration::from_secs(3600)).expect("ours");
+    let freed = store.sweep(|digest| *digest == live, Duration::from_secs(3600)).expect("the test owns it");
     assert_eq!((freed.chunks, freed.bytes), (1, 5));
     assert!(!store.contains(&old));
     assert!([live, young, asked].iter().all(|digest| store.contains(digest)));
@@ -136,13 +136,13 @@ fn eviction_takes_what_was_not_used_for_longest() {
     for (index, digest) in digests.iter().enumerate() {
         age(dir.path(), digest, 10_000 - 100 * index as u64);
     }
-    // The oldest is used again; the second oldest is needed.
-    store.get(&digests[0]).expect("there");
-    let freed = store.evict_to(4500, &|digest| *digest == digests[1]).expect("ours");
+    // The oldest chunk is used again; `keep` protects the second oldest.
+    store.get(&digests[0]).expect("it exists");
+    let freed = store.evict_to(4500, &|digest| *digest == digests[1]).expect("the test owns it");
     assert_eq!((freed.chunks, freed.bytes), (6, 6000));
     let left: Vec<usize> = (0..10).filter(|&index| store.contains(&digests[index])).collect();
     assert_eq!(left, [0, 1, 8, 9]);
-    assert_eq!(store.evict_to(4500, &|_| false).expect("ours").chunks, 0);
+    assert_eq!(store.evict_to(4500, &|_| false).expect("the test owns it").chunks, 0);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn packs_travel_between_stores() {
     let (_dir, from) = store();
     let (_other, to) = store();
     let wanted: Vec<Digest> = (0..20).map(|seed| from.add(&noise(seed, 100_000)).expect("writable")).collect();
-    let body: Vec<u8> = from.pack(&wanted).flat_map(|frame| frame.expect("there")).collect();
+    let body: Vec<u8> = from.pack(&wanted).flat_map(|frame| frame.expect("it exists")).collect();
     let mut decoder = pack::Decoder::default();
     for piece in body.chunks(16_000) {
         decoder.feed(piece);
@@ -185,22 +185,22 @@ fn a_full_disk_is_said_plainly_and_passes() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     with_small_disk(dir.path(), 1 << 20, || {
         let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
-        let first = store.add(&noise(0, 600_000)).expect("there is room");
-        let error = store.add(&noise(1, 600_000)).expect_err("there is no more room");
+        let first = store.add(&noise(0, 600_000)).expect("the disk has space");
+        let error = store.add(&noise(1, 600_000)).expect_err("the disk is full");
         let StoreError::DiskFull { path, needed, free } = &error else { panic!("{error:?}") };
         assert!(path.ends_with("chunks") && *needed == 600_001 && *free < 600_000, "{error}");
         assert!(error.to_string().starts_with("no space left in "), "{error}");
-        // Nothing is left of the attempt, and what was there is whole.
-        assert!(store.free_bytes().expect("known") > 300_000);
+        // The failed attempt leaves nothing, and the earlier chunk is intact.
+        assert!(store.free_bytes().expect("the system reports it") > 300_000);
         assert!(store.get(&first).is_ok());
-        store.remove(&first).expect("ours");
-        store.add(&noise(1, 600_000)).expect("there is room again");
+        store.remove(&first).expect("the test owns it");
+        store.add(&noise(1, 600_000)).expect("the disk has space again");
     });
 }
 
 const CHILD: &str = "HOSTLER_TEST_INSERT_INTO";
 
-/// Not a test of its own: the program that the next test kills.
+/// Not a test: the child process that the next test kills.
 #[test]
 fn child_that_inserts_until_it_is_killed() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -217,31 +217,31 @@ fn a_kill_leaves_whole_chunks_and_no_rubbish() {
     let digests: Vec<Digest> = (0..400).map(|seed| digest_of(&noise(seed, 900_000))).collect();
     for _round in 0..5 {
         let _ = fs::remove_dir_all(&chunks);
-        let mut child = Command::new(std::env::current_exe().expect("known"))
+        let mut child = Command::new(std::env::current_exe().expect("the system reports it"))
             .args(["--exact", "child_that_inserts_until_it_is_killed"])
             .env(CHILD, &chunks)
             .stdout(Stdio::null())
             .spawn()
-            .expect("we can run ourselves");
+            .expect("the test program can be started");
         let deadline = Instant::now() + Duration::from_secs(30);
         while !place(dir.path(), &digests[3]).exists() {
             assert!(Instant::now() < deadline, "the child inserts nothing");
             std::thread::yield_now();
         }
-        child.kill().expect("ours");
-        child.wait().expect("ours");
+        child.kill().expect("the test owns it");
+        child.wait().expect("the test owns it");
         let store = ChunkStore::open(&chunks).expect("writable");
         let there: Vec<_> = digests.iter().filter(|digest| store.contains(digest)).collect();
         assert!(there.len() >= 4 && there.iter().all(|digest| store.get(digest).is_ok()));
-        // One scratch directory is left, which is ours and empty.
-        let scratch: Vec<_> = fs::read_dir(chunks.join("tmp")).expect("there").collect();
+        // Only this process's scratch directory is left, and it is empty.
+        let scratch: Vec<_> = fs::read_dir(chunks.join("tmp")).expect("it exists").collect();
         assert_eq!(scratch.len(), 1);
         let ours = scratch[0].as_ref().expect("readable").path();
-        assert_eq!(fs::read_dir(ours).expect("there").count(), 0);
+        assert_eq!(fs::read_dir(ours).expect("it exists").count(), 0);
     }
 }
 
-/// How much of a chunk is in memory, in bytes.
+/// The resident bytes of a chunk in the page cache.
 fn resident(dir: &Path, digest: &Digest) -> u64 {
     let output =
         Command::new("fincore").args(["--noheadings", "--bytes", "--output", "RES"]).arg(place(dir, digest)).output();
@@ -251,12 +251,13 @@ fn resident(dir: &Path, digest: &Digest) -> u64 {
 
 #[test]
 fn chunks_are_brought_into_memory_before_they_are_asked_for() {
-    // On a disk: what is in memory only cannot be forgotten.
+    // On a disk: tmpfs cannot drop pages.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made");
     let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
-    let digests: Vec<Digest> = (0..3).map(|seed| store.add(&noise(seed, 1 << 20)).expect("there is room")).collect();
+    let digests: Vec<Digest> =
+        (0..3).map(|seed| store.add(&noise(seed, 1 << 20)).expect("the disk has space")).collect();
     let forget = |digest: &Digest| {
-        let file = fs::File::open(place(dir.path(), digest)).expect("there");
+        let file = fs::File::open(place(dir.path(), digest)).expect("it exists");
         file.sync_all().expect("it can be written");
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice is free");
         assert_eq!(resident(dir.path(), digest), 0);

@@ -1,4 +1,4 @@
-//! Whole files that directories share blocks with, on file systems that really can; and that nothing depends on them.
+//! Tests block sharing of whole files on file systems that support it, and that nothing depends on it.
 
 #![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
 
@@ -14,14 +14,13 @@ use hostler_model::Digest;
 use hostler_proto::manifest::{Entry, EntryKind, Manifest};
 use hostler_snapshot::{ChangesOptions, ChunkStore, LaidOut, LayoutError, LayoutOptions, changes, chunk, lay_out};
 
-/// What `mkfs.xfs` takes.
+/// Enough for `mkfs.xfs`.
 const DISK_BYTES: u64 = 400 << 20;
 
 fn open(place: &Path) -> ChunkStore {
     ChunkStore::open(&place.join("chunks")).expect("writable").sharing_files()
 }
 
-/// A file of several chunks.
 fn big_file(path: &str, store: &ChunkStore, seed: u64, length: usize) -> Entry {
     let bytes = noise(seed, length);
     let content = chunk::content_of(&mut bytes.as_slice()).expect("memory can be read");
@@ -35,17 +34,15 @@ fn big_file(path: &str, store: &ChunkStore, seed: u64, length: usize) -> Entry {
 }
 
 fn lay(manifest: &Manifest, store: &ChunkStore, directory: &Path) -> LaidOut {
-    lay_out(manifest, store, directory, &LayoutOptions::default()).expect("nothing is in the way")
+    lay_out(manifest, store, directory, &LayoutOptions::default()).expect("the manifest is valid")
 }
 
-/// The files in `whole/`.
 fn whole_files(place: &Path) -> Vec<PathBuf> {
     let Ok(shards) = fs::read_dir(place.join("chunks/whole")) else { return Vec::new() };
     let shards = shards.map(|shard| shard.expect("readable").path());
     shards.flat_map(|shard| fs::read_dir(shard).expect("readable")).map(|it| it.expect("readable").path()).collect()
 }
 
-/// Runs `work` on btrfs and on XFS.
 fn on_sharing_disks(work: impl Fn(&Path) + Sync) {
     for kind in ["btrfs", "xfs"] {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
@@ -65,7 +62,7 @@ fn a_folder_fits_many_times_where_blocks_are_shared() {
             common::file("main.py", &store, b"print(1)"),
             Entry { mode: 0o555, modified_ns: 7, ..big_file("tool", &store, 1, 16 << 20) },
         ]);
-        // 448 MiB on a disk of 400, which holds more than these.
+        // 448 MiB of files on a disk of 400 MiB that also holds other data.
         let directories: Vec<PathBuf> = (0..14).map(|index| place.join(format!("work-{index}"))).collect();
         let laid_out: Vec<LaidOut> = directories.iter().map(|directory| lay(&folder, &store, directory)).collect();
         assert!(laid_out.iter().all(|it| it.bytes == 2 * (16 << 20) + 8));
@@ -75,7 +72,7 @@ fn a_folder_fits_many_times_where_blocks_are_shared() {
         assert_eq!(whole_files(place).len(), 1, "equal content is kept once, whatever its name, mode and time");
         for (directory, laid_out) in directories.iter().zip(&laid_out) {
             let found =
-                changes(directory, &folder, &laid_out.baseline, &ChangesOptions::default()).expect("not too much");
+                changes(directory, &folder, &laid_out.baseline, &ChangesOptions::default()).expect("within the limits");
             assert!(found.tree.entries.is_empty() && found.removed.is_empty() && found.problems.is_empty());
         }
     });
@@ -92,7 +89,7 @@ fn what_a_job_does_to_its_files_nobody_else_sees() {
         file.write_all_at(b"changed in place", 500_000).expect("the job's own");
         drop(file);
         let found = changes(&place.join("work-2"), &folder, &laid_out[2].baseline, &ChangesOptions::default())
-            .expect("not too much");
+            .expect("within the limits");
         assert_eq!(common::paths(&found.tree), ["data"]);
         lay(&folder, &store, &place.join("work-3"));
         assert!([0, 1, 3].iter().all(|it| inventory(&place.join(format!("work-{it}"))) == expected));
@@ -115,25 +112,25 @@ fn what_is_laid_out_once_or_is_small_is_not_kept() {
 fn damage_is_found_before_anybody_gets_it() {
     type Damage = fn(&Path);
     let flip: Damage = |path| {
-        let modified = fs::metadata(path).and_then(|it| it.modified()).expect("there");
+        let modified = fs::metadata(path).and_then(|it| it.modified()).expect("it exists");
         set_mode(path, 0o600);
-        let file = fs::File::options().write(true).open(path).expect("ours");
-        file.write_all_at(b"damage", 700_000).expect("ours");
-        // As a fault of the disk would: nothing of it shows but the bytes.
-        file.set_modified(modified).expect("ours");
+        let file = fs::File::options().write(true).open(path).expect("the test owns it");
+        file.write_all_at(b"damage", 700_000).expect("the test owns it");
+        // As a disk fault would: only the bytes change.
+        file.set_modified(modified).expect("the test owns it");
         drop(file);
         set_mode(path, 0o400);
     };
-    let cut: Damage = |path| fs::File::options().write(true).open(path).expect("ours").set_len(123_456).expect("ours");
+    let cut: Damage = |path| fs::File::options().write(true).open(path).expect("open").set_len(123_456).expect("cut");
     let grow: Damage = |path| {
-        let length = fs::metadata(path).expect("there").size();
-        let file = fs::File::options().write(true).open(path).expect("ours");
-        file.write_all_at(b"x", length).expect("ours");
+        let length = fs::metadata(path).expect("it exists").size();
+        let file = fs::File::options().write(true).open(path).expect("the test owns it");
+        file.write_all_at(b"x", length).expect("the test owns it");
     };
-    let empty: Damage = |path| fs::File::options().write(true).open(path).expect("ours").set_len(0).expect("ours");
+    let empty: Damage = |path| fs::File::options().write(true).open(path).expect("open").set_len(0).expect("cut");
     let replace: Damage = |path| {
-        fs::remove_file(path).expect("ours");
-        std::os::unix::fs::symlink("/etc/passwd", path).expect("ours");
+        fs::remove_file(path).expect("the test owns it");
+        std::os::unix::fs::symlink("/etc/passwd", path).expect("the test owns it");
     };
     on_sharing_disks(|place| {
         let mut store = open(place);
@@ -148,7 +145,7 @@ fn damage_is_found_before_anybody_gets_it() {
         let expected = lay_next(&store);
         assert_eq!(lay_next(&store), expected);
         for damage in [flip, cut, grow, empty, replace] {
-            // While the store is open, and while nobody looks, as in a crash.
+            // Both while the store is open and while it is closed, as in a crash.
             for restarts in [false, true] {
                 let [path] = whole_files(place).try_into().expect("one file is kept");
                 damage(&path);
@@ -173,8 +170,8 @@ fn whole_files_count_and_go_before_the_chunks_they_were_used_with() {
         let old = store.add(&noise(9, 300_000)).expect("writable");
         let name = old.to_string();
         let old_place = place.join("chunks").join(&name[..2]).join(&name[2..]);
-        let file = fs::File::options().append(true).open(old_place).expect("there");
-        file.set_modified(SystemTime::now() - Duration::from_secs(86_400)).expect("ours");
+        let file = fs::File::options().append(true).open(old_place).expect("it exists");
+        file.set_modified(SystemTime::now() - Duration::from_secs(86_400)).expect("the test owns it");
         let folder = manifest(vec![big_file("a", &store, 1, 1 << 20), big_file("b", &store, 2, 1 << 20)]);
         let chunks: Vec<Digest> = (folder.entries.iter())
             .flat_map(|entry| match &entry.kind {
@@ -191,19 +188,19 @@ fn whole_files_count_and_go_before_the_chunks_they_were_used_with() {
         let store = open(place);
         assert_eq!(store.total_bytes().expect("readable"), before + (2 << 20));
 
-        assert_eq!(store.evict_to(before + (2 << 20), &|_| false).expect("ours").bytes, 0);
-        // What was not used for long goes first, whatever it is; then whole files, and their chunks last.
-        let freed = store.evict_to(before + (2 << 20) - 1, &|_| false).expect("ours");
+        assert_eq!(store.evict_to(before + (2 << 20), &|_| false).expect("the test owns it").bytes, 0);
+        // The least recently used go first, of any kind; then whole files; their chunks last.
+        let freed = store.evict_to(before + (2 << 20) - 1, &|_| false).expect("the test owns it");
         assert_eq!((freed.chunks, freed.files, freed.bytes), (1, 0, 300_001));
-        let freed = store.evict_to(before, &|_| false).expect("ours");
+        let freed = store.evict_to(before, &|_| false).expect("the test owns it");
         assert_eq!((freed.chunks, freed.files, freed.bytes), (0, 2, 2 << 20));
         assert!(store.missing(&chunks).is_empty() && whole_files(place).is_empty());
-        // An evicted one is made again.
+        // An evicted whole file is written again.
         for index in 3..6 {
             lay(&folder, &store, &place.join(format!("work-{index}")));
         }
         assert_eq!(whole_files(place).len(), 2);
-        store.evict_to(0, &|_| false).expect("ours");
+        store.evict_to(0, &|_| false).expect("the test owns it");
         assert_eq!((whole_files(place).len(), store.total_bytes().expect("readable")), (0, 0));
     });
 }
@@ -214,21 +211,22 @@ fn whole_files_make_room_when_the_disk_is_full() {
         let store = open(place);
         let kept = manifest(vec![big_file("data", &store, 1, 40 << 20)]);
         lay(&kept, &store, &place.join("first"));
-        fs::remove_dir_all(place.join("first")).expect("ours");
+        fs::remove_dir_all(place.join("first")).expect("the test owns it");
         lay(&kept, &store, &place.join("second"));
-        fs::remove_dir_all(place.join("second")).expect("ours");
+        fs::remove_dir_all(place.join("second")).expect("the test owns it");
         assert_eq!(whole_files(place).len(), 1);
         let other = manifest(vec![big_file("data", &store, 2, 32 << 20)]);
         let disk = fs::File::open(place).expect("mounted");
         nix::unistd::syncfs(&disk).expect("the disk works");
-        // Leave half of what the folder needs.
-        let fill = store.free_bytes().expect("known") - (16 << 20);
+        // Leave half of the space that the folder needs.
+        let fill = store.free_bytes().expect("the system reports it") - (16 << 20);
         let ballast = fs::File::create(place.join("ballast")).expect("writable");
-        nix::fcntl::fallocate(&ballast, nix::fcntl::FallocateFlags::empty(), 0, fill as i64).expect("there is room");
+        nix::fcntl::fallocate(&ballast, nix::fcntl::FallocateFlags::empty(), 0, fill as i64)
+            .expect("the disk has space");
         lay(&other, &store, &place.join("work"));
         assert_eq!(fs::read(place.join("work/data")).expect("laid out"), noise(2, 32 << 20));
         assert_eq!(whole_files(place).len(), 0);
-        // And when there is nothing left to give, that is said, and nothing stays.
+        // Without whole files to remove, the layout reports the full disk and leaves nothing behind.
         let answer = lay_out(&kept, &store, &place.join("no"), &LayoutOptions::default());
         assert!(matches!(answer, Err(LayoutError::DiskFull { .. })), "{answer:?}");
         assert!(!place.join("no").exists());
@@ -260,12 +258,12 @@ fn many_jobs_may_start_at_once() {
             }
         }
         assert_eq!(whole_files(place).len(), 6);
-        assert_eq!(fs::read_dir(scratch(place)).expect("there").count(), 0, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(scratch(place)).expect("it exists").count(), 0, "nothing unfinished is left");
     });
 }
 
 fn scratch(place: &Path) -> PathBuf {
-    let mut ours = fs::read_dir(place.join("chunks/tmp")).expect("there");
+    let mut ours = fs::read_dir(place.join("chunks/tmp")).expect("it exists");
     ours.next().expect("one store is open").expect("readable").path()
 }
 

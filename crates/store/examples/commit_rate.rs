@@ -1,7 +1,7 @@
-//! How many commits a second this disk takes: alone, and from 16 threads with group commit.
+//! Measures commits per second on this disk: from one thread, and from 16 threads with group commit.
 //!
-//! `cargo run --release -p hostler-store --example commit_rate [DIRECTORY]`. Beside each figure stands what the disk itself does:
-//! small appends to a file, each synced.
+//! `cargo run --release -p hostler-store --example commit_rate [DIRECTORY]`. For comparison, it also prints the
+//! disk's own rate: small appends to a file, each synced.
 #![expect(clippy::print_stdout, reason = "it is a program that prints")]
 
 use std::fs::File;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The floor: one write and one fdatasync each.
+/// The disk's own rate: one write and one fdatasync per append.
 fn synced_appends(path: &Path) -> std::io::Result<f64> {
     let mut file = File::create(path)?;
     let start = Instant::now();
@@ -53,7 +53,7 @@ fn synced_appends(path: &Path) -> std::io::Result<f64> {
     Ok(f64::from(count) / start.elapsed().as_secs_f64())
 }
 
-/// Commits a second when each thread waits for its own before it makes the next: an event and a row of history each.
+/// Commits per second of threads that each wait for their commit before the next: an event and a history row each.
 fn commits(writer: &Writer, threads: u32) -> f64 {
     let next = Mutex::new(1);
     let start = Instant::now();
@@ -78,7 +78,7 @@ fn commits(writer: &Writer, threads: u32) -> f64 {
 fn batch(sequence: u64) -> Batch {
     let ended = EndedTask {
         job: JobId(1),
-        index: u32::try_from(sequence).expect("not that many"),
+        index: u32::try_from(sequence).expect("the index fits into 32 bits"),
         attempt: Attempt(1),
         ending: Ending { state: TaskState::Completed, exit_code: Some(0) },
         message: None,

@@ -1,27 +1,29 @@
-//! Group commit without its thread: which commits share a transaction, and what a failure stops.
+//! The logic of group commit without the thread: which commits share a transaction, and what a failure stops.
 //!
-//! [`Queue`] hands out the next [`Work`]: one request, or the commits that stand together at its front. [`Committer`] carries it out on a
+//! [`Queue`] returns the next [`Work`]: one request, or a group of adjacent commits. [`Committer`] executes it on a
 //! store. The [`crate::Writer`] drives both on a thread, and the simulator on a virtual clock.
 //!
-//! A commit in the sequence that fails stops those behind it, since their events would come out of order: they fail with
-//! [`StoreError::Stopped`] until [`Committer::reload`] tells the head what is stored. Batches of blobs alone depend on nothing, so
-//! they neither stop others nor are stopped. A failed group is tried again batch by batch, so that one bad batch fails alone.
+//! A failed commit with events stops all later ones, because their events would be out of order. They fail with
+//! [`StoreError::Stopped`] until [`Committer::reload`] tells the head which events are stored. Batches with only
+//! blobs depend on nothing, so they neither stop others nor are stopped. A failed group is retried batch by batch, so
+//! that only the bad batch fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::{Batch, Change, Loaded, Store, StoreError};
 
-/// Most commits in the queue. A head that keeps this many unacknowledged has a disk that stands still, not a burst.
+/// The maximum number of queued commits. A head reaches it only when its disk hangs, not in a burst.
 const QUEUE_COMMITS: usize = 1024;
-/// Most bytes in the queue: blobs ride in batches, and a stalled disk must not fill the memory.
+/// The maximum size of the queue: batches contain blobs, and a stalled disk must not fill the memory.
 const QUEUE_BYTES: usize = 64 << 20;
-/// Most commits in one transaction; measured, larger groups gain nothing and make the first of them wait longer.
+/// The maximum number of commits in one transaction. In measurements, larger groups gain nothing and delay the first
+/// commit.
 const GROUP_COMMITS: usize = 256;
-/// Most bytes in one transaction, except that one commit always fits.
+/// The maximum size of a transaction; a single commit may exceed it.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// What waits to be written, in order. `D` is who wants to know the outcome of a commit or a snapshot, `L` who wants what is stored.
+/// Requests in order. `D` receives the outcome of a commit or a snapshot, `L` the stored data.
 #[derive(Debug)]
 pub struct Queue<D, L> {
     requests: VecDeque<Request<D, L>>,
@@ -29,49 +31,41 @@ pub struct Queue<D, L> {
     bytes: usize,
 }
 
-/// Something to be written or read.
+/// A request to write or read.
 #[derive(Debug)]
 pub enum Request<D, L> {
     /// Store a batch.
     Commit {
-        /// What to store.
         batch: Batch,
-        /// Who wants to know.
+        /// Receives the outcome.
         done: D,
     },
     /// Replace the log up to an event by a snapshot.
     Snapshot {
-        /// The last event whose effect it holds.
+        /// The last event that the snapshot covers.
         sequence: u64,
-        /// The snapshot.
         bytes: Vec<u8>,
-        /// Who wants to know.
+        /// Receives the outcome.
         done: D,
     },
-    /// Read back what is stored, and take commits again after a failure.
+    /// Read the stored data back, and accept commits again after a failure.
     Reload(L),
 }
 
-/// The next thing to do.
+/// The next work for the [`Committer`].
 #[derive(Debug)]
 pub enum Work<D, L> {
     /// Commits for one transaction; `dones[i]` belongs to `batches[i]`.
-    Commits {
-        /// What to store.
-        batches: Vec<Batch>,
-        /// Who wants to know.
-        dones: Vec<D>,
-    },
-    /// As [`Request::Snapshot`].
+    Commits { batches: Vec<Batch>, dones: Vec<D> },
+    /// See [`Request::Snapshot`].
     Snapshot {
-        /// The last event whose effect it holds.
+        /// The last event that the snapshot covers.
         sequence: u64,
-        /// The snapshot.
         bytes: Vec<u8>,
-        /// Who wants to know.
+        /// Receives the outcome.
         done: D,
     },
-    /// As [`Request::Reload`].
+    /// See [`Request::Reload`].
     Reload(L),
 }
 
@@ -82,7 +76,7 @@ impl<D, L> Default for Queue<D, L> {
 }
 
 impl<D, L> Queue<D, L> {
-    /// Adds a request behind all others.
+    /// Appends a request.
     pub fn push(&mut self, request: Request<D, L>) {
         if let Request::Commit { batch, .. } = &request {
             self.commits += 1;
@@ -91,30 +85,29 @@ impl<D, L> Queue<D, L> {
         self.requests.push_back(request);
     }
 
-    /// Whether there is room for a batch of this size. Even the largest commit gets in when nothing else waits.
+    /// Whether a batch of this size fits. An empty queue accepts even the largest commit.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.commits == 0 || (self.commits < QUEUE_COMMITS && self.bytes + bytes <= QUEUE_BYTES)
     }
 
-    /// How many commits wait.
+    /// The number of queued commits.
     #[must_use]
     pub fn commits(&self) -> usize {
         self.commits
     }
 
-    /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// The next request and, if it is a commit, the commits right behind it that fit into its transaction.
+    /// Takes the next request. If it is a commit, also takes the following commits that fit into its transaction.
     pub fn take(&mut self) -> Option<Work<D, L>> {
         self.take_at_most(GROUP_COMMITS)
     }
 
-    /// The same with fewer commits in one transaction.
+    /// Like [`Queue::take`], with a limit on the number of commits.
     pub fn take_at_most(&mut self, commits: usize) -> Option<Work<D, L>> {
         let (batch, done) = match self.requests.pop_front()? {
             Request::Commit { batch, done } => (batch, done),
@@ -144,22 +137,21 @@ impl<D, L> Queue<D, L> {
     }
 }
 
-/// Carries out work on a store.
+/// Executes work on a store.
 #[derive(Debug)]
 pub struct Committer<S> {
     store: S,
-    /// Why a commit in the sequence failed, until the head reloads.
+    /// The failure of an earlier commit with events, until the head reloads.
     stopped: Option<Arc<StoreError>>,
     transactions: u64,
 }
 
 impl<S: Store> Committer<S> {
-    /// A committer that owns the store.
     pub fn new(store: S) -> Self {
         Self { store, stopped: None, transactions: 0 }
     }
 
-    /// Stores batches in one transaction if that works, or else each by itself. Returns what became of each.
+    /// Stores batches in one transaction. If that fails, stores each separately. Returns the outcome of each.
     pub fn commit(&mut self, batches: &[Batch]) -> Vec<Result<(), StoreError>> {
         let together = batches.len() > 1 && self.stopped.is_none();
         if together && self.transaction(batches).is_ok() {
@@ -190,29 +182,28 @@ impl<S: Store> Committer<S> {
     /// Saves a snapshot.
     ///
     /// # Errors
-    /// [`StoreError::Stopped`] after a failed commit, since the snapshot may hold events that were not stored; or as
-    /// [`Store::save_snapshot`].
+    /// [`StoreError::Stopped`] after a failed commit, because the snapshot may cover events that were not stored; or
+    /// the errors of [`Store::save_snapshot`].
     pub fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.check_stopped()?;
         self.store.save_snapshot(sequence, bytes)
     }
 
-    /// Reads back what is stored, and takes commits again after a failure. Should the reading fail, the stop remains.
+    /// Reads the stored data back, and accepts commits again after a failure. If reading fails, commits stay stopped.
     ///
     /// # Errors
-    /// As [`Store::load`].
+    /// The errors of [`Store::load`].
     pub fn reload(&mut self) -> Result<Loaded, StoreError> {
         let loaded = self.store.load()?;
         self.stopped = None;
         Ok(loaded)
     }
 
-    /// Does the store's housekeeping.
     pub fn maintain(&mut self) {
         self.store.maintain();
     }
 
-    /// How many transactions were stored.
+    /// The number of stored transactions.
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.transactions
@@ -226,7 +217,7 @@ impl<S: Store> Committer<S> {
     }
 }
 
-/// Whether other batches depend on this one: all but batches of blobs alone.
+/// Whether other batches depend on this one. Only batches with nothing but blobs are independent.
 fn is_sequenced(batch: &Batch) -> bool {
     let only_blobs = batch.changes.iter().all(|change| matches!(change, Change::PutBlob(..) | Change::DropBlob(_)));
     !batch.events.is_empty() || !only_blobs

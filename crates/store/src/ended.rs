@@ -3,28 +3,28 @@
 use bytes::Bytes;
 use hostler_model::{JobId, JobState};
 
-/// Which ended jobs are wanted.
+/// Selects ended jobs.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// Whose; anybody's when absent.
+    /// The jobs' owner; any user if absent.
     pub user: Option<String>,
-    /// How they ended; however they did when empty.
+    /// The final states; any state if empty.
     pub states: Vec<JobState>,
-    /// These are not, whatever the store has of them.
+    /// Jobs to leave out, even if the store has them.
     pub except: Vec<JobId>,
 }
 
-/// Some of the ended jobs that were wanted.
+/// One page of selected ended jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndedPage {
-    /// The newest of them.
+    /// The newest selected jobs.
     pub jobs: Vec<Bytes>,
-    /// How many there are in all.
+    /// The total number of selected jobs.
     pub total: u64,
 }
 
 impl JobFilter {
-    /// Whether a job of this user that ended so is wanted.
+    /// Whether the filter selects a job of this user with this final state.
     pub(crate) fn wants(&self, user: &str, state: JobState) -> bool {
         self.user.as_deref().is_none_or(|wanted| wanted == user)
             && (self.states.is_empty() || self.states.contains(&state))

@@ -1,18 +1,18 @@
-//! The head's durable memory.
+//! The head's durable storage.
 //!
-//! The head is event-sourced, and to this crate its events and snapshots are opaque bytes. A [`Store`] keeps three things: the
-//! log (the latest snapshot and every event after it), the history (jobs that have ended, one row for each of their tasks that has, and the
-//! environments of jobs that may run) and small blobs.
-//! A [`Batch`] changes all three in one transaction, and a commit that has returned survives a crash.
+//! The head is event-sourced. For this crate, its events and snapshots are opaque bytes. A [`Store`] keeps the log
+//! (the latest snapshot and every event after it), the history (ended jobs, one row per ended task, and the
+//! environments of jobs that may run) and small blobs. A [`Batch`] changes all three in one transaction, and a
+//! completed commit survives a crash.
 //!
-//! - [`SqliteStore`] is what a head uses; [`MemoryStore`] is for tests and the simulator, and can be told to fail.
+//! - [`SqliteStore`] is for a head; [`MemoryStore`] is for tests and the simulator, and can inject faults.
 //! - [`Queue`] and [`Committer`] decide which commits share a transaction, and what a failure stops.
-//! - [`Writer`] drives them on the one thread that writes. It puts the batches that wait into one transaction (group commit), since a
-//!   transaction costs one fsync whether it holds one batch or two hundred.
-//! - [`Reader`] answers queries about history and blobs, from any thread, beside the writer.
+//! - [`Writer`] drives them on the only thread that writes. It puts the waiting batches into one transaction (group
+//!   commit), because a transaction costs one fsync for one batch or for two hundred.
+//! - [`Reader`] answers queries about history and blobs, from any thread, concurrently with the writer.
 //!
-//! Everything here blocks: an asynchronous caller hands the writer callbacks and reads on threads where blocking is allowed.
-//! Nothing here knows what an event means, decides what to keep, or compresses anything. Large chunks are files, not blobs.
+//! All calls block. An asynchronous caller passes callbacks to the writer and reads on threads that may block. The
+//! crate does not interpret events, decide what to keep, or compress data. Large chunks are files, not blobs.
 
 mod commits;
 mod ended;

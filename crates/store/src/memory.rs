@@ -1,4 +1,4 @@
-//! A store in memory, for tests and the simulator: same rules as on disk, and faults to order.
+//! A store in memory, for tests and the simulator: the same rules as on disk, plus fault injection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,22 +14,22 @@ use crate::{Batch, Change, EndedJob, EndedPage, JobFilter, Loaded, Reader, Recor
 
 /// A store that lives as long as the process.
 ///
-/// Clones are handles on the same contents, as two connections to one disk are. [`MemoryStore::after_crash`] makes an independent
-/// store of what was committed.
+/// Clones are handles on the same contents, like two connections to one disk. [`MemoryStore::after_crash`] makes an
+/// independent store of the committed data.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore(Arc<Mutex<Disk>>);
 
-/// A way to fail, until told otherwise.
+/// A way to fail, until it is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Commits and snapshots fail with [`StoreError::DiskFull`]; nothing is stored.
     DiskFull,
     /// Commits, snapshots and loading fail with [`StoreError::Io`]; nothing is stored.
     Io,
-    /// Commits are stored and fail with [`StoreError::Io`] all the same. Snapshots fail.
+    /// Commits fail with [`StoreError::Io`] but are stored. Snapshots fail.
     Unreported,
-    /// Commits fail with [`StoreError::Io`] and are not stored, but [a crash may show the last one](MemoryStore::show_unconfirmed).
-    /// Snapshots fail.
+    /// Commits fail with [`StoreError::Io`] and are not stored, but [the last one may appear after a
+    /// crash](MemoryStore::show_unconfirmed). Snapshots fail.
     Unconfirmed,
 }
 
@@ -37,12 +37,12 @@ pub enum Fault {
 struct Disk {
     contents: Contents,
     fault: Option<Fault>,
-    /// The last transaction, if it failed and a crash may show it.
+    /// The last transaction, if it failed and may appear after a crash.
     unconfirmed: Vec<Batch>,
     transactions: u64,
 }
 
-/// Everything committed. Rows are shared, so that a copy costs no more than its index.
+/// All committed data. Rows are shared, so a copy costs only its index.
 #[derive(Debug, Clone, Default)]
 struct Contents {
     tail: Tail,
@@ -56,50 +56,50 @@ struct Contents {
 }
 
 impl MemoryStore {
-    /// An empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What a head that starts after a crash finds: all that was committed, on a disk of its own, without faults.
+    /// The store that a head finds after a crash: the committed data on an independent disk, without faults.
     #[must_use]
     pub fn after_crash(&self) -> Self {
         let contents = self.disk().contents.clone();
         Self(Arc::new(Mutex::new(Disk { contents, ..Disk::default() })))
     }
 
-    /// Fails from now on, or works again with `None`.
+    /// Injects a fault; `None` removes it.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.disk().fault = fault;
     }
 
-    /// How many transactions have been stored: group commit makes them fewer than the batches.
+    /// The number of stored transactions. With group commit, there are fewer transactions than batches.
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.disk().transactions
     }
 
-    /// The fault that was ordered.
+    /// The injected fault.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         self.disk().fault
     }
 
-    /// A crash has shown the transaction that [failed last](Fault::Unconfirmed), if nothing was stored after it; says whether it did.
+    /// Makes the [last failed](Fault::Unconfirmed) transaction appear, as after a crash, if nothing was stored after
+    /// it. Returns whether it appeared.
     pub fn show_unconfirmed(&self) -> bool {
         let mut disk = self.disk();
         let batches = std::mem::take(&mut disk.unconfirmed);
         disk.store(&batches).is_ok() && !batches.is_empty()
     }
 
-    /// The number of the last event stored.
+    /// The number of the last stored event.
     #[must_use]
     pub fn last_sequence(&self) -> u64 {
         self.disk().contents.tail.last
     }
 
-    /// The events with numbers beyond `sequence`, as far as they are still in the log.
+    /// The events after `sequence` that are still in the log.
     #[must_use]
     pub fn events_after(&self, sequence: u64) -> Vec<Arc<[u8]>> {
         let disk = self.disk();
@@ -114,20 +114,20 @@ impl MemoryStore {
         self.disk().contents.ended.values().cloned().collect()
     }
 
-    /// Every job that has ended.
+    /// Every ended job.
     #[must_use]
     pub fn jobs(&self) -> Vec<EndedJob> {
         self.disk().contents.jobs.values().cloned().collect()
     }
 
-    /// The jobs whose environments are kept.
+    /// The jobs with an environment in the store.
     #[must_use]
     pub fn environments(&self) -> BTreeMap<JobId, Digest> {
         self.disk().contents.environment_of.clone()
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        // Contents change in steps that cannot panic halfway, so they are whole even after a panic elsewhere.
+        // Contents change in steps that cannot panic halfway, so they are consistent even after a panic elsewhere.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,7 +148,7 @@ impl Store for MemoryStore {
         let mut disk = self.disk();
         let is_nothing = batches.iter().all(|batch| batch.events.is_empty() && batch.changes.is_empty());
         match disk.fault {
-            // Nothing is written for it.
+            // An empty commit writes nothing, so it cannot fail.
             _ if is_nothing => {}
             Some(Fault::Unreported) => {
                 disk.store(batches)?;
@@ -195,7 +195,7 @@ impl Disk {
     }
 
     fn store(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
-        // All checks come before the first change: that is what makes it a transaction.
+        // All checks come before the first change; this makes the transaction atomic.
         let tail = self.contents.tail_after(batches)?;
         for batch in batches {
             self.contents.apply(batch);
@@ -269,7 +269,7 @@ impl Contents {
 
     fn tasks_of(&self, job: JobId, indices: RangeInclusive<u32>) -> impl Iterator<Item = (&TaskId, &Arc<EndedTask>)> {
         let (start, end) = indices.into_inner();
-        // A map panics on a backward range, which a query may well hold.
+        // A map panics on a backward range, and a query may contain one.
         let range = (start <= end).then_some(TaskId { job, index: start }..=TaskId { job, index: end });
         range.into_iter().flat_map(|range| self.ended.range(range))
     }

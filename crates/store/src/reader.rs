@@ -9,37 +9,37 @@ use hostler_proto::record::{EndedTask, TaskResult};
 
 use crate::{EndedPage, JobFilter, StoreError};
 
-/// A shared view of what is committed. Clones are cheap and look at the same store.
+/// A shared view of the committed data. Clones are cheap and refer to the same store.
 ///
-/// Each query sees one moment: every batch is either wholly visible or not at all, and only after it is durable. Queries block
-/// on the disk, so an asynchronous caller makes them where that is allowed.
+/// Each query sees a consistent state: a batch is visible as a whole, and only after it is durable. Queries block on
+/// the disk, so an asynchronous caller runs them on a thread that may block.
 #[derive(Clone)]
 pub struct Reader(Arc<dyn Records>);
 
-/// What a backend answers. All methods fail with [`StoreError::Damaged`] when a row cannot be what was written.
+/// The queries of a backend. All methods fail with [`StoreError::Damaged`] if a row is invalid.
 #[expect(clippy::missing_errors_doc, reason = "said once for all methods")]
 pub trait Records: Send + Sync {
-    /// The ended tasks of `job` whose index is in `indices`, by index, at most `limit`. The next page starts after the last index
-    /// of this one, which costs the same on the hundredth page as on the first.
+    /// The ended tasks of `job` with indices in `indices`, by index, at most `limit`. Start the next page after the
+    /// last index of this one; every page costs the same.
     fn ended_of(&self, job: JobId, indices: RangeInclusive<u32>, limit: usize) -> Result<Vec<EndedTask>, StoreError>;
 
-    /// How one task ended, if it has.
+    /// The row of one task, if the task has ended.
     fn ended_one(&self, task: TaskId) -> Result<Option<EndedTask>, StoreError>;
 
-    /// The results that tasks of `jobs` left, in the order of `jobs` and then by index.
+    /// The results of tasks of `jobs`, in the order of `jobs` and then by index.
     fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError>;
 
-    /// A job that has ended.
+    /// An ended job.
     fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError>;
 
     /// The ended job that was submitted with this key.
     fn job_of_key(&self, key: u128) -> Result<Option<JobId>, StoreError>;
 
-    /// The newest of the ended jobs that are wanted, at most `limit`, from the one before `before` on; and how many are wanted in all.
+    /// The newest selected jobs before `before`, at most `limit`, and the total number of selected jobs.
     fn ended_jobs(&self, wanted: &JobFilter, before: Option<JobId>, limit: usize) -> Result<EndedPage, StoreError>;
 
-    /// Ended jobs of which a result is kept, by id, at most `limit`, from the first one after `after`. With `unfetched` those of which
-    /// one has not reached a client; with `user` only theirs.
+    /// Ended jobs with a stored result, by id after `after`, at most `limit`. With `unfetched`, only jobs with a
+    /// result that has not reached a client; with `user`, only that user's jobs.
     fn jobs_with_results(
         &self,
         user: Option<&str>,
@@ -48,33 +48,33 @@ pub trait Records: Send + Sync {
         limit: usize,
     ) -> Result<Vec<(JobId, Bytes)>, StoreError>;
 
-    /// Ended jobs of which a result is kept that has reached a client, those first that ended first, at most `limit`.
+    /// Ended jobs with a stored result that has reached a client, earliest end first, at most `limit`.
     fn jobs_with_fetched_results(&self, limit: usize) -> Result<Vec<Bytes>, StoreError>;
 
-    /// The jobs that ended first, and when they did, at most `limit`.
+    /// The earliest ended jobs and their end times, at most `limit`.
     fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError>;
 
-    /// The captured folders in which ended jobs ran, each once.
+    /// The captured folders of ended jobs, each once.
     fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError>;
 
-    /// An environment, if it is kept for some job.
+    /// An environment, if it is stored for a job.
     fn environment(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError>;
 
-    /// A blob's bytes, if it is kept.
+    /// A blob, if it is stored.
     fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError>;
 
-    /// Those of `digests` that are not kept, in their order.
+    /// The `digests` without a stored blob, in order.
     fn missing_blobs(&self, digests: &[Digest]) -> Result<Vec<Digest>, StoreError>;
 
-    /// Digests of blobs kept, in order, at most `limit`, from the first one after `after`: to find those that nothing needs.
+    /// Digests of stored blobs after `after`, in order, at most `limit`. Used to find unneeded blobs.
     fn blobs_after(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Digest>, StoreError>;
 
-    /// Bytes that the store's filesystem has left for it; a head that is short stops accepting before it is at zero.
+    /// Free space of the store's file system, in bytes. A head that runs low stops accepting jobs before it reaches
+    /// zero.
     fn free_bytes(&self) -> Result<u64, StoreError>;
 }
 
 impl Reader {
-    /// A view through `records`.
     pub fn new(records: impl Records + 'static) -> Self {
         Self(Arc::new(records))
     }

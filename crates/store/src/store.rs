@@ -1,4 +1,4 @@
-//! What every backend does.
+//! The interface of every backend.
 
 use crate::{Batch, Loaded, Reader, StoreError};
 
@@ -6,39 +6,39 @@ use crate::{Batch, Loaded, Reader, StoreError};
 pub trait Store: Send {
     /// Reads the log back: the latest snapshot and every event after it, in order.
     ///
-    /// Call it before the first commit, and again after a failed commit to learn what is stored.
+    /// Call it before the first commit. After a failed commit, call it again to learn which events are stored.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] names the first event or snapshot that is not as it was written, or is missing.
+    /// [`StoreError::Damaged`] with the first damaged or missing event or snapshot.
     fn load(&mut self) -> Result<Loaded, StoreError>;
 
     /// Stores all `batches`, in order, in one transaction. They are durable when it returns.
     ///
     /// # Errors
-    /// Then none of them is stored, except that after [`StoreError::Sqlite`] a crash may yet show them to the next head.
-    /// [`StoreError::Sequence`] when events do not follow on the last one stored.
+    /// On an error, none of them is stored. Exception: after [`StoreError::Sqlite`], they may appear to the next head
+    /// after a crash. [`StoreError::Sequence`] if events do not continue the stored ones.
     fn commit_all(&mut self, batches: &[Batch]) -> Result<(), StoreError>;
 
     /// Stores one batch; see [`Store::commit_all`].
     ///
     /// # Errors
-    /// As [`Store::commit_all`].
+    /// The errors of [`Store::commit_all`].
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
         self.commit_all(std::slice::from_ref(batch))
     }
 
-    /// Replaces the snapshot by one that holds the effect of every event up to and including `sequence`, and deletes
-    /// those events. History and blobs stay.
+    /// Replaces the snapshot by one that covers every event up to and including `sequence`, and deletes those events.
+    /// History and blobs stay.
     ///
     /// # Errors
-    /// Then the older snapshot and the events are still there. [`StoreError::Sequence`] when `sequence` has not been
-    /// stored yet or is before the snapshot there is.
+    /// On an error, the older snapshot and the events stay. [`StoreError::Sequence`] if `sequence` is not stored yet
+    /// or precedes the current snapshot.
     fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Housekeeping that no caller waits for. The writer calls it after it has acknowledged; failures are logged.
+    /// Housekeeping. The writer calls it after acknowledging commits, so no caller waits. Failures are logged.
     fn maintain(&mut self);
 
-    /// A view for queries that works beside this store and from other threads.
+    /// A view for queries from other threads, concurrent with this store.
     fn reader(&self) -> Reader;
 }
 
@@ -64,17 +64,16 @@ impl<S: Store + ?Sized> Store for Box<S> {
     }
 }
 
-/// Where the log ends: the check that both backends make before they store anything.
+/// The end of the log. Both backends check it before they store anything.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tail {
     /// The last event in the snapshot, or zero.
     pub(crate) snapshot: u64,
-    /// The last event stored, or zero.
+    /// The last stored event, or zero.
     pub(crate) last: u64,
 }
 
 impl Tail {
-    /// The tail after `batch`.
     pub(crate) fn after(self, batch: &Batch) -> Result<Self, StoreError> {
         match batch.last_sequence() {
             None => Ok(self),

@@ -1,8 +1,8 @@
-//! The one thread that writes: group commit and acknowledgements in order.
+//! The only thread that writes: group commit and acknowledgements in order.
 //!
-//! Commits wait in one bounded [`Queue`]. The thread takes what has gathered there while the last transaction was being synced, has the
-//! [`Committer`] put it into one transaction and then calls every `done`, in order. Nothing is held back in the hope of more company:
-//! under load the queue fills by itself, and without load a commit goes out alone at once.
+//! Commits wait in one bounded [`Queue`]. The thread takes the commits that arrived during the last sync, passes them
+//! to the [`Committer`] as one transaction, and then calls every `done` in order. It never delays a commit to collect
+//! a larger group: under load the queue fills by itself, and without load a commit starts at once.
 
 use std::fmt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use std::thread::{self, JoinHandle, ThreadId};
 use crate::commits::{self, Committer};
 use crate::{Batch, Loaded, Store, StoreError};
 
-/// Requests with callbacks that tell their outcome.
+/// Requests with callbacks for their outcomes.
 type Request = commits::Request<Done, Done<Loaded>>;
 type Work = commits::Work<Done, Done<Loaded>>;
 
-/// Called once, on the writer's thread, when the outcome is known. It must not block: every commit behind it waits.
+/// Called once with the outcome, on the writer's thread. It must not block, because every later commit waits for it.
 pub type Done<T = ()> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
-/// A handle on the writer thread; clones share it. When the last one is dropped, what is queued is still written.
+/// A handle on the writer thread; clones share it. After the last one is dropped, the queue is still written.
 #[derive(Clone)]
 pub struct Writer(Arc<Handle>);
 
@@ -29,15 +29,15 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What handles and thread share.
+/// State shared by handles and the thread.
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Signalled when there is work, or no more will come.
+    /// Signalled when there is work, or when the queue is closed.
     work: Condvar,
-    /// Signalled when there is room, or the queue is closed.
+    /// Signalled when the queue has space, or when it is closed.
     room: Condvar,
-    /// Which thread writes: a callback that commits must not wait for itself.
+    /// The writing thread's id: a callback that commits must not wait for itself.
     thread: OnceLock<ThreadId>,
     commits: AtomicU64,
     transactions: AtomicU64,
@@ -50,36 +50,35 @@ struct Queue {
     closed: bool,
 }
 
-/// A batch and who wants to know.
+/// A batch and its callback.
 pub struct Commit {
-    /// What to store.
     pub batch: Batch,
     /// Called with the outcome.
     pub done: Done,
 }
 
-/// The queue has no room now; here is the commit back.
+/// The queue is full; contains the rejected commit.
 #[derive(Debug)]
 pub struct Full(pub Commit);
 
-/// What the writer has done since it started.
+/// Counters of the writer since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Batches stored.
     pub commits: u64,
-    /// Transactions they took: fewer under load, which is group commit.
+    /// Transactions stored; under load, fewer than batches (group commit).
     pub transactions: u64,
     /// Batches that failed.
     pub failed: u64,
-    /// Batches in the queue at this moment.
+    /// Batches currently in the queue.
     pub queued: usize,
 }
 
 impl Writer {
-    /// Starts the thread, which owns `store` from now on.
+    /// Starts the thread, which then owns `store`.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// The system cannot start a thread.
     pub fn start(store: impl Store + 'static) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::default());
         let loop_shared = Arc::clone(&shared);
@@ -91,8 +90,8 @@ impl Writer {
         Ok(Self(Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) })))
     }
 
-    /// Queues `batch`. Waits while the queue is full, which takes a stalled disk or 1024 unacknowledged batches: a caller that may
-    /// not wait uses [`Writer::try_commit`] or counts its own unacknowledged batches.
+    /// Queues `batch`. Blocks while the queue is full, which means a stalled disk or 1024 unacknowledged batches. A
+    /// caller that must not block uses [`Writer::try_commit`] or limits its own unacknowledged batches.
     pub fn commit(&self, batch: Batch, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
         let size = batch.size_bytes();
         let mut queue = self.0.shared.lock();
@@ -102,10 +101,10 @@ impl Writer {
         self.0.shared.push(queue, Request::Commit { batch, done: Box::new(done) });
     }
 
-    /// Queues `commit` if there is room for it now.
+    /// Queues `commit` if the queue has space.
     ///
     /// # Errors
-    /// [`Full`] gives it back, `done` not called.
+    /// [`Full`] returns the commit; `done` is not called.
     pub fn try_commit(&self, commit: Commit) -> Result<(), Full> {
         let queue = self.0.shared.lock();
         if !queue.closed && !queue.waiting.has_room(commit.batch.size_bytes()) {
@@ -116,37 +115,36 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores `batch` and waits until it is durable. For callers on threads of their own; never from a callback.
+    /// Stores `batch` and waits until it is durable. Never call it from a callback.
     ///
     /// # Errors
-    /// As the store's commit, and [`StoreError::Stopped`] or [`StoreError::Closed`].
+    /// The errors of the store's commit, and [`StoreError::Stopped`] or [`StoreError::Closed`].
     pub fn commit_and_wait(&self, batch: Batch) -> Result<(), StoreError> {
         let (sender, outcome) = std::sync::mpsc::sync_channel(1);
         self.commit(batch, move |result| {
-            // Fails only if the receiver is gone, and it waits below.
+            // Fails only if the receiver no longer exists, but it waits below.
             let _ = sender.send(result);
         });
         outcome.recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Queues a snapshot behind the commits already queued. It may be large, so take one at a time.
+    /// Queues a snapshot behind the queued commits. It may be large, so queue only one at a time.
     pub fn snapshot(&self, sequence: u64, bytes: Vec<u8>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
         let done = Box::new(done);
         self.0.shared.push(self.0.shared.lock(), Request::Snapshot { sequence, bytes, done });
     }
 
-    /// Reads back what is stored, behind the commits already queued, and takes commits again after a failure. Commits queued
-    /// later must follow on what this returns. Should the reading fail, the stop remains.
+    /// Reads the stored data back, behind the queued commits, and accepts commits again after a failure. Later
+    /// commits must continue the returned events. If reading fails, commits stay stopped.
     pub fn reload(&self, done: impl FnOnce(Result<Loaded, StoreError>) + Send + 'static) {
         self.0.shared.push(self.0.shared.lock(), Request::Reload(Box::new(done)));
     }
 
-    /// Takes no more, writes what is queued, closes the store and returns when all that is done. Safe to repeat.
+    /// Closes the queue, writes its contents and closes the store, then returns. May be called repeatedly.
     pub fn shutdown(&self) {
         self.0.shutdown();
     }
 
-    /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.0.shared;
@@ -163,7 +161,7 @@ impl Handle {
     fn shutdown(&self) {
         self.shared.close();
         if self.shared.is_writer() {
-            return; // The last handle went with a callback: the thread cannot wait for itself, and ends on its own.
+            return; // The last handle was dropped in a callback: the thread cannot wait for itself, and ends on its own.
         }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
@@ -188,7 +186,7 @@ impl Shared {
         self.thread.get() == Some(&thread::current().id())
     }
 
-    /// Takes the guard so that room found under it is still there.
+    /// Takes the guard, so that the space found under it is still free.
     fn push(&self, mut queue: MutexGuard<'_, Queue>, request: Request) {
         if queue.closed {
             drop(queue);
@@ -205,7 +203,7 @@ impl Shared {
         self.room.notify_all();
     }
 
-    /// The next request and, if it is a commit, those right behind it that fit in its group. `None` when closed and drained.
+    /// Waits for the next work; `None` once the queue is closed and empty.
     fn next(&self) -> Option<Work> {
         let mut queue = self.lock();
         while queue.waiting.is_empty() && !queue.closed {
@@ -232,7 +230,7 @@ struct Loop<S> {
 
 impl<S: Store> Loop<S> {
     fn run(mut self) {
-        // However the thread ends, nobody waits for it in vain.
+        // However the thread ends, it answers every waiting caller.
         let _refuse_rest = RefuseRest(Arc::clone(&self.shared));
         while let Some(work) = self.shared.next() {
             match work {
@@ -255,7 +253,7 @@ impl<S: Store> Loop<S> {
     }
 }
 
-/// Closes the queue and answers what is left in it.
+/// Closes the queue and answers the remaining requests.
 struct RefuseRest(Arc<Shared>);
 
 impl Drop for RefuseRest {

@@ -1,4 +1,4 @@
-//! One suite for every backend: what a store promises does not depend on where it keeps things.
+//! One test suite for all backends, which must all give the same guarantees.
 
 mod common;
 
@@ -14,7 +14,7 @@ use hostler_store::{
 };
 use proptest::prelude::*;
 
-/// A store that can be closed and found again.
+/// A store that can be closed and opened again.
 trait Backend {
     type Store: Store;
     fn open(&self) -> Self::Store;
@@ -77,7 +77,7 @@ suite!(
     equal_environments_are_kept_once_and_as_long_as_a_job_needs_them,
 );
 
-/// A job that ended at a time of the cluster's clock.
+/// A job that ended at this time of the cluster's clock.
 fn job(id: u64, user: &str, state: JobState, ended: u64) -> EndedJob {
     EndedJob {
         id: JobId(id),
@@ -92,10 +92,10 @@ fn job(id: u64, user: &str, state: JobState, ended: u64) -> EndedJob {
     }
 }
 
-/// The ids of jobs by their bytes.
+/// The ids of jobs, decoded from their bytes.
 fn ids(jobs: &[Bytes]) -> Vec<u64> {
     let id = |bytes: &Bytes| str::from_utf8(bytes).ok()?.strip_prefix("job ")?.parse().ok();
-    jobs.iter().map(|bytes| id(bytes).expect("as it was written")).collect()
+    jobs.iter().map(|bytes| id(bytes).expect("the bytes have the written form")).collect()
 }
 
 fn ended_jobs_are_found_by_id_and_key_and_replaced(backend: &impl Backend) {
@@ -113,17 +113,19 @@ fn ended_jobs_are_found_by_id_and_key_and_replaced(backend: &impl Backend) {
     assert_eq!(reader.job_of_key(first.key).expect("it reads"), Some(JobId(1)));
     assert_eq!(reader.job_of_key(first.key + 1).expect("it reads"), None);
 
-    store.commit(&changes([Change::JobReopened(JobId(1))])).expect("it lives again");
+    store.commit(&changes([Change::JobReopened(JobId(1))])).expect("an ended job can be reopened");
     assert_eq!(reader.job_of_key(first.key).expect("it reads"), None);
     assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("it reads").len(), 1, "its tasks have a word of their own");
     let again = EndedJob { state: JobState::Completed, bytes: Bytes::from_static(b"again"), ..first };
     for _ in 0..2 {
-        store.commit(&changes([Change::JobEnded(again.clone())])).expect("and ends again");
+        store.commit(&changes([Change::JobEnded(again.clone())])).expect("a reopened job can end again");
     }
     assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), Some(again.bytes));
     assert_eq!([total(&[]), total(&[JobState::Failed]), total(&[JobState::Completed])], [1, 0, 1]);
 
-    store.commit(&changes([Change::Forgotten(JobId(1)), Change::Forgotten(JobId(2))])).expect("its time is over");
+    store
+        .commit(&changes([Change::Forgotten(JobId(1)), Change::Forgotten(JobId(2))]))
+        .expect("ended jobs can be forgotten");
     assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), None);
     assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("it reads"), []);
     assert_eq!(total(&[]), 0);
@@ -213,7 +215,7 @@ fn equal_environments_are_kept_once_and_as_long_as_a_job_needs_them(backend: &im
     assert!(is_kept(&store), "two jobs need it");
     store.commit(&changes([Change::JobReopened(JobId(2)), ended(3, false)])).expect("jobs");
     assert!(is_kept(&store), "one that runs again needs it");
-    store.commit(&changes([ended(2, true), Change::Forgotten(JobId(2))])).expect("its time is over");
+    store.commit(&changes([ended(2, true), Change::Forgotten(JobId(2))])).expect("ended jobs can be forgotten");
     assert!(!is_kept(&store));
     store.commit(&changes([keep(4)])).expect("an environment");
     assert_eq!(store.reader().environment(&digest).expect("it reads"), Some(Bytes::from_static(b"HOME=/")));
@@ -239,7 +241,7 @@ fn events_come_back_in_order(backend: &impl Backend) {
     expected.push(Vec::new());
     let mut store = backend.open();
     assert_eq!(store.load().expect("it loads"), Loaded { snapshot: None, events: expected });
-    store.commit(&events(43, 43)).expect("the next number");
+    store.commit(&events(43, 43)).expect("the next event continues the log");
 }
 
 fn events_out_of_sequence_are_refused_whole(backend: &impl Backend) {
@@ -275,7 +277,7 @@ fn a_snapshot_replaces_the_events_before_it(backend: &impl Backend) {
     drop(store);
 
     let mut store = backend.open();
-    store.commit(&events(11, 11)).expect("numbers go on after a snapshot of everything");
+    store.commit(&events(11, 11)).expect("events continue after a snapshot of all events");
     let loaded = store.load().expect("it loads");
     assert_eq!((loaded.first_sequence(), loaded.events), (11, vec![event(11)]));
     let reader = store.reader();
@@ -387,14 +389,14 @@ fn blobs_come_and_go(backend: &impl Backend) {
     digests.sort();
     assert_eq!(reader.blobs_after(None, 2).expect("it reads"), digests[..2]);
     assert_eq!(reader.blobs_after(Some(digests[1]), 100).expect("it reads"), digests[2..]);
-    assert!(reader.free_bytes().expect("it is known") > 0);
+    assert!(reader.free_bytes().expect("the file system reports it") > 0);
 }
 
 fn run(store: &mut impl Store, all: impl Into<Vec<Change>>) {
     store.commit(&changes(all)).expect("the changes are stored");
 }
 
-/// A step in the life of a store.
+/// A random operation on a store.
 #[derive(Debug, Clone)]
 enum Step {
     Commit { events: u8, changes: Vec<Change> },
@@ -424,7 +426,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everything that can be read from a store.
+/// All readable data of a store.
 fn view(store: &mut impl Store) -> String {
     let loaded = store.load().expect("it loads");
     let reader: Reader = store.reader();
@@ -451,7 +453,7 @@ fn apply(store: &mut impl Store, step: &Step) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The two backends cannot be told apart, whatever happens to them.
+    /// Both backends behave equally for every sequence of steps.
     #[test]
     fn backends_agree(steps in prop::collection::vec(step(), 1..25)) {
         let backend = Sqlite::new();
@@ -472,7 +474,7 @@ proptest! {
 fn a_second_head_is_refused_and_told_who_holds_the_store() {
     let backend = Sqlite::new();
     let first = backend.open();
-    let error = SqliteStore::open(&backend.path()).expect_err("it is taken");
+    let error = SqliteStore::open(&backend.path()).expect_err("the store is in use");
     assert!(matches!(error, StoreError::InUse { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
     drop(first);
     backend.open();
@@ -488,7 +490,7 @@ fn only_the_owner_may_read_the_files() {
         std::fs::read_dir(backend.0.path()).expect("a directory").map(|file| file.expect("a file")).collect();
     assert_eq!(files.len(), 4, "database, log, shared memory and lock: {files:?}");
     for file in files {
-        let mode = file.metadata().expect("it is there").permissions().mode() & 0o777;
+        let mode = file.metadata().expect("it exists").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", file.path().display());
     }
 }
@@ -500,7 +502,7 @@ fn a_file_that_is_no_store_is_refused_and_left_alone() {
         std::fs::write(backend.path(), &contents).expect("it can be written");
         let error = SqliteStore::open(&backend.path()).expect_err("it is not a store");
         assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
-        assert_eq!(std::fs::read(backend.path()).expect("it is there"), contents);
+        assert_eq!(std::fs::read(backend.path()).expect("it exists"), contents);
     }
 }
 
@@ -508,7 +510,7 @@ fn other_database(path: &Path) -> Vec<u8> {
     let connection = rusqlite::Connection::open(path).expect("a new database");
     connection.execute_batch("CREATE TABLE theirs (x)").expect("any table will do");
     drop(connection);
-    std::fs::read(path).expect("it is there")
+    std::fs::read(path).expect("it exists")
 }
 
 #[test]
@@ -527,7 +529,7 @@ fn damage_is_found_and_named() {
         store.save_snapshot(3, b"three").expect("a snapshot");
         drop(store);
         let connection = rusqlite::Connection::open(backend.path()).expect("it opens");
-        assert_eq!(connection.execute(damage, []).expect("the damage is done"), 1);
+        assert_eq!(connection.execute(damage, []).expect("the row can be damaged"), 1);
         drop(connection);
 
         let error = backend.open().load().expect_err(damage);
@@ -561,7 +563,7 @@ fn the_log_is_moved_into_the_database_by_maintenance() {
         let bytes = Bytes::from(vec![number; 1 << 20]);
         run(&mut store, [Change::PutBlob(digest_of(&[u64::from(number)]), bytes)]);
         store.maintain();
-        largest = largest.max(wal.metadata().expect("the log is there").len());
+        largest = largest.max(wal.metadata().expect("the log exists").len());
     }
     assert!(largest < 32 << 20, "the log grew to {largest} bytes while 100 MiB went through it");
 }
@@ -575,7 +577,7 @@ fn readers_work_side_by_side_and_outlive_the_store() {
         for _ in 0..16 {
             let reader = reader.clone();
             scope.spawn(move || {
-                // A batch is seen whole or not at all: both rows of a pair or none.
+                // A batch is visible as a whole: both rows of a pair or none.
                 let mut seen = 0;
                 while seen < 200 {
                     let rows = reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("it reads");

@@ -1,4 +1,4 @@
-//! A head that is killed in the middle of its work: everything it acknowledged is there afterwards, in order and whole.
+//! Kills a committing process and checks that everything it acknowledged is stored, in order and complete.
 
 mod common;
 
@@ -10,12 +10,12 @@ use std::sync::mpsc::sync_channel;
 use common::{digest_of, ended, event, put, task};
 use hostler_store::{Batch, Change, Loaded, SqliteStore, Store, Writer};
 
-/// Set for the process that is going to be killed; holds the store's path.
+/// The store's path, set for the process to be killed.
 const STORE: &str = "HOSTLER_TEST_CRASH_STORE";
 
 const ROUNDS: u64 = 24;
 
-/// Commits in flight: enough that groups form, and that some are lost with the process.
+/// Commits in flight: enough to form groups and to lose some with the process.
 const IN_FLIGHT: usize = 6;
 
 #[test]
@@ -41,7 +41,7 @@ fn what_was_acknowledged_survives_kill_9() {
     );
 }
 
-/// Starts a committing process, kills it once it has acknowledged `count` events, and returns the last number acknowledged.
+/// Starts a committing process, kills it after `count` acknowledged events, and returns the last acknowledged number.
 fn kill_after(path: &Path, count: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "what_was_acknowledged_survives_kill_9", "--nocapture"])
@@ -59,17 +59,17 @@ fn kill_after(path: &Path, count: u64) -> u64 {
         assert!(sequence > last, "acknowledged in order: {last}, then {sequence}");
         last = sequence;
         if number == count {
-            child.0.kill().expect("it runs");
+            child.0.kill().expect("the process is running");
         }
     }
-    assert!(!child.0.wait().expect("it ended").success(), "it was killed");
+    assert!(!child.0.wait().expect("the child can be waited for").success(), "it was killed");
     last
 }
 
-/// Reopens the store, compares everything with what must be in it and returns the last event stored.
+/// Reopens the store, checks its contents and returns the last stored event.
 fn check(path: &Path, acknowledged: u64) -> u64 {
     let mut store = SqliteStore::open(path).expect("a killed head's store opens");
-    let loaded = store.load().expect("and loads");
+    let loaded = store.load().expect("a killed head's store loads");
     let last = loaded.next_sequence() - 1;
     assert!(last >= acknowledged, "event {acknowledged} was acknowledged, {last} is the last stored");
     assert!(last <= acknowledged + IN_FLIGHT as u64, "nothing is stored that was not asked for");
@@ -81,37 +81,41 @@ fn check(path: &Path, acknowledged: u64) -> u64 {
     }
     let reader = store.reader();
     for sequence in 1..=last {
-        // What rode in the same batch is there too, and what was in no batch is not.
-        let index = u32::try_from(sequence).expect("not that many");
+        // Changes of the same batch are stored too; later ones are not.
+        let index = u32::try_from(sequence).expect("the index fits into 32 bits");
         assert_eq!(reader.ended_one(task(1, index)).expect("it reads"), Some(ended(1, index)), "history {sequence}");
         assert!(reader.blob(&digest_of(&[sequence])).expect("it reads").is_some(), "blob {sequence}");
     }
-    let index = u32::try_from(last + 1).expect("not that many");
+    let index = u32::try_from(last + 1).expect("the index fits into 32 bits");
     assert_eq!(reader.ended_one(task(1, index)).expect("it reads"), None);
     last
 }
 
-/// The process that is killed: one event after another, several in flight, a snapshot now and then.
+/// The process to be killed: commits events with several in flight, and occasional snapshots.
 fn commit_until_killed(path: &Path) -> ! {
     let mut store = SqliteStore::open(path).expect("the store opens");
     let mut sequence = Loaded::next_sequence(&store.load().expect("it loads"));
     let writer = Writer::start(store).expect("a thread");
     let (slots, free) = sync_channel(IN_FLIGHT);
-    (0..IN_FLIGHT).for_each(|_| slots.send(()).expect("it listens"));
+    (0..IN_FLIGHT).for_each(|_| slots.send(()).expect("the receiver exists"));
     loop {
         free.recv().expect("slots come back");
         let batch = Batch {
             first_sequence: sequence,
             events: vec![event(sequence)],
-            changes: vec![Change::Ended(ended(1, u32::try_from(sequence).expect("not that many"))), put(sequence)],
+            changes: vec![
+                Change::Ended(ended(1, u32::try_from(sequence).expect("the index fits into 32 bits"))),
+                put(sequence),
+            ],
         };
         let slots = slots.clone();
         writer.commit(batch, move |outcome| {
             outcome.expect("stored");
-            // One write past the test harness, so that the kill leaves no half line. Without a parent nobody would kill us.
+            // A single write that bypasses the test harness, so that the kill leaves no partial line. Exits if the
+            // parent is gone.
             let line = format!("acknowledged {sequence}\n");
             std::io::stdout().lock().write_all(line.as_bytes()).unwrap_or_else(|_| std::process::exit(1));
-            slots.send(()).expect("it listens");
+            slots.send(()).expect("the receiver exists");
         });
         if sequence.is_multiple_of(50) {
             writer.snapshot(sequence, sequence.to_le_bytes().to_vec(), |outcome| outcome.expect("stored"));
@@ -120,12 +124,12 @@ fn commit_until_killed(path: &Path) -> ! {
     }
 }
 
-/// Leaves no process behind when an assertion fails.
+/// Kills the child on drop, also after a failed assertion.
 struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // Fails only if the child has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,6 +1,7 @@
-//! A disk that is full: commits fail with a clear error, what was stored stays, and work goes on once there is room.
+//! Tests a full disk: commits fail with a clear error, stored data stays, and work continues once there is space.
 //!
-//! Needs root, to mount a small filesystem. The mount is in a mount namespace of the test's own thread, so it is gone with it.
+//! Needs root, to mount a small file system. The mount is in the mount namespace of the test's own thread, so it ends
+//! with the thread.
 
 mod common;
 
@@ -22,12 +23,12 @@ fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
     let path = directory.path().join("store.db");
     let ballast = directory.path().join("ballast");
     let mut store = SqliteStore::open(&path).expect("it opens");
-    store.commit(&events(1, 10)).expect("there is room");
+    store.commit(&events(1, 10)).expect("the disk has space");
 
     fill_disk(&ballast, 0);
     let mut failures = 0;
     let mut next = 11;
-    // What the log has preallocated may still take a little.
+    // The log's preallocated space may still accept a few commits.
     for _ in 0..200 {
         let batch = Batch { first_sequence: next, events: vec![event(next)], changes: vec![blob(next)] };
         match store.commit(&batch) {
@@ -40,14 +41,14 @@ fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
         store.maintain();
     }
     assert!(failures > 190, "{failures} of 200 commits found no room");
-    let loaded = store.load().expect("what is stored can be read");
+    let loaded = store.load().expect("stored data can be read");
     assert_eq!(loaded.next_sequence(), next, "nothing of a failed commit is there");
     assert!(store.reader().blob(&digest_of(&[next])).expect("it reads").is_none());
-    assert!(store.reader().free_bytes().expect("it is known") < 200_000);
+    assert!(store.reader().free_bytes().expect("the file system reports it") < 200_000);
 
-    std::fs::remove_file(&ballast).expect("room again");
+    std::fs::remove_file(&ballast).expect("the file can be removed");
     store.commit(&events(next, next + 4)).expect("the next commit succeeds, without a restart");
-    store.save_snapshot(next, b"state").expect("and so does a snapshot");
+    store.save_snapshot(next, b"state").expect("a snapshot succeeds too");
     drop(store);
     let loaded = SqliteStore::open(&path).expect("it opens").load().expect("it loads");
     assert_eq!(loaded.events, (next + 1..=next + 4).map(event).collect::<Vec<_>>());
@@ -63,11 +64,11 @@ fn what_is_small_is_still_stored_when_others_have_filled_the_disk() {
 #[test]
 fn a_full_disk_that_writes_to_new_places_ends_no_process() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    // The mount below is this thread's alone then, and goes with it, however the test ends.
+    // Only this thread sees the mount, which ends with the thread.
     mount_for_this_thread(directory.path(), 200 << 20);
     let mounted = directory.path().join("mounted");
     let disk = SmallDisk::of_kind("btrfs", &mounted, 120 << 20);
-    // A start takes a new block, which a head keeps in reserve.
+    // Opening a store allocates a new block, for which a head keeps a reserve.
     store_on_full_disk(&mounted, false);
     drop(disk);
 }
@@ -83,7 +84,7 @@ fn store_on_full_disk(directory: &Path, opens_there: bool) {
             next += 1;
         }
     };
-    // Wherever the log is in its cycle.
+    // Several rounds cover different positions in the log's cycle.
     for round in 0..if opens_there { 5 } else { 1 } {
         store_some(&mut store, 150);
         let ballast = directory.join(format!("ballast {round}"));
@@ -94,7 +95,7 @@ fn store_on_full_disk(directory: &Path, opens_there: bool) {
             store = SqliteStore::open(&path).expect("it opens on a full disk");
             store_some(&mut store, 1);
         }
-        std::fs::remove_file(&ballast).expect("room again");
+        std::fs::remove_file(&ballast).expect("the file can be removed");
     }
     assert_eq!(store.load().expect("it loads").next_sequence(), next);
 }
@@ -118,14 +119,14 @@ fn the_writer_goes_on_after_a_reload() {
         }
     };
     assert!(error.is_disk_full(), "{error}");
-    let behind = writer.commit_and_wait(events(next + 1, next + 1)).expect_err("nothing after it");
+    let behind = writer.commit_and_wait(events(next + 1, next + 1)).expect_err("later commits are stopped");
     assert!(matches!(behind, StoreError::Stopped { .. }) && behind.is_disk_full(), "{behind}");
 
-    std::fs::remove_file(&ballast).expect("room again");
-    assert!(reader.free_bytes().expect("it is known") > 1 << 20);
+    std::fs::remove_file(&ballast).expect("the file can be removed");
+    assert!(reader.free_bytes().expect("the file system reports it") > 1 << 20);
     let (sender, loaded) = sync_channel(1);
-    writer.reload(move |loaded| sender.send(loaded).expect("it waits"));
+    writer.reload(move |loaded| sender.send(loaded).expect("the receiver exists"));
     assert_eq!(loaded.recv().expect("an outcome").expect("it loads").next_sequence(), next);
-    writer.commit_and_wait(events(next, next)).expect("it goes on");
+    writer.commit_and_wait(events(next, next)).expect("the writer continues");
     writer.shutdown();
 }

@@ -1,4 +1,4 @@
-//! The writer thread: group commit, order, what a failure stops and what it does not.
+//! Tests the writer thread: group commit, order, and the effects of a failure.
 
 mod common;
 
@@ -14,12 +14,12 @@ use hostler_store::{
 /// Long enough for a slow machine; reached only when something hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// More than any test sends before it listens.
+/// More than any test sends before it receives.
 const ROOM: usize = 2048;
 
 type Outcome = Result<(), StoreError>;
 
-/// A store whose commits wait until they are let through: it stands for a disk that is busy.
+/// A store with commits that wait for the test's permission, like a busy disk.
 struct Gated {
     store: MemoryStore,
     entered: SyncSender<usize>,
@@ -64,7 +64,7 @@ fn gated() -> Bench {
     Bench { store, writer, entered, gate }
 }
 
-/// Outcomes with the labels they were asked under, in the order in which they were told.
+/// Labelled outcomes in the order of their arrival.
 #[derive(Clone)]
 struct Outcomes(SyncSender<(u64, Outcome)>);
 
@@ -127,7 +127,7 @@ fn sixteen_threads_share_the_syncs_of_a_real_disk() {
                 for _ in 0..EACH {
                     let (sender, outcome) = sync_channel(ROOM);
                     let mut next = next.lock().expect("no thread panics");
-                    writer.commit(events(*next, *next), move |outcome| sender.send(outcome).expect("it waits"));
+                    writer.commit(events(*next, *next), move |outcome| sender.send(outcome).expect("received"));
                     *next += 1;
                     drop(next);
                     outcome.recv_timeout(DEADLINE).expect("an outcome").expect("stored");
@@ -168,7 +168,7 @@ fn a_failed_commit_stops_those_behind_it_until_the_head_reloads() {
         assert!(matches!(stopped, StoreError::Stopped { .. }) && stopped.is_disk_full(), "{stopped}");
     }
 
-    // Room alone is not enough: the head must learn what is stored first. Blobs depend on nothing.
+    // Free space alone is not enough: the head must first learn which events are stored. Blobs depend on nothing.
     store.set_fault(None);
     open(1);
     writer.commit(events(6, 6), outcomes.done(5));
@@ -193,12 +193,12 @@ fn one_bad_batch_fails_alone_and_only_what_follows_it_is_stopped() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(0));
-    entered.recv_timeout(DEADLINE).expect("it is busy");
+    entered.recv_timeout(DEADLINE).expect("the writer is busy");
     writer.commit(events(2, 2), outcomes.done(1));
     writer.commit(events(9, 9), outcomes.done(2));
     writer.commit(events(3, 3), outcomes.done(3));
     writer.commit(changes([put(1)]), outcomes.done(4));
-    // The first, the group, then alone: the good one, the bad one and the blob.
+    // The first commit, the group, then separately: the good batch, the bad batch and the blob.
     (0..5).for_each(|_| gate.send(()).expect("the writer waits"));
     let told = take(&told, 5);
     let [(0, Ok(())), (1, Ok(())), (2, Err(bad)), (3, Err(behind)), (4, Ok(()))] = &told[..] else {
@@ -217,7 +217,7 @@ fn a_failed_blob_stops_nobody() {
     store.set_fault(Some(Fault::Io));
     writer.commit_and_wait(changes([put(1)])).expect_err("the disk fails");
     store.set_fault(None);
-    writer.commit_and_wait(events(1, 1)).expect("nothing depended on the blob");
+    writer.commit_and_wait(events(1, 1)).expect("the event does not depend on the blob");
     assert_eq!(store.reader().blob(&digest_of(&[1])).expect("it reads"), None);
 }
 
@@ -226,7 +226,7 @@ fn a_full_queue_gives_the_commit_back_or_waits() {
     let Bench { writer, entered, gate, .. } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(1));
-    entered.recv_timeout(DEADLINE).expect("it is busy");
+    entered.recv_timeout(DEADLINE).expect("the writer is busy");
     let mut sequence = 1;
     let refused = loop {
         sequence += 1;
@@ -238,12 +238,12 @@ fn a_full_queue_gives_the_commit_back_or_waits() {
     assert_eq!(writer.stats().queued, 1024);
     let waiting = writer.clone();
     let waiter = std::thread::spawn(move || waiting.commit(refused.batch, refused.done));
-    // Groups of at most 256: the first commit, four groups, and the one that waited, alone or in the last group.
+    // Groups of at most 256: the first commit, four groups, and the waiting commit, alone or in the last group.
     (0..6).for_each(|_| gate.send(()).expect("the writer waits"));
     let labels: Vec<u64> =
         take(&told, 1026).into_iter().map(|(label, outcome)| outcome.map(|()| label).expect("stored")).collect();
     assert_eq!(labels, (1..=1026).collect::<Vec<_>>());
-    waiter.join().expect("it got in");
+    waiter.join().expect("the waiting commit was queued");
     assert!(entered.try_iter().all(|group| group <= 256));
 }
 
@@ -252,10 +252,10 @@ fn large_batches_fill_the_queue_by_their_size() {
     let Bench { writer, entered, gate, .. } = gated();
     let large = || Batch::of_changes(vec![Change::PutBlob(digest_of(&[1]), vec![0; 80 << 20].into())]);
     let commit = || Commit { batch: large(), done: Box::new(|_| {}) };
-    writer.try_commit(commit()).expect("it goes straight to the disk");
-    entered.recv_timeout(DEADLINE).expect("it is busy");
-    writer.try_commit(commit()).expect("even the largest waits when nothing else does");
-    writer.try_commit(commit()).expect_err("two would be too much");
+    writer.try_commit(commit()).expect("the commit starts at once");
+    entered.recv_timeout(DEADLINE).expect("the writer is busy");
+    writer.try_commit(commit()).expect("an empty queue accepts the largest commit");
+    writer.try_commit(commit()).expect_err("two exceed the queue size");
     (0..2).for_each(|_| gate.send(()).expect("the writer waits"));
     writer.shutdown();
 }
@@ -265,7 +265,7 @@ fn shutdown_writes_what_is_queued_and_refuses_the_rest() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(1));
-    entered.recv_timeout(DEADLINE).expect("it is busy");
+    entered.recv_timeout(DEADLINE).expect("the writer is busy");
     writer.commit(events(2, 2), outcomes.done(2));
     writer.snapshot(2, b"state".to_vec(), outcomes.done(3));
     writer.commit(events(3, 3), outcomes.done(4));
@@ -287,7 +287,7 @@ fn shutdown_lets_the_next_head_in() {
     let writer = Writer::start(SqliteStore::open(&path).expect("it opens")).expect("a thread");
     writer.commit_and_wait(events(1, 5)).expect("stored");
     writer.shutdown();
-    let mut store = SqliteStore::open(&path).expect("it is free, although a handle is left");
+    let mut store = SqliteStore::open(&path).expect("the store is closed although a handle exists");
     assert_eq!(store.load().expect("it loads").next_sequence(), 6);
     assert!(writer.commit_and_wait(events(6, 6)).is_err());
 }

@@ -158,7 +158,7 @@ impl Cluster {
     /// The state of a job.
     ///
     /// # Panics
-    /// If there is no such job.
+    /// If the job does not exist.
     #[must_use]
     pub fn state(&self, job: &str) -> String {
         self.json(&["job", job])["state"].as_str().expect("a job has a state").to_owned()
@@ -172,7 +172,7 @@ impl Cluster {
         wait_until(&format!("job {job} {state}"), 60, || (self.state(job) == state).then_some(()));
     }
 
-    /// The head's process id.
+    /// The head's pid.
     ///
     /// # Panics
     /// If the head does not answer.
@@ -181,7 +181,7 @@ impl Cluster {
         pid(&self.json(&["info"])["head"]["pid"])
     }
 
-    /// The agents' process ids.
+    /// The agents' pids.
     ///
     /// # Panics
     /// If the head does not answer.
@@ -218,7 +218,7 @@ impl Drop for Cluster {
             }
         }
         let home = self.home().to_string_lossy().into_owned();
-        // Shepherds that are asked to go take their cgroup leaves along; nobody would remove those of killed ones.
+        // Shepherds that are terminated remove their cgroup leaves; the leaves of killed shepherds would stay.
         let _ = self.command(&["down", "--cancel"]).output();
         let gone = std::time::Instant::now() + std::time::Duration::from_secs(3);
         while std::time::Instant::now() < gone && !processes_with(&home).is_empty() {

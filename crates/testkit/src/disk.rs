@@ -35,7 +35,7 @@ impl SmallDisk {
     pub fn of_kind(kind: &str, directory: &Path, bytes: u64) -> Self {
         std::fs::create_dir_all(directory).expect("directories can be created");
         let image = directory.with_added_extension("image");
-        File::create(&image).expect("a file fits").set_len(bytes).expect("files can be sparse");
+        File::create(&image).expect("the disk has space").set_len(bytes).expect("files can be sparse");
         run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(directory));
         Self { directory: directory.to_owned(), image: Some(image) }
@@ -44,7 +44,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Whoever still uses it keeps it; nobody else sees it any more.
+        // Processes that still use the mount keep it; other processes no longer see it.
         let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
         let _ = self.image.take().map(std::fs::remove_file);
     }
@@ -78,7 +78,7 @@ fn mount_memory(directory: &Path, bytes: u64) {
 /// # Panics
 /// If the file cannot be created.
 pub fn fill_disk(path: &Path, leave: u64) {
-    let mut file = File::create(path).expect("a file fits");
+    let mut file = File::create(path).expect("the disk has space");
     for piece in [1 << 16, 1] {
         while file.write_all(&vec![0; piece]).is_ok() {}
     }

@@ -32,8 +32,8 @@ pub fn sushy_emulator(directory: &Path, machines: &[String], port: u16) -> Vec<S
 }
 
 /// Writes the configuration of an `ipmi_sim` at this address into `directory`, which must be its working directory.
-/// Returns its arguments. `chassis` is the script that reads and switches the power. The file `power` in the script's
-/// directory says that the machine is off. The user is `admin`, the password `password`.
+/// Returns its arguments. The script `chassis` reads and switches the power. The file `power` in the script's
+/// directory records that the machine is off. The user is `admin`, the password `password`.
 ///
 /// # Panics
 /// If writing fails.

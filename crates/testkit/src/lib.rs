@@ -1,10 +1,10 @@
 //! Real clusters for tests: the real executable and real daemons, in temporary directories.
 //!
 //! - [`Cluster`]: a private home, with or without an embedded cluster.
-//! - [`RealCluster`]: a head and nodes that are set up by hand.
+//! - [`RealCluster`]: a head and nodes, set up by the documented commands.
 //! - [`SharedCluster`]: a cluster with several users.
 //! - [`Network`]: hosts with links that can be cut and power that can fail.
-//! - [`Slurm`]: a Slurm cluster, from which nodes can be borrowed.
+//! - [`Slurm`]: a Slurm cluster that lends nodes.
 //! - [`SmallDisk`]: a small file system that can be filled.
 //! - [`wait_until`]: waits for conditions.
 //!

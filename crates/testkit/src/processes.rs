@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
-/// Whether a process with this pid exists and is no zombie.
+/// Whether a process with this pid exists and is not a zombie.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };

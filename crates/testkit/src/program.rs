@@ -1,4 +1,4 @@
-//! Other programs that tests run.
+//! Runs other programs in tests.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// A process that a test starts, with all its descendants.
+/// A process started by a test, with its descendants.
 pub struct Running(Child);
 
 impl Running {
@@ -28,13 +28,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let group = Pid::from_raw(self.0.id().cast_signed());
-        // It has not been waited for, so its id is still its own.
+        // The process is not reaped yet, so its pid cannot be reused.
         let _ = killpg(group, Signal::SIGKILL);
         let _ = self.0.wait();
     }
 }
 
-/// The path of a program that a test needs.
+/// The path of a required program.
 ///
 /// # Panics
 /// If it is missing; the message says how to install it.
@@ -49,7 +49,7 @@ pub fn program(name: &str, how_to_get_it: &str) -> PathBuf {
 /// A free TCP port. The UDP port of the same number may be used too.
 ///
 /// # Panics
-/// If all are in use.
+/// If no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()

@@ -1,4 +1,4 @@
-//! A real cluster below one home: a head that is set up, and nodes that join with join codes.
+//! A real cluster below one home: a head, and nodes that join with join codes.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -65,9 +65,9 @@ impl RealCluster {
     /// Sends SIGKILL to the head.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the head is not running.
     pub fn kill_head(&self) {
-        end(self.head.take().expect("it runs"));
+        end(self.head.take().expect("the process is running"));
     }
 
     /// Starts the agent of a node that has joined.

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::cluster::{Outcome, collect_logs, end_all_with, is_of_the_network};
 use crate::{kill, wait_until};
 
-/// A head and one agent, both run by root, in a directory that every user can pass through. Dropping it ends all its
+/// A head and one agent, both run by root, in a directory that every user can traverse. Dropping it ends all its
 /// processes and removes the directory.
 pub struct SharedCluster {
     home: TempDir,
@@ -30,13 +30,13 @@ impl SharedCluster {
     /// Starts a cluster with the node `n1`. The agent gets `agent_options` in addition to the required ones.
     ///
     /// # Panics
-    /// If it does not start, e.g. without root.
+    /// If the cluster does not start, e.g. without root.
     #[must_use]
     pub fn up(executable: &str, agent_options: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "a cluster for several users needs root");
         let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
         fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just made");
-        // The original may lie where only its builder can reach it.
+        // The original may be in a directory that only its builder can access.
         let copy = home.path().join("hostler");
         fs::hard_link(executable, &copy).or_else(|_| fs::copy(executable, &copy).map(drop)).expect("room for a copy");
         let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()));
@@ -75,7 +75,7 @@ impl SharedCluster {
     /// # Panics
     /// If it is not running.
     pub fn kill_agent(&mut self) {
-        let mut agent = self.agent.take().expect("it runs");
+        let mut agent = self.agent.take().expect("the process is running");
         kill(agent.id(), Signal::SIGKILL);
         agent.wait().expect("the test owns it");
     }
@@ -89,7 +89,7 @@ impl SharedCluster {
     /// The directory of a user, created if it does not exist. Only the user can access it.
     ///
     /// # Panics
-    /// If there is no such user.
+    /// If the user does not exist.
     #[must_use]
     pub fn home_of(&self, user: &str) -> PathBuf {
         let home = self.path(&format!("home-{user}"));
@@ -118,7 +118,7 @@ impl SharedCluster {
     /// A command of the executable as a user of this machine, in the user's directory. The caller runs it.
     ///
     /// # Panics
-    /// If there is no such user.
+    /// If the user does not exist.
     #[must_use]
     pub fn command(&self, user: &str, arguments: &[&str]) -> Command {
         let account = User::from_name(user).expect("readable").expect("a user of this machine");
@@ -165,19 +165,19 @@ impl SharedCluster {
     /// A job as JSON.
     ///
     /// # Panics
-    /// If there is no such job.
+    /// If the job does not exist.
     #[must_use]
     pub fn job(&self, id: &str) -> Value {
         serde_json::from_str(&self.ok("root", &["job", id, "--json"])).expect("JSON")
     }
 
-    /// The process id of the agent.
+    /// The pid of the agent.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the agent is not running.
     #[must_use]
     pub fn agent_pid(&self) -> u32 {
-        self.agent.as_ref().expect("it runs").id()
+        self.agent.as_ref().expect("the process is running").id()
     }
 
     fn socket(&self) -> PathBuf {
@@ -195,7 +195,7 @@ impl Drop for SharedCluster {
                 eprintln!("{logs}");
             }
         }
-        // Shepherds without work go with their agent and take their cgroup leaves along.
+        // After SIGTERM to the agent, idle shepherds end and remove their cgroup leaves.
         for child in [self.agent.as_mut(), Some(&mut self.head)].into_iter().flatten() {
             kill(child.id(), Signal::SIGTERM);
             let _ = child.wait();
@@ -224,7 +224,7 @@ fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> C
         .env("HOME", home)
         .current_dir("/")
         .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("descriptors"))
+        .stdout(log.try_clone().expect("a descriptor is free"))
         .stderr(log)
         .spawn()
         .expect("the executable can be started")

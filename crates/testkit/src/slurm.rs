@@ -1,4 +1,4 @@
-//! A real Slurm on this machine for a single test, with its own munge, controller and node.
+//! A real Slurm on this machine for a single test, with its own munge, controller and node daemon.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ impl Slurm {
     /// Starts all daemons in a new directory.
     ///
     /// # Panics
-    /// Without root or Slurm's programs; the message says what is missing.
+    /// Without root or Slurm's programs; the message names the missing one.
     #[must_use]
     pub fn start() -> Self {
         assert!(geteuid().is_root(), "Slurm's daemons need root: run this test as root");
@@ -85,7 +85,7 @@ impl Slurm {
         self.daemons.push(Running::start(command, &log));
     }
 
-    /// Output of one of Slurm's commands.
+    /// Runs one of Slurm's commands and returns its output.
     ///
     /// # Panics
     /// If it fails.
@@ -111,7 +111,7 @@ impl Drop for Slurm {
                 }
             }
         }
-        // Those that depend on others first.
+        // Stop dependent daemons first.
         while self.daemons.pop().is_some() {}
     }
 }

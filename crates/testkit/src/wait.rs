@@ -8,7 +8,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// If it returns none within `seconds`; the message contains `what`.
+/// If it returns `None` for `seconds`; the message contains `what`.
 pub fn wait_until<T>(what: &str, seconds: u64, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {

@@ -1,9 +1,9 @@
 //! Devices that the processes of a leaf may not open or create, under any name.
 //!
-//! Only the listed devices are denied. Version 1 has a controller for that. With version 2, the kernel runs a small BPF
-//! program whenever a process of the leaf opens or creates a device. The program is attached to the leaf and removed
-//! with it. Programs add up: those that a container runtime attached to parent groups still apply, and so do those of
-//! child groups.
+//! Only the listed devices are denied. Version 1 has a controller for that. With version 2, the kernel runs a small
+//! BPF program whenever a process of the leaf opens or creates a device. The program is attached to the leaf and
+//! removed with it. Programs add up: programs that a container runtime attached to parent groups still apply, and so
+//! do programs of child groups.
 
 use std::fs::File;
 use std::io;
@@ -200,8 +200,8 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<RawFd> 
     Ok(sys::check(returned)? as RawFd)
 }
 
-/// Runs `what` without a limit on locked memory, if it can be raised, and restores the limit, because the job inherits
-/// it.
+/// Runs `what` without a limit on locked memory, if the limit can be raised. Restores the limit afterwards, because
+/// the job inherits it.
 fn with_locked_memory<T>(what: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
     let is_lifted = setrlimit(Resource::RLIMIT_MEMLOCK, libc::RLIM_INFINITY, libc::RLIM_INFINITY).is_ok();

@@ -37,7 +37,7 @@ impl Enclosure {
     /// [`Enclosure::limits`] reports the other limits.
     ///
     /// # Errors
-    /// If there is no such process, the leaf is in use, creating it or moving the process fails, or the process has
+    /// If the process does not exist, the leaf is in use, creating it or moving the process fails, or the process has
     /// ended meanwhile. The process is then back in its previous groups and the leaf is removed, as far as the system
     /// allows.
     pub fn around(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
@@ -52,7 +52,7 @@ impl Enclosure {
     /// Opens the existing leaf of an earlier agent. Its limits are unknown.
     ///
     /// # Errors
-    /// If there is no such leaf.
+    /// If the leaf does not exist.
     pub fn again(spec: &LeafSpec) -> io::Result<Enclosure> {
         Ok(Enclosure { spec: spec.clone(), leaf: Leaf::open(spec)?, limits: Limits::default() })
     }

@@ -50,7 +50,7 @@ fn group_with(cgroups: &str, controller: Controller) -> Option<&str> {
 
 /// One line of `mountinfo`.
 struct Mount<'a> {
-    /// The part of the hierarchy that is mounted.
+    /// The mounted part of the hierarchy.
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,

@@ -28,9 +28,10 @@ pub(crate) struct Leaf {
     oom_events: Option<File>,
     memory_peak: Option<File>,
     memory_stat: Option<File>,
-    /// Only with the version 2 io controller; that of version 1 does not count delayed writes.
+    /// Only with the version 2 io controller; the version 1 controller does not count delayed writes.
     io_stat: Option<File>,
-    /// Whether all its processes were killed once. Kernels since 6.14 then also kill processes created in it later.
+    /// Whether all its processes were killed once. Since Linux 6.14, the kernel then also kills processes created in
+    /// it later.
     was_killed: Cell<bool>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Leaf {
 pub(crate) enum Entrant {
     /// The calling process, a shepherd, so that its job is created there.
     Shepherd,
-    /// The process with this pid, which is the content of the leaf.
+    /// The process with this pid, the only member of the leaf.
     Process(u32),
     Other,
 }

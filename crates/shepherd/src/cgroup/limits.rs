@@ -113,9 +113,9 @@ pub(super) fn count_io(parent: &Path) {
     let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
 }
 
-/// Makes the base able to pass on controllers, which only a group without own processes can: moves its processes into a
-/// sibling group of the leaves. Processes of others are moved only if the base is reserved for jobs. The error is the
-/// reason.
+/// Empties the base's own group, because only a group without own processes can pass on controllers. Moves its
+/// processes into a sibling group of the leaves. Moves other programs' processes only if the base is reserved for
+/// jobs. The error is the reason.
 pub(super) fn vacate(base: &Base) -> Result<(), String> {
     let group = &base.group;
     // The kernel's root group has no type and no such restriction.

@@ -1,8 +1,8 @@
 //! Cgroup leaves: the group of one run, which lists the job's processes and enforces limits.
 //!
 //! The unified hierarchy (version 2) provides membership, `cgroup.events`, `cgroup.kill` and CPU time without any
-//! controller. This works with version 2, on hybrid machines and in a delegated subtree. Limits are applied where their
-//! controller is: in the leaf, or on hybrid machines in a group of the same name in the controller's version 1
+//! controller. This works with version 2, on hybrid machines and in a delegated subtree. A limit is applied at its
+//! controller: in the leaf, or on hybrid machines in a group of the same name in the controller's version 1
 //! hierarchy. Each limit is either enforced by the kernel or reported as [`crate::Enforcement::Advisory`] with a
 //! reason.
 //!
@@ -14,7 +14,7 @@
 //! enter the version 1 groups, which are never killed as a whole, because its children then start there. Moving each
 //! child would cost more than the rest of a launch.
 //!
-//! An [`Enclosure`] puts an existing process into a leaf of its own, without a shepherd.
+//! An [`Enclosure`] puts an existing process into a separate leaf, without a shepherd.
 
 mod devices;
 mod enclosure;
@@ -42,7 +42,7 @@ const PARENT: &str = "hostler";
 /// Name of the sibling of [`PARENT`] for processes that are not jobs.
 const ASIDE: &str = "hostler-agent";
 
-/// Service whose group, a sibling of the agent's service, is reserved for jobs.
+/// Service with a group reserved for jobs; a sibling of the agent's service.
 const JOBS: &str = "hostler-jobs.service";
 
 /// Timeout of [`Tree::sweep`] for a killed leaf to become empty.
@@ -73,7 +73,7 @@ impl Controller {
     }
 }
 
-/// Where a controller's limits are applied for a leaf.
+/// The group in which a controller's limits are applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -81,7 +81,7 @@ pub enum Place {
     Unified,
     /// In this group of the controller's version 1 hierarchy.
     V1(PathBuf),
-    /// Nowhere, for this reason.
+    /// Not available, for this reason.
     Missing(String),
 }
 
@@ -126,13 +126,13 @@ pub fn step_aside() {
     }
 }
 
-/// Why leaves cannot be used, and what would change that.
+/// The reason why leaves cannot be used, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     /// A kernel table is unreadable.
     #[error("cannot read `{path}`")]
     Unreadable { path: &'static str, source: io::Error },
-    /// There is no unified hierarchy.
+    /// The unified hierarchy is not mounted.
     #[error("no cgroup2 file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` provides it")]
     NotMounted,
     /// The group is not writable.
@@ -153,11 +153,10 @@ pub struct LeafSpec {
     pub controllers: BTreeMap<Controller, Place>,
 }
 
-/// Result of [`Tree::sweep`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sweep {
     pub removed: Vec<String>,
-    /// Names of leaves whose processes did not end in time.
+    /// Names of leaves with processes that did not end in time.
     pub stuck: Vec<String>,
 }
 
@@ -165,7 +164,7 @@ impl Tree {
     /// Finds and prepares the parent of leaves below the calling process's group.
     ///
     /// # Errors
-    /// If there is no unified hierarchy or it is not writable. Runs then work without a leaf.
+    /// If the unified hierarchy is missing or not writable. Runs then work without a leaf.
     pub fn find() -> Result<Tree, Unavailable> {
         let read =
             |path: &'static str| fs::read_to_string(path).map_err(|source| Unavailable::Unreadable { path, source });
@@ -256,7 +255,7 @@ impl Tree {
         Ok(names)
     }
 
-    /// Kills and removes all leaves whose names start with `prefix` and are not in `live`.
+    /// Kills and removes all leaves with names that start with `prefix` and are not in `live`.
     ///
     /// # Errors
     /// If the leaves cannot be listed. Leaves that cannot be emptied are listed in the result.
@@ -274,7 +273,7 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Kills and removes one leaf whose shepherd is gone; `false` if it could not be emptied in time.
+    /// Kills and removes one leaf without a shepherd; `false` if it could not be emptied in time.
     pub fn end(&self, leaf: &Path) -> bool {
         let ended = end_leaf(leaf);
         for place in self.controllers.values() {
@@ -333,7 +332,7 @@ mod tests {
         let own = |name: &str| Base { group: at(name), is_for_jobs: false };
         assert_eq!(base("hostler-agent.service"), own("hostler-agent.service"), "there is no service for jobs");
         assert_eq!(base("run-7.scope/hostler-agent"), own("run-7.scope"), "it has already moved aside");
-        fs::create_dir(at(JOBS)).expect("it is ours");
+        fs::create_dir(at(JOBS)).expect("the parent directory is writable");
         assert_eq!(base("hostler-agent.service"), Base { group: at(JOBS), is_for_jobs: true });
         assert_eq!(base("session-3.scope"), own("session-3.scope"), "a session, not a service");
         assert_eq!(Base::of(Path::new("/")), Base { group: "/".into(), is_for_jobs: false });

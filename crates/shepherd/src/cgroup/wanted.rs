@@ -28,7 +28,7 @@ pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> L
     }
 }
 
-/// Why devices that should be denied are accessible, on a machine that supports denying them.
+/// The reason why denied devices remain accessible, on a machine that supports denying them.
 pub(crate) fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
     let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
     match (place, limits.devices.as_ref()?) {

@@ -1,8 +1,8 @@
-//! Looking at a tree of which something is remembered: what is as it was, and what is not.
+//! Compares a tree with a [`Memory`] of it: finds the unchanged entries and the others.
 //!
-//! What is remembered is asked after by its path, in one pass, and only directories that have changed are read. A path that has become another
-//! way meanwhile is no danger: what lies there is as it was by all that the kernel says, or it is opened beneath the root before
-//! anything is said of it.
+//! The look asks the kernel for the metadata of every remembered path, in one pass, and reads only directories that
+//! have changed. A path component that is replaced meanwhile is harmless: either the metadata still match, or the
+//! entry is opened beneath the root before it is described.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,65 +18,65 @@ use super::memory::Memory;
 use crate::beneath::{Kind, Root, Stat};
 use crate::paths;
 
-/// File systems on which a directory's stamps change with the names in it: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs and overlays. Others,
-/// above all those that others serve, may show new names under an old stamp.
+/// File systems that update a directory's stamps when its names change: ext2 to ext4, XFS, Btrfs, F2FS, ZFS,
+/// bcachefs, tmpfs and overlays. Others, above all network file systems, may show new names under an old stamp.
 const STAMPS_DIRECTORIES: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
 
-/// Whether a directory is on a disk of this machine, on which nobody else writes.
+/// Whether a directory is on a local disk, which no other machine writes to.
 pub(crate) fn is_of_this_machine(root: &Root) -> io::Result<bool> {
     let found = fstatfs(root.as_fd())?.filesystem_type();
     Ok(STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == found.0))
 }
 
-/// What was found.
+/// The result of a look.
 #[derive(Debug)]
 pub(crate) struct Looked {
-    /// The directory itself.
+    /// The metadata of the root directory.
     pub(crate) root: Stat,
-    /// Records of what is as it was, in order.
+    /// Records of unchanged entries, in order.
     pub(crate) kept: Vec<u32>,
-    /// Everything else, sorted by path.
+    /// All other entries, sorted by path.
     pub(crate) fresh: Vec<Fresh>,
-    /// Directories whose stamps do not say what of them can be described.
+    /// Directories whose stamps do not show all changes of their entries.
     pub(crate) untrusted: HashSet<Vec<u8>>,
-    /// After how much the kernel was asked.
+    /// The number of entries that the kernel was asked about.
     pub(crate) asked: usize,
 }
 
-/// What is not remembered, or not as it is.
+/// A new or changed entry.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) path: Vec<u8>,
     pub(crate) stat: Stat,
-    /// The text of a link; empty for anything else.
+    /// The target of a link; otherwise empty.
     pub(crate) target: Vec<u8>,
 }
 
-/// A look being taken.
+/// A look in progress.
 pub(crate) struct Look<'a> {
     root: &'a Root,
     memory: &'a Memory,
     skips: &'a dyn Fn(&[u8]) -> bool,
-    /// The disk on which directories can be trusted.
+    /// The disk on which the stamps of directories can be trusted.
     device: Option<u64>,
-    /// Root may read everything, so asking would only cost time.
+    /// Whether to check read permission. Root may read everything, so the check would only cost time.
     checks_access: bool,
     is_kept: Vec<bool>,
     fresh: Vec<Fresh>,
-    /// Directories that are still to be read.
+    /// Directories still to read.
     unread: Vec<(Vec<u8>, Stat)>,
     untrusted: HashSet<Vec<u8>>,
     asked: usize,
 }
 
 impl Looked {
-    /// Whether a directory's stamps say what is in it.
+    /// Whether a directory's stamps show changes of its entries.
     pub(crate) fn may_trust(&self, directory: &[u8]) -> bool {
         !self.untrusted.contains(directory)
     }
 
-    /// How many bytes there are in files.
+    /// The size of all files together.
     pub(crate) fn bytes(&self, memory: &Memory) -> u64 {
         let kept = self.kept.iter().map(|&place| memory.record(place as usize));
         let kept = kept.filter(|it| it.kind == Kind::File).map(|it| it.mark.size);
@@ -86,10 +86,10 @@ impl Looked {
 }
 
 impl<'a> Look<'a> {
-    /// Looks at everything below `root` but what `skips` says.
+    /// Looks at everything below `root` except paths that `skips` accepts.
     ///
     /// # Errors
-    /// When the root itself cannot be read.
+    /// The root itself cannot be read.
     pub(crate) fn at(root: &'a Root, memory: &'a Memory, skips: &'a dyn Fn(&[u8]) -> bool) -> io::Result<Looked> {
         let found = fstat(root.as_fd())?;
         let trusts = is_of_this_machine(root)?;
@@ -122,7 +122,7 @@ impl<'a> Look<'a> {
         Ok(Looked { root: stat, kept, fresh: look.fresh, untrusted: look.untrusted, asked: look.asked })
     }
 
-    /// Looks at what is remembered, unless its directory has been read.
+    /// Looks at a remembered entry, unless its directory has been read.
     fn ask(&mut self, place: usize) {
         let record = self.memory.record(place);
         if self.is_kept[place] || !self.is_kept[record.parent] {
@@ -138,7 +138,7 @@ impl<'a> Look<'a> {
         self.list_all();
     }
 
-    /// Reads directories until there are no more.
+    /// Reads the directories in `unread` until none is left.
     fn list_all(&mut self) {
         while let Some((path, stat)) = self.unread.pop() {
             let opened = self.root.open_directory(&path).and_then(|directory| {
@@ -151,7 +151,7 @@ impl<'a> Look<'a> {
                     self.distrust(paths::parent(&path));
                     continue;
                 }
-                // It is there, and what is in it is not for this user.
+                // The directory exists, but this user cannot read it.
                 Err(_) => stat,
             };
             self.fresh.push(Fresh { path: path.clone(), stat, target: Vec::new() });
@@ -164,9 +164,9 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Takes everything that is in a directory.
+    /// Takes all entries of a directory.
     fn list(&mut self, at: &[u8], mut directory: Dir) -> io::Result<()> {
-        // The names first: reading the directory borrows it, and so does asking about what is in it.
+        // Collect the names first: reading the directory borrows it, and so does looking at its entries.
         let mut names = Vec::new();
         for entry in directory.iter() {
             let entry = entry?;
@@ -195,7 +195,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Takes what is new or has changed.
+    /// Adds a new or changed entry.
     fn take(&mut self, path: Vec<u8>, stat: Stat) {
         let target = match stat.kind {
             Kind::Directory => return self.unread.push((path, stat)),
@@ -209,7 +209,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Finds out before anything is read whether a file may be. What everybody may read needs no question.
+    /// Checks read permission before anything is read. World-readable files need no check.
     fn check_access(&self, path: &[u8], stat: &Stat) -> io::Result<()> {
         if self.checks_access && stat.mode & 0o444 != 0o444 {
             faccessat(self.root.as_fd(), path, AccessFlags::R_OK, AtFlags::AT_EACCESS)?;
@@ -217,7 +217,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Whether the stamps of what was found say whether it has changed.
+    /// Whether the stamps of an entry show its changes.
     fn is_trusted(&self, found: &libc::stat) -> bool {
         found.st_mode & libc::S_IFMT != libc::S_IFDIR || self.device == Some(found.st_dev)
     }

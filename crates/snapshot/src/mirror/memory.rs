@@ -1,11 +1,12 @@
-//! What a tree was when it was last surveyed, so that a call need not look at all of it again.
+//! The state of a tree at its last survey, so that the next call need not look at all of it again.
 //!
-//! As for [`Seen`](crate::Seen), the kernel's metadata stand for the content, and nothing counts as known that had changed only just before it was
-//! looked at. Directories are remembered as well: one that has not changed holds the names that it held, so it is not read again.
-//! The memory is a shortcut, not a truth: chunks are checked when they are read, and without a memory everything is read.
+//! As in [`Seen`](crate::Seen), the kernel's metadata stand for the content, and a file changed just before the
+//! survey is not trusted. Directories are remembered as well: an unchanged directory holds the same names, so it is
+//! not read again. The memory is only a cache: chunks are checked when they are read, and without a memory everything
+//! is read.
 //!
-//! It is one run of bytes with a record for each entry, sorted by path, that is read at once and gone through from front to back. Nothing in it
-//! is taken apart before it is needed.
+//! The format is one run of bytes with a record per entry, sorted by path. It is read at once and traversed front to
+//! back; records are decoded only when needed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,43 +21,43 @@ use crate::baseline::Mark;
 use crate::beneath::{Kind, Stat};
 use crate::chunk::digest_of;
 
-/// Begins the file. Whoever changes the form of a record changes this.
+/// The start of the file. A change of the record format must change it.
 const MAGIC: [u8; 8] = *b"hsttree3";
 
-/// What comes before that: [`MAGIC`], for whom it was written, and the digest of the rest.
+/// Bytes before the records: [`MAGIC`], the user, and the digest of the records.
 const HEAD_BYTES: usize = MAGIC.len() + 4 + 32;
 
-/// What comes before the path of a record, in bytes.
+/// Bytes before the path of a record.
 const FIXED_BYTES: usize = 80;
 
-/// A chunk in a record: its digest and its length.
+/// The size of a chunk in a record: its digest and its length.
 const CHUNK_BYTES: usize = 36;
 
-/// A tree as it was. Empty by default, which makes everything be looked at.
+/// A remembered tree. The default is empty: everything is looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     bytes: Vec<u8>,
-    /// Where records begin.
+    /// The offsets of the records.
     places: Vec<u32>,
 }
 
-/// One entry as it was; the first is the directory itself.
+/// A remembered entry; the first is the root directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'m> {
     pub(crate) path: &'m [u8],
     pub(crate) kind: Kind,
-    /// Whether the mark says that nothing has changed, and not just that nothing has changed as far as stamps can tell.
+    /// Whether the mark proves that the entry is unchanged. If not, an equal mark may hide a change within one tick.
     pub(crate) is_settled: bool,
-    /// The record of the directory that it is in.
+    /// The index of the record of the parent directory.
     pub(crate) parent: usize,
     pub(crate) mark: Mark,
     /// The digest of the entry.
     pub(crate) name: Digest,
-    /// Chunks of a file, or the text of a link.
+    /// The chunks of a file, or the target of a link.
     rest: &'m [u8],
 }
 
-/// A new memory, entry after entry.
+/// Writes a new memory, one entry at a time.
 pub(crate) struct Writer {
     bytes: Vec<u8>,
     directories: HashMap<Vec<u8>, u32>,
@@ -64,21 +65,20 @@ pub(crate) struct Writer {
 }
 
 impl Memory {
-    /// Reads what [`Memory::save`] wrote; empty when there is nothing that can be understood, or it is another user's.
+    /// Reads a memory that [`Memory::save`] wrote; empty if it is missing, invalid or another user's.
     #[must_use]
     pub fn load(path: &Path) -> Self {
         fs::read(path).ok().and_then(Self::understood).unwrap_or_default()
     }
 
-    /// Writes it to `path`, replacing what is there as a whole.
+    /// Writes the memory to `path` and replaces an existing file atomically.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         hostler_sys::replace_file_unflushed(path, &self.bytes, 0o600)
     }
 
-    /// Whether it remembers nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -88,13 +88,13 @@ impl Memory {
         self.places.len()
     }
 
-    /// The record at `index`, which is less than [`Memory::len`].
+    /// The record at `index`, which must be less than [`Memory::len`].
     pub(crate) fn record(&self, index: usize) -> Record<'_> {
         let at = self.places[index] as usize;
-        record_at(&self.bytes[at..]).expect("it was understood before").0
+        record_at(&self.bytes[at..]).expect("the record was valid when the memory was read").0
     }
 
-    /// The place of the record about `path`.
+    /// The index of the record of `path`.
     pub(crate) fn find(&self, path: &[u8]) -> Option<usize> {
         self.places.binary_search_by(|&at| path_at(&self.bytes[at as usize..]).cmp(path)).ok()
     }
@@ -119,12 +119,12 @@ impl Memory {
 }
 
 impl Record<'_> {
-    /// Whether this is what was found, by all that the kernel says.
+    /// Whether the record is settled and all metadata match `stat`.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
         self.is_settled && self.kind == stat.kind && self.mark == Mark::from(stat)
     }
 
-    /// The entry that was described.
+    /// Decodes the entry.
     pub(crate) fn entry(&self) -> Entry {
         let kind = match self.kind {
             Kind::File => EntryKind::File(Content { size: self.mark.size, chunks: self.chunks().collect() }),
@@ -144,14 +144,14 @@ impl Record<'_> {
 }
 
 impl Writer {
-    /// Of a directory that was found like this.
+    /// Starts a memory with the metadata of its root.
     pub(crate) fn of(root: &Stat, is_settled: bool) -> Self {
         let mut writer = Self { bytes: vec![0; HEAD_BYTES], directories: HashMap::new(), count: 0 };
         writer.add(&[], root.kind, is_settled, &Mark::from(root), &Digest([0; 32]), |_| ());
         writer
     }
 
-    /// The next one, by path.
+    /// Adds an entry; entries come sorted by path.
     pub(crate) fn entry(&mut self, entry: &Entry, name: &Digest, stat: &Stat, is_settled: bool) {
         self.add(&entry.path, stat.kind, is_settled, &Mark::from(stat), name, |bytes| match &entry.kind {
             EntryKind::File(content) => content.chunks.iter().for_each(|chunk| {
@@ -163,7 +163,7 @@ impl Writer {
         });
     }
 
-    /// The next one, which is what it was.
+    /// Adds an unchanged record of an earlier memory.
     pub(crate) fn again(&mut self, record: &Record<'_>, is_settled: bool) {
         let Record { path, kind, mark, name, rest, .. } = *record;
         self.add(path, kind, is_settled, &mark, &name, |bytes| bytes.extend(rest));
@@ -213,7 +213,7 @@ impl Writer {
     }
 }
 
-/// What stands before these records, if they were written by this user and are whole.
+/// The header for `records`. It matches only if this user wrote them and they are intact.
 fn head_of(records: &[u8]) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     let (magic, rest) = head.split_at_mut(MAGIC.len());
@@ -223,7 +223,7 @@ fn head_of(records: &[u8]) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The record that begins here, and its length.
+/// Decodes the first record of `bytes`; also returns its length.
 fn record_at(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let (fixed, more) = bytes.split_at_checked(FIXED_BYTES)?;
     let kind = match fixed[0] {
@@ -249,12 +249,12 @@ fn record_at(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     Some((Record { path, kind, is_settled, parent, mark, name, rest }, length))
 }
 
-/// The path of the record that begins here, which is known to be one.
+/// The path of the first record of `bytes`, which must be valid.
 fn path_at(bytes: &[u8]) -> &[u8] {
     &bytes[FIXED_BYTES..][..number(&bytes[2..4]) as usize]
 }
 
-/// Up to eight bytes, the lowest first.
+/// Decodes a little-endian number of up to eight bytes.
 fn number(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

@@ -1,8 +1,8 @@
-//! Trees that a remote command uses on a node without the caller's disk, and what comes back.
+//! Mirrors trees for remote commands on a node without the caller's disk, and brings changes back.
 //!
-//! Unlike a captured project, a mirrored tree is described completely, with links that lead outside ([`survey`]). The caller remembers it for the
-//! next command ([`Memory`]). The node reads what the command wrote from the upper directory of an overlay ([`upper`]), and the caller puts
-//! that in place ([`Placing`]).
+//! Unlike a captured project, a mirrored tree is described completely, including links that lead outside
+//! ([`survey`]). The caller remembers it for the next command ([`Memory`]). The node reads the command's changes from
+//! the upper directory of an overlay ([`upper`]), and the caller puts them in place ([`Placing`]).
 
 mod look;
 mod memory;

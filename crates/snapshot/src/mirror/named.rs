@@ -1,11 +1,11 @@
-//! Entries with their names: the digest of all that is said of them.
+//! Entries with their names: the digests of their encodings.
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Entry;
 
 use crate::chunk::digest_of;
 
-/// An entry and its name, which is worked out once.
+/// An entry and its name, which is computed once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     entry: Entry,
@@ -13,25 +13,24 @@ pub struct Named {
 }
 
 impl Named {
-    /// Names an entry.
+    /// Computes the name of an entry.
     #[must_use]
     pub fn new(entry: Entry) -> Self {
-        let name = digest_of(&rmp_serde::to_vec(&entry).expect("it is plain data"));
+        let name = digest_of(&rmp_serde::to_vec(&entry).expect("plain data can always be encoded"));
         Self { entry, name }
     }
 
-    /// One that was named before.
+    /// An entry with a known name.
     pub(crate) const fn again(entry: Entry, name: Digest) -> Self {
         Self { entry, name }
     }
 
-    /// The entry.
     #[must_use]
     pub const fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// The digest of all that is said of it.
+    /// The digest of the encoded entry.
     #[must_use]
     pub const fn name(&self) -> &Digest {
         &self.name

@@ -1,8 +1,8 @@
-//! Putting what a command has written elsewhere in place here.
+//! Puts the files that a remote command wrote in place on the caller's machine.
 //!
-//! Files are written beside their places under names of their own, and take them all at once when everything has come: whoever looks meanwhile
-//! sees the old or the new, and when something is missing nothing has changed. What comes is hostile until it is in
-//! place: paths are resolved beneath the tree and never through links.
+//! Files are first written under temporary names in the same tree and renamed together once everything has arrived.
+//! Other processes see either the old or the new file. If something is missing, nothing changes. The received data
+//! are untrusted: paths are resolved beneath the tree and never through links.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,42 +21,42 @@ use crate::beneath::{Kind, Root, Stat, time_of};
 use crate::paths;
 use crate::seen::Seen;
 
-/// Permission bits that are taken over.
+/// Permission bits that are applied.
 const MODE_BITS: u32 = 0o777;
 
-/// A difference between the clock here and that of the disk which is none, in nanoseconds: stamps are that coarse.
+/// The tolerated difference between the clocks of the disk and of this machine, in nanoseconds: stamps are that
+/// coarse.
 const SAME_CLOCK_NS: i64 = 20_000_000;
 
-/// When a file was written.
+/// The modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// The command said so, whatever the clock did: in nanoseconds since the epoch.
+    /// The command set the time explicitly, in nanoseconds since the epoch.
     Set(i64),
-    /// While it ran, by this machine's clock.
+    /// The file was written while the command ran; the time is by this machine's clock.
     Now(i64),
 }
 
-/// Why something could not be put in place.
+/// The reason why an entry could not be put in place.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot put {} in place", paths::show(.path))]
 pub struct PlaceError {
-    /// What, below the tree.
+    /// Path below the tree.
     pub path: Vec<u8>,
-    /// The cause.
     #[source]
     pub source: io::Error,
 }
 
-/// Something that waits to take its place.
+/// A file or link under a temporary name.
 #[derive(Debug)]
 struct Staged {
     path: Vec<u8>,
-    /// The directory that it waits in.
+    /// The directory of the temporary file.
     beside: Vec<u8>,
     name: Vec<u8>,
 }
 
-/// What is to be put in place. Dropping it leaves everything as it was.
+/// Changes to put in place. Dropping the value leaves the tree as it was.
 #[derive(Debug)]
 pub struct Placing {
     root: Root,
@@ -65,18 +65,18 @@ pub struct Placing {
     directories: Vec<(Vec<u8>, u32)>,
     removed: Vec<Vec<u8>>,
     emptied: Vec<Vec<u8>>,
-    /// How much later it is for the disk than for this machine, in nanoseconds, once that is known.
+    /// The offset of the disk's clock from this machine's, in nanoseconds; `None` until it is known.
     ahead_ns: Option<i64>,
 }
 
 impl Placing {
-    /// What the names of files begin with that wait.
+    /// The prefix of temporary file names.
     pub const PREFIX: &str = ".hostler-mirror-";
 
-    /// Begins to put things in place below `path`. `token` is what tells this from all others.
+    /// Starts to put changes in place below `path`. `token` must be unique among concurrent calls.
     ///
     /// # Errors
-    /// When the directory cannot be opened.
+    /// The directory cannot be opened.
     pub fn begin(path: &Path, token: u64) -> io::Result<Self> {
         Ok(Self {
             root: Root::open(path)?,
@@ -89,25 +89,25 @@ impl Placing {
         })
     }
 
-    /// There is to be a directory; parents before what is in them.
+    /// Plans a directory. Parents must come before their entries.
     pub fn directory(&mut self, path: &[u8], mode: u32) {
         self.directories.push((path.to_vec(), mode & MODE_BITS));
     }
 
-    /// Nothing of what was sent is to be there.
+    /// Plans to remove the sent entries at and below `path`.
     pub fn remove(&mut self, path: Vec<u8>) {
         self.removed.push(path);
     }
 
-    /// In this directory nothing of what was sent is to be there.
+    /// Plans to remove the sent entries below the directory `path`.
     pub fn empty(&mut self, path: Vec<u8>) {
         self.emptied.push(path);
     }
 
-    /// There is to be a link.
+    /// Plans a link.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// The link cannot be made.
     pub fn link(&mut self, path: &[u8], target: &[u8], stamp: Stamp) -> Result<(), PlaceError> {
         let time = time_of(self.time_here(stamp, None));
         let name = self.next_name();
@@ -122,10 +122,10 @@ impl Placing {
         Ok(())
     }
 
-    /// There is to be a file, of which `fill` writes what is in it.
+    /// Plans a file; the caller writes its content to the returned [`Filling`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn file(&mut self, path: &[u8]) -> Result<Filling, PlaceError> {
         let name = self.next_name();
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -137,10 +137,10 @@ impl Placing {
         Ok(Filling { path: path.to_vec(), file })
     }
 
-    /// The file is all there.
+    /// Completes a file.
     ///
     /// # Errors
-    /// When its mode and time cannot be set.
+    /// Its mode and time cannot be set.
     pub fn filled(&mut self, filling: Filling, mode: u32, stamp: Stamp) -> Result<(), PlaceError> {
         let Filling { path, file } = filling;
         let time = time_of(self.time_here(stamp, Some(&file)));
@@ -151,10 +151,10 @@ impl Placing {
         finish().map_err(|error| PlaceError { path, source: error.into() })
     }
 
-    /// Puts it all in place. Of `sent`, sorted, nothing else is removed than what was said to be.
+    /// Puts everything in place. Of the entries in `sent`, which are sorted, removes only the planned ones.
     ///
     /// # Errors
-    /// At the first thing that cannot be; what came before it is in place.
+    /// The first entry that fails; entries before it are in place.
     pub fn commit(mut self, sent: &[Arc<Named>]) -> Result<(), PlaceError> {
         let returned: std::collections::HashSet<Vec<u8>> = self
             .staged
@@ -196,20 +196,21 @@ impl Placing {
         format!("{}{}", self.prefix, self.staged.len()).into_bytes()
     }
 
-    /// The nearest directory above `path` that is there already.
+    /// The nearest existing directory above `path`.
     fn beside(&self, path: &[u8]) -> io::Result<(Vec<u8>, std::os::fd::OwnedFd)> {
         let mut at = paths::parent(path);
         loop {
             match self.root.open_directory(at) {
                 Ok(directory) => return Ok((at.to_vec(), directory)),
                 Err(error) if at.is_empty() => return Err(error),
-                // A file or a link may have to go before there is a directory.
+                // A file or a link may be in the way and is removed later.
                 Err(_) => at = paths::parent(at),
             }
         }
     }
 
-    /// A stamp by the clock of the disk, which may be that of another machine: what a file was stamped with that was just written tells.
+    /// Converts a stamp to the disk's clock, which may be another machine's. The stamp of a newly written file shows
+    /// the offset.
     fn time_here(&mut self, stamp: Stamp, fresh: Option<&File>) -> i64 {
         let ns = match stamp {
             Stamp::Set(ns) => return ns,
@@ -243,7 +244,7 @@ impl Placing {
         let name = paths::name(&staged.path);
         let take = || renameat(&from, staged.name.as_slice(), &to, name);
         match take() {
-            // A directory was there.
+            // A directory is in the way.
             Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {
                 self.clear(&staged.path, sent, &|_| false, true)?;
                 Ok(take()?)
@@ -278,7 +279,8 @@ impl Placing {
         Ok(unlinkat(from, waiting, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Removes what was sent at and below `path`, but what is kept; directories only as far as they are empty then.
+    /// Removes sent entries at and below `path`, except those that `kept` accepts. Removes a directory only if it is
+    /// then empty.
     fn clear(&self, path: &[u8], sent: &[Arc<Named>], kept: &dyn Fn(&[u8]) -> bool, with_it: bool) -> io::Result<()> {
         let below = [path, b"/"].concat();
         let first = sent.partition_point(|entry| entry.path.as_slice() < below.as_slice());
@@ -292,7 +294,7 @@ impl Placing {
             };
             let Ok(parent) = self.root.open_directory(paths::parent(&entry.path)) else { continue };
             match unlinkat(parent, paths::name(&entry.path), flag) {
-                // It has gone, or has become something else, or holds what was never sent.
+                // It no longer exists, has another type, or holds entries that were never sent.
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -311,7 +313,7 @@ impl Drop for Placing {
     }
 }
 
-/// A file that is being written.
+/// A file being written.
 #[derive(Debug)]
 pub struct Filling {
     path: Vec<u8>,
@@ -319,10 +321,10 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Adds to it.
+    /// Appends `bytes`.
     ///
     /// # Errors
-    /// When the disk is full, for instance.
+    /// For example, the disk is full.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PlaceError> {
         self.file.write_all(bytes).map_err(|source| PlaceError { path: self.path.clone(), source })
     }
@@ -343,7 +345,7 @@ mod tests {
     }
 
     impl Here {
-        /// A tree with a few things in it.
+        /// Makes a tree with a few entries.
         fn new() -> Self {
             let folder = tempfile::tempdir().expect("a temporary directory can be made");
             let path = folder.path().join("tree");
@@ -360,7 +362,7 @@ mod tests {
         }
 
         fn placing(&self) -> Placing {
-            Placing::begin(&self.path(""), 7).expect("it is there")
+            Placing::begin(&self.path(""), 7).expect("it exists")
         }
 
         fn text(&self, name: &str) -> String {
@@ -383,7 +385,7 @@ mod tests {
         placing.remove(b"sub".to_vec());
         assert_eq!(here.text("a.o"), "old");
         drop(placing);
-        let left: Vec<_> = fs::read_dir(here.path("")).expect("there").flatten().map(|it| it.file_name()).collect();
+        let left: Vec<_> = fs::read_dir(here.path("")).expect("it exists").flatten().map(|it| it.file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
         assert_eq!(here.text("sub/b.o"), "old");
     }
@@ -399,11 +401,11 @@ mod tests {
         placing.link(b"l", b"../elsewhere", Stamp::Now(0)).expect("writable");
         placing.commit(&here.sent).expect("it fits");
         assert_eq!((here.text("a.o"), here.text("new/x/d.o")), ("new".to_owned(), "d".to_owned()));
-        let found = fs::metadata(here.path("a.o")).expect("there");
+        let found = fs::metadata(here.path("a.o")).expect("it exists");
         assert_eq!((found.mode() & 0o7777, found.mtime()), (0o755, 5), "no bit to run as its owner");
-        assert_eq!(fs::metadata(here.path("new")).expect("there").mode() & 0o777, 0o500);
+        assert_eq!(fs::metadata(here.path("new")).expect("it exists").mode() & 0o777, 0o500);
         assert_eq!(fs::read_link(here.path("l")).expect("a link").as_os_str(), "../elsewhere");
-        fs::set_permissions(here.path("new"), PermissionsExt::from_mode(0o700)).expect("ours");
+        fs::set_permissions(here.path("new"), PermissionsExt::from_mode(0o700)).expect("the test owns it");
     }
 
     #[test]
@@ -413,7 +415,7 @@ mod tests {
         let mut placing = here.placing();
         placing.remove(b"sub".to_vec());
         placing.remove(b"a.o".to_vec());
-        placing.commit(&here.sent).expect("it can be");
+        placing.commit(&here.sent).expect("the changes can be put in place");
         assert!(!here.path("a.o").exists() && !here.path("sub/deep").exists() && here.path("sub/.git").is_dir());
     }
 
@@ -424,7 +426,7 @@ mod tests {
         put(&mut placing, "sub", "a file").expect("writable");
         placing.directory(b"a.o", 0o755);
         put(&mut placing, "a.o/in", "in").expect("writable");
-        placing.commit(&here.sent).expect("it can be");
+        placing.commit(&here.sent).expect("the changes can be put in place");
         assert_eq!((here.text("sub"), here.text("a.o/in")), ("a file".to_owned(), "in".to_owned()));
     }
 
@@ -434,8 +436,9 @@ mod tests {
         let mut placing = here.placing();
         placing.empty(b"sub".to_vec());
         put(&mut placing, "sub/n.o", "n").expect("writable");
-        placing.commit(&here.sent).expect("it can be");
-        let left: Vec<_> = fs::read_dir(here.path("sub")).expect("there").flatten().map(|it| it.file_name()).collect();
+        placing.commit(&here.sent).expect("the changes can be put in place");
+        let left: Vec<_> =
+            fs::read_dir(here.path("sub")).expect("it exists").flatten().map(|it| it.file_name()).collect();
         assert_eq!(left, ["n.o"]);
     }
 
@@ -444,8 +447,8 @@ mod tests {
         let here = Here::new();
         symlink("..", here.path("up")).expect("writable");
         let mut placing = here.placing();
-        put(&mut placing, "up/evil", "x").expect("it waits in the tree");
-        placing.commit(&here.sent).expect_err("it is a link");
+        put(&mut placing, "up/evil", "x").expect("a temporary file can be written");
+        placing.commit(&here.sent).expect_err("the path contains a link");
         assert!(!here.folder.path().join("evil").exists());
     }
 
@@ -455,9 +458,9 @@ mod tests {
         let mut placing = here.placing();
         let filling = placing.file(b"x").expect("writable");
         let now = Seen::now();
-        placing.filled(filling, 0o644, Stamp::Now(now - 1_000_000_000)).expect("ours");
+        placing.filled(filling, 0o644, Stamp::Now(now - 1_000_000_000)).expect("the test owns it");
         placing.commit(&here.sent).expect("it fits");
-        let stamped = fs::metadata(here.path("x")).expect("there");
+        let stamped = fs::metadata(here.path("x")).expect("it exists");
         let stamped = stamped.mtime() * 1_000_000_000 + stamped.mtime_nsec();
         assert_eq!(stamped, now - 1_000_000_000, "one clock has no difference");
     }

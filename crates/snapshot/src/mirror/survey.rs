@@ -1,9 +1,9 @@
-//! Describing a tree that a command takes along to another machine for a moment.
+//! Describes a tree that a command temporarily takes to another machine.
 //!
-//! Unlike a [`capture`](crate::capture()), this leaves out nothing on its own account (a header that a repository ignores is needed by whoever
-//! compiles) and refuses nothing: what is no file, directory or link is not described, nor is what its user may not read, and a link may
-//! lead anywhere. The tree may be in use. A file that keeps changing, such as the log of the very build that asks, is taken as it was
-//! when it was read.
+//! Unlike a [`capture`](crate::capture()), a survey leaves nothing out by default: a compiler needs a header that the
+//! repository ignores. It also refuses nothing. It skips special files and files that the user cannot read, and a
+//! link may lead anywhere. The tree may be in use. A file that keeps changing, such as the log of the running build,
+//! is taken as it was when it was read.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,11 +20,11 @@ use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::seen::{Seen, is_settled};
 use crate::sources::Sources;
 
-/// The most of a file that keeps changing, in bytes; a longer one is not described.
+/// The maximum size of a file that keeps changing, in bytes; a longer one is skipped.
 const CHANGING_BYTES: u64 = 64 << 20;
 
-/// A memory is written anew when it would spare the next call this much: so many entries that need not be looked at again, or bytes that
-/// need not be read. Writing it takes about as long.
+/// The savings at which a new memory pays: so many entries that need no look, or bytes that need no reading. Writing
+/// the memory takes about as long.
 const WORTH: Worth = Worth { entries: 24, bytes: 512 << 10 };
 
 #[derive(Debug, Clone, Copy)]
@@ -33,29 +33,28 @@ struct Worth {
     bytes: u64,
 }
 
-/// Below this, another thread costs more than it spares, in bytes.
+/// Below this size, in bytes, another thread costs more than it saves.
 const FOR_ONE_THREAD_BYTES: u64 = 1 << 20;
 
-/// A tree as it was found.
 #[derive(Debug)]
 pub struct Survey {
     /// Permission bits of the directory itself.
     pub mode: u32,
-    /// What is in it, sorted by path.
+    /// The entries, sorted by path.
     pub entries: Vec<Arc<Named>>,
-    /// Where to read the chunks of its files, when they have been [located](Sources::locate).
+    /// Reads the chunks of the files, once they are [located](Sources::locate).
     pub sources: Sources,
-    /// What is known of it, for the next time; `None` when what was known already does as well.
+    /// The memory for the next survey; `None` if the current one is good enough.
     pub memory: Option<Memory>,
-    /// After how many files, directories and links the kernel was asked.
+    /// The number of entries that the kernel was asked about.
     pub asked: usize,
 }
 
-/// Describes everything below `path` but that for whose path `skips` says so, reading only what is not remembered, and none of it if
-/// `is_too_much` is said of how many there are and of how many bytes.
+/// Describes everything below `path` except paths that `skips` accepts. Reads only files that `memory` does not know.
+/// Reads nothing if `is_too_much` returns a reason for the number of entries and bytes.
 ///
 /// # Errors
-/// When the directory itself cannot be read, or there is too much.
+/// The directory itself cannot be read, or the tree is too large.
 pub fn survey(
     path: &Path,
     memory: &Memory,
@@ -65,10 +64,10 @@ pub fn survey(
     survey_at(path, memory, (skips, is_too_much), Seen::now(), WORTH)
 }
 
-/// What is left out, and whether the rest is too much.
+/// The skipped paths, and the limit for the rest.
 type Terms<'a> = (&'a dyn Fn(&[u8]) -> bool, &'a dyn Fn(usize, u64) -> Option<String>);
 
-/// The same at a time.
+/// Like [`survey`], at the given time.
 fn survey_at(
     path: &Path,
     memory: &Memory,
@@ -92,20 +91,20 @@ fn survey_at(
     Ok(Survey { mode: looked.root.mode, entries, sources, memory, asked: looked.asked })
 }
 
-/// An entry of the tree, and where it is known from.
+/// An entry of the tree and the source of its metadata.
 struct Merged {
     named: Arc<Named>,
     from: From,
 }
 
 enum From {
-    /// This record.
+    /// The record at this index.
     Memory(usize),
-    /// What was found.
+    /// Metadata from this look.
     Look(Stat),
 }
 
-/// What was found for the first time, or changed: described, as far as it can be read. In order.
+/// Describes new and changed entries in order, as far as they can be read.
 fn read(root: &Root, looked: &Looked, sources: &mut Sources) -> Vec<Option<(Arc<Named>, Stat)>> {
     let files = || looked.fresh.iter().filter(|it| it.stat.kind == Kind::File);
     let jobs: Vec<_> = files().map(|it| (it.path.as_slice(), it.stat.size)).collect();
@@ -114,12 +113,13 @@ fn read(root: &Root, looked: &Looked, sources: &mut Sources) -> Vec<Option<(Arc<
     let mut describe = |it: &Fresh| {
         let (kind, stat) = match it.stat.kind {
             Kind::File => {
-                let (content, stat) = match hashed.next().flatten().expect("work that goes on answers for every file") {
-                    Ok(Hashed { content, stat }) => (content, stat),
-                    Err(HashError::Changed) => as_it_is(root, &it.path, sources).ok()?,
-                    // It has just gone, or is not this user's to read.
-                    Err(HashError::Read(_)) => return None,
-                };
+                let (content, stat) =
+                    match hashed.next().flatten().expect("every file has a result unless the work stops") {
+                        Ok(Hashed { content, stat }) => (content, stat),
+                        Err(HashError::Changed) => as_it_is(root, &it.path, sources).ok()?,
+                        // The file has just vanished, or this user cannot read it.
+                        Err(HashError::Read(_)) => return None,
+                    };
                 (EntryKind::File(content), stat)
             }
             Kind::Symlink => (EntryKind::Symlink { target: it.target.clone() }, it.stat),
@@ -130,7 +130,7 @@ fn read(root: &Root, looked: &Looked, sources: &mut Sources) -> Vec<Option<(Arc<
     looked.fresh.iter().map(&mut describe).collect()
 }
 
-/// What is as it was and what was read, by path.
+/// Merges unchanged and newly read entries by path.
 fn merge(memory: &Memory, looked: &Looked, read: Vec<Option<(Arc<Named>, Stat)>>) -> Vec<Merged> {
     let mut merged = Vec::with_capacity(looked.kept.len() + read.len());
     let mut fresh = read.into_iter().flatten().peekable();
@@ -146,7 +146,7 @@ fn merge(memory: &Memory, looked: &Looked, read: Vec<Option<(Arc<Named>, Stat)>>
     merged
 }
 
-/// Whether to remember it as it is now spares more than it costs.
+/// Whether a new memory saves more than it costs.
 fn pays(worth: Worth, looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> bool {
     let spared = merged.iter().filter_map(|it| match &it.from {
         From::Look(stat) if may_be_remembered(looked, &it.named.path, stat, now) => Some(stat),
@@ -180,12 +180,12 @@ fn remember(looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> Me
 }
 
 fn entry(path: &[u8], stat: &Stat, kind: EntryKind) -> Entry {
-    // What a directory's time says of is what was done in it, which is another matter on each side.
+    // A directory's time changes with its entries and so differs on each side.
     let modified_ns = if kind == EntryKind::Directory { 0 } else { stat.modified_ns };
     Entry { path: path.to_vec(), mode: stat.mode, modified_ns, kind }
 }
 
-/// What a file holds that is being written, kept in memory: it would be something else a moment later.
+/// Reads a file that is being written and keeps its bytes in memory, as the file may change at any time.
 fn as_it_is(root: &Root, path: &[u8], sources: &mut Sources) -> io::Result<(Content, Stat)> {
     let file = root.open_file(path)?;
     let stat = Stat::of(&file)?;
@@ -230,15 +230,15 @@ mod tests {
             assert_eq!((files, bytes), (6, 21));
             Some("too much".to_owned())
         });
-        assert_eq!(too_much.expect_err("too much").to_string(), "too much");
+        assert_eq!(too_much.expect_err("over the limits").to_string(), "too much");
         let digest = content.chunks[0].digest;
         survey.sources.locate(survey.entries.iter().map(|it| it.entry()), &[digest]);
-        assert_eq!(survey.sources.read_chunk(&digest).expect("there"), b"#define A 1\n");
+        assert_eq!(survey.sources.read_chunk(&digest).expect("it exists"), b"#define A 1\n");
     }
 
-    /// What is found with a memory, and the memory for the next time: everything counts as settled, and is remembered at once.
+    /// Surveys with a memory and replaces it. Everything counts as settled and is remembered at once.
     fn found(path: &Path, memory: &mut Memory) -> Vec<Arc<Named>> {
-        // Longer than a tick, so that what is changed next shows.
+        // Longer than a tick, so that the next change is visible.
         std::thread::sleep(std::time::Duration::from_millis(12));
         let later = Seen::now() + 10_000_000_000;
         let all: Terms<'_> = (&|path| path.ends_with(b"skipped"), &|_, _| None);
@@ -252,7 +252,7 @@ mod tests {
 
     fn do_something(at: &Path, what: u8, text: u8) {
         let (path, other) = (at.join(["a", "b", "d", "d/e", "d/f", "d.x"][usize::from(what) % 6]), at.join("d/g"));
-        // What cannot be done is not done.
+        // Operations that cannot succeed are skipped.
         let _ = match what / 6 {
             0 | 1 => fs::write(&path, vec![text; usize::from(text) % 5]),
             2 => fs::create_dir_all(&path),
@@ -296,7 +296,7 @@ mod tests {
         let again = survey(folder.path(), &memory, &|_| false, &|_, _| None).expect("readable");
         assert_eq!(again.entries, first);
         assert!(again.memory.is_none(), "nothing is new");
-        // Just now, so that a later change might bear the same stamp.
+        // It was created just now, so a later change might have the same stamp.
         let new = survey(folder.path(), &Memory::default(), &|_| false, &|_, _| None).expect("readable");
         assert!(new.memory.is_none(), "nothing has settled");
         fs::write(folder.path().join("d/new"), "text").expect("writable");
@@ -305,13 +305,13 @@ mod tests {
         assert_eq!(fresh, [&b"d"[..], b"d/new"]);
     }
 
-    /// Needs root, to become somebody else who may not read everything.
+    /// Needs root, to switch to a user who cannot read everything.
     #[test]
     fn what_could_not_be_read_is_asked_after_again() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let mode = |name: &str, mode| {
             let set = fs::set_permissions(folder.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(mode));
-            set.expect("ours");
+            set.expect("the test owns it");
         };
         fs::create_dir(folder.path().join("closed")).expect("writable");
         fs::write(folder.path().join("closed/file"), "text").expect("writable");
@@ -323,7 +323,7 @@ mod tests {
             mode("closed", directory);
             let (path, before) = (path.clone(), memory.clone());
             let nobody = std::thread::spawn(move || {
-                // SAFETY: the call takes numbers alone and changes this thread, which ends.
+                // SAFETY: the call takes only numbers and changes only this thread, which ends.
                 assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0, "root may");
                 let mut memory = before;
                 (found(&path, &mut memory), memory)

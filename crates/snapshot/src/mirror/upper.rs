@@ -1,7 +1,7 @@
-//! What was written over a tree: the upper directory of an overlay, when nobody writes to it any more.
+//! Reads the changes to a tree from the upper directory of an unused overlay.
 //!
-//! It holds copies of what was changed and what is new; a character device of the number zero stands for what was removed, and a directory
-//! with a certain attribute hides all that was below it.
+//! The upper directory holds copies of new and changed files. A character device with number zero stands for a
+//! removed entry. A directory with the opaque attribute hides everything below it.
 
 use std::ffi::CStr;
 use std::io;
@@ -23,26 +23,26 @@ use crate::walk::{Found, ProblemReason, Rules, WalkError, walk_up_to};
 /// Permission bits that are carried between machines.
 const MODE_BITS: u32 = 0o777;
 
-/// The attribute of a directory that hides what is below it: set by root, and by others.
+/// The attribute of an opaque directory: as root sets it, and as other users do.
 const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
 
-/// What was written.
+/// The changes to a tree.
 #[derive(Debug, Default)]
 pub struct Upper {
-    /// What is new or was changed, sorted by path.
+    /// New and changed entries, sorted by path.
     pub entries: Vec<Entry>,
-    /// What is gone.
     pub removed: Vec<Vec<u8>>,
-    /// Directories of which everything is gone that is not among the entries.
+    /// Directories that lost all their old entries; only those in `entries` remain.
     pub emptied: Vec<Vec<u8>>,
-    /// Where to read the chunks of the entries.
+    /// Reads the chunks of the entries.
     pub sources: Sources,
 }
 
-/// Reads the upper directory at `path`; `was` tells what the tree had at a path. What was opened for writing and not written is no change.
+/// Reads the upper directory at `path`; `was` returns the tree's entry at a path. A file that was opened for writing
+/// but is unchanged does not count.
 ///
 /// # Errors
-/// When it cannot be read, or there are more files in it than `most`, or more than so many bytes.
+/// The directory cannot be read, or it exceeds `most` files or bytes.
 pub fn upper<'t>(
     path: &Path,
     was: &dyn Fn(&[u8]) -> Option<&'t Entry>,
@@ -78,10 +78,11 @@ pub fn upper<'t>(
         let before = was(&it.path);
         let kind = match it.stat.kind {
             Kind::File => {
-                let Hashed { content, .. } = match hashed.next().flatten().expect("work that goes on answers") {
-                    Ok(hashed) => hashed,
-                    Err(error) => return Err(io::Error::other(format!("{}: {error:?}", paths::show(&it.path)))),
-                };
+                let Hashed { content, .. } =
+                    match hashed.next().flatten().expect("every file has a result unless the work stops") {
+                        Ok(hashed) => hashed,
+                        Err(error) => return Err(io::Error::other(format!("{}: {error:?}", paths::show(&it.path)))),
+                    };
                 upper.sources.add_hashed(&it.path, &content);
                 EntryKind::File(content)
             }
@@ -106,7 +107,6 @@ fn entry(found: &Found, kind: EntryKind) -> Entry {
     Entry { path: found.path.clone(), mode: found.stat.mode & MODE_BITS, modified_ns, kind }
 }
 
-/// Whether nothing was changed.
 fn is_same(before: &Entry, now: &Entry) -> bool {
     let is_link = matches!(now.kind, EntryKind::Symlink { .. });
     before.kind == now.kind
@@ -124,7 +124,7 @@ fn is_opaque(root: &Root, path: &[u8]) -> io::Result<bool> {
     let directory = root.open_directory(path)?;
     let has = |name: &CStr| {
         let mut value = [0_u8; 1];
-        // SAFETY: the kernel writes one byte at most, to a local.
+        // SAFETY: the kernel writes at most one byte, to a local variable.
         let length = unsafe {
             libc::fgetxattr(directory.as_fd().as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
         };
@@ -133,10 +133,10 @@ fn is_opaque(root: &Root, path: &[u8]) -> io::Result<bool> {
     Ok(OPAQUE.into_iter().any(has))
 }
 
-/// Says in the layer at `layer` that nothing is at `path`, whose parent it has.
+/// Marks `path` as removed in the layer at `layer`, which must hold its parent directory.
 ///
 /// # Errors
-/// When it cannot be written.
+/// The marker cannot be written.
 pub fn whiteout(layer: &Path, path: &[u8]) -> io::Result<()> {
     let root = Root::open(layer)?;
     let directory = root.open_directory(paths::parent(path))?;
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::chunk::digest_of;
 
-    /// Needs root, as what it tests does.
+    /// Needs root, to make whiteouts.
     #[test]
     fn an_upper_directory_says_what_was_done() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
@@ -170,24 +170,29 @@ mod tests {
             let text = if name == "changed" { "after!" } else { name };
             fs::write(over.join(name), text).expect("writable");
             for at in [&lower, &over] {
-                File::options().append(true).open(at.join(name)).expect("there").set_modified(stamp).expect("ours");
+                File::options()
+                    .append(true)
+                    .open(at.join(name))
+                    .expect("it exists")
+                    .set_modified(stamp)
+                    .expect("the test owns it");
             }
         }
-        fs::set_permissions(over.join("mode"), PermissionsExt::from_mode(0o755)).expect("ours");
-        whiteout(&over, b"gone").expect("root may");
-        whiteout(&over, b"sub/old").expect("root may");
+        fs::set_permissions(over.join("mode"), PermissionsExt::from_mode(0o755)).expect("the test owns it");
+        whiteout(&over, b"gone").expect("root has permission");
+        whiteout(&over, b"sub/old").expect("root has permission");
         fs::write(over.join("new/file"), "new").expect("writable");
         let tree = survey(&lower, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
         let was = |path: &[u8]| tree.iter().find(|entry| entry.path == path).map(|it| it.entry());
         let done = upper(&over, &was, (8, 1000)).expect("readable");
         for most in [(7, 1000), (8, 10)] {
-            let error = upper(&over, &was, most).expect_err("too much");
+            let error = upper(&over, &was, most).expect_err("over the limits");
             assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         }
         let changed: Vec<_> = done.entries.iter().map(|entry| entry.path.as_slice()).collect();
         assert_eq!(changed, [b"changed".as_slice(), b"mode", b"new", b"new/file"], "same size and time is not enough");
         assert_eq!(done.removed, [b"gone".to_vec(), b"sub/old".to_vec()]);
-        assert_eq!(done.sources.read_chunk(&digest_of(b"after!")).expect("there"), b"after!");
+        assert_eq!(done.sources.read_chunk(&digest_of(b"after!")).expect("it exists"), b"after!");
         assert!(done.emptied.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Where files of a store are written before they appear in their place by renaming.
+//! Temporary files of a store, before they are renamed into their places.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::make_private;
 use crate::remove::remove_tree;
 
-/// A directory for unfinished files that lives as long as its store. It is locked, so that the next one to open the store
-/// can tell what a killed predecessor left.
+/// A locked directory for temporary files of one store. Without a lock, the directory belongs to a killed process,
+/// and the next open of the store removes it.
 #[derive(Debug)]
 pub(super) struct Scratch {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl Scratch {
                 made => made?,
             }
             let lock = File::open(&path)?;
-            // Whoever removes abandoned ones may have taken it between these two lines.
+            // A concurrent cleanup may have removed the directory before it was locked.
             if lock.try_lock().is_ok() && path.exists() {
                 return Ok(Self { path, next: AtomicU64::new(0), _lock: lock });
             }
@@ -39,7 +39,7 @@ impl Scratch {
         unreachable!("four thousand million names are not all taken")
     }
 
-    /// A path for a new file that nobody else is given.
+    /// A unique path for a new file.
     pub(super) fn next_path(&self) -> PathBuf {
         self.path.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
     }
@@ -47,12 +47,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays is removed when the store is next opened.
+        // The next open of the store removes a remaining directory.
         let _ = remove_tree(&self.path);
     }
 }
 
-/// Removes the scratch directory of a program that has ended: nobody holds its lock.
+/// Removes the scratch directory of an ended process: its lock is free.
 fn remove_if_abandoned(path: &Path) {
     if let Ok(lock) = File::open(path)
         && lock.try_lock().is_ok()

@@ -1,25 +1,27 @@
-//! Whole files beside the chunks, so that a file can be laid out by sharing blocks instead of writing it.
+//! Keeps whole files next to the chunks, so that layouts can share blocks instead of writing files.
 //!
-//! On a file system that can (btrfs, XFS), a file that is laid out for the second time is put together once in `whole/`, and
-//! from then on every directory gets a clone of it (`FICLONE`): an instant, whatever its size, and no room on the disk until
-//! somebody writes. A clone is a file like any other, so a job may do with it what it likes. What is used once costs nothing.
+//! Some file systems can share blocks (btrfs, XFS). There, the second layout of a file writes it once to `whole/`,
+//! and every later directory gets a clone of it (`FICLONE`). A clone takes constant time, and no disk space until it
+//! is changed. It is an ordinary file, so a job may do anything with it. A file that is laid out only once costs
+//! nothing extra.
 //!
-//! **Whole files are a shortcut.** Their chunks are there as well, and whatever goes wrong here — no room, a damaged file,
-//! another file system — the file is written from those. They lie under the hash of their list of chunks, appear by renaming
-//! and are never synced: what a power cut tore is found like any damage, for a whole file is read and compared with the
-//! hashes of its chunks when it is first used after a start, and whenever its metadata are not those it had then. They count
-//! towards the store's size and are evicted with the chunks, before those that they were used with.
+//! **Whole files are a cache.** Their chunks exist as well. After any failure (full disk, damaged file, other file
+//! system), the file is written from its chunks. A whole file is named by the hash of its list of chunks, appears by
+//! renaming and is never synced. Damage from a power cut is detected like any other: the file is read and compared
+//! with the hashes of its chunks on its first use after a start, and whenever its metadata have changed. Whole files
+//! count towards the store's size and are evicted before the chunks used with them.
 //!
-//! **Why not copies elsewhere.** Where blocks cannot be shared (ext4), copying a whole file takes half to three quarters of
-//! the processor time of putting it together from chunks, as measured for files of 50 KiB to 4 MiB: some 50 ms less for
-//! 100 MiB. For that it would keep everything on the disk twice, write as much as before and once more to begin with, and give
-//! up checking every byte that is laid out. So such a file system is noticed when the store is opened, and nothing is kept.
+//! **Why not copies on other file systems.** Without shared blocks (ext4), copying a whole file takes half to three
+//! quarters of the CPU time of writing it from chunks, measured for files of 50 KiB to 4 MiB. That saves about 50 ms
+//! per 100 MiB. But it would store everything twice, write as much as before plus once more at first, and skip the
+//! check of laid out bytes. So the store detects such a file system when it is opened and keeps no whole files.
 //!
-//! **Why never hard links.** A link is the same inode. Who owns it can make it writable and change the cache and every other
-//! job's file; a job runs as the agent's own user or owns its files, so it can. Were the inode somebody else's and without
-//! write bits, the job could not `chmod` or `touch` its own files, and files of equal content would have one mode and one
-//! time between them. And in every case the next link made or removed moves the inode's change time, by which
-//! [`Baseline`](crate::Baseline) tells untouched files: each run's start would make all others read everything they have.
+//! **Why never hard links.** A hard link is the same inode. Its owner can make it writable and so change the cache
+//! and every other job's file. A job runs as the agent's user or owns its files, so it could do that. With another
+//! owner and no write permission, the job could not `chmod` or `touch` its own files, and files of equal content
+//! would share one mode and one time. Besides, every link created or removed changes the inode's ctime, which
+//! [`Baseline`](crate::Baseline) uses to find unchanged files: each start of a run would make all others read all
+//! their files.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -41,14 +43,14 @@ use crate::beneath::{Stat, nanoseconds};
 use crate::chunk::digest_of;
 use crate::remove::remove_tree;
 
-/// Shorter files are written from their chunks. Cloning takes as long for a byte as for a gigabyte, about as long as writing
-/// this much; and a clone is not in the page cache, so the job reads it from the disk.
+/// Shorter files are written from their chunks. Cloning takes constant time, about as long as writing this much.
+/// Also, a clone is not in the page cache, so the job reads it from the disk.
 const WORTH_SHARING_BYTES: u64 = 128 << 10;
 
-/// What the store knows of whole files.
+/// The store's state of whole files.
 #[derive(Debug, Default)]
 pub(super) struct WholeFiles {
-    /// Set when clones turned out not to work where folders are laid out, say on another file system.
+    /// Set after a clone has failed, for example because folders are laid out on another file system.
     is_off: AtomicBool,
     known: Mutex<HashMap<Digest, Known>>,
 }
@@ -57,37 +59,37 @@ pub(super) struct WholeFiles {
 enum Known {
     /// It was laid out once.
     Seen,
-    /// A thread is putting it together.
+    /// A thread is writing it.
     BeingMade,
-    /// Its content was right when its metadata were these.
+    /// Its content was verified when it had these metadata.
     Right(Stat),
 }
 
 impl ChunkStore {
-    /// Keeps whole files as well, to share their blocks when a folder is laid out, if the file system can; see
-    /// [`ChunkStore::shares_files`]. Fit for a cache.
+    /// Also keeps whole files, to share their blocks in layouts, if the file system can; see
+    /// [`ChunkStore::shares_files`]. Suitable for a cache.
     #[must_use]
     pub fn sharing_files(mut self) -> Self {
         if self.can_clone() {
             self.whole = Some(WholeFiles::default());
         } else {
-            // Left from a time when it could.
+            // Left over from a time when the file system could share blocks.
             let _ = remove_tree(&self.whole_directory());
         }
         self
     }
 
-    /// Whether unchanged files share their blocks with what was laid out before.
+    /// Whether unchanged files share their blocks with earlier layouts.
     #[must_use]
     pub fn shares_files(&self) -> bool {
         self.sharing().is_some()
     }
 
-    /// Gives `target`, an empty file, this content by sharing the blocks of a whole file. `false` when it did not: the file is
-    /// empty still, and to be written.
+    /// Fills the empty file `target` with this content by sharing the blocks of a whole file. After `false`, the file
+    /// is still empty and must be written.
     ///
     /// # Errors
-    /// When a chunk that it is to be made of cannot be read.
+    /// A chunk of the content cannot be read.
     pub(crate) fn share_content(
         &self,
         content: &Content,
@@ -105,7 +107,7 @@ impl ChunkStore {
         match clone(&source, target) {
             Ok(()) => Ok(true),
             Err(error) => {
-                // A full disk passes; anything else would only be met again.
+                // A full disk is temporary; any other error would recur.
                 whole.is_off.fetch_or(!is_disk_full(&error), Ordering::Relaxed);
                 target.set_len(0).map_err(ContentError::Write)?;
                 Ok(false)
@@ -113,16 +115,17 @@ impl ChunkStore {
         }
     }
 
-    /// Whether laying out this content would probably take no room.
+    /// Whether laying out this content will probably take no space.
     pub(crate) fn has_whole(&self, content: &Content) -> bool {
         let is_there = || fs::symlink_metadata(self.whole_path_of(&key_of(content))).is_ok();
         self.shares_files() && content.size >= WORTH_SHARING_BYTES && is_there()
     }
 
-    /// Removes every whole file, which frees what no job's directory shares, and waits until the file system counts it as free.
+    /// Removes every whole file and waits until the file system counts the space as free. Blocks shared with a job's
+    /// directory stay in use.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub(crate) fn remove_whole_files(&self) -> Result<Freed, StoreError> {
         let mut freed = Freed::default();
         if self.sharing().is_some() {
@@ -135,7 +138,7 @@ impl ChunkStore {
             }
         }
         if freed.files > 0 {
-            // btrfs frees when it commits, XFS in the background. If it does not tell, the next write will.
+            // btrfs frees space on commit, XFS in the background. If this sync fails, the next write shows the error.
             let _ = nix::unistd::syncfs(&self.handle);
         }
         Ok(freed)
@@ -153,7 +156,7 @@ impl ChunkStore {
         self.whole.as_ref().filter(|whole| !whole.is_off.load(Ordering::Relaxed))
     }
 
-    /// Tries with a small file whether two can share blocks here.
+    /// Tests with a small file whether two files can share blocks here.
     fn can_clone(&self) -> bool {
         let (from, to) = (self.scratch.next_path(), self.scratch.next_path());
         let try_it = || -> io::Result<()> {
@@ -165,7 +168,7 @@ impl ChunkStore {
         answer.is_ok()
     }
 
-    /// The whole file, if it is there and right. A wrong one is removed.
+    /// Opens the whole file if it exists and is intact. Removes a damaged one.
     fn right_file(&self, whole: &WholeFiles, key: &Digest, content: &Content, buffers: &mut Buffers) -> Option<File> {
         let path = self.whole_path_of(key);
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
@@ -174,15 +177,15 @@ impl ChunkStore {
         }
         let before = Stat::of(&file).ok()?;
         if before.size == content.size && holds(&mut file, content, buffers) {
-            // Its metadata are others only if another thread has just renewed it, or somebody is at work on it.
+            // Its metadata differ only if another thread has just renewed it, or another process is changing it.
             return whole.believes(key, &file, Some(before)).then_some(file);
         }
-        // If it cannot be removed, it is found to be wrong again.
+        // If it cannot be removed, the next check finds the damage again.
         let _ = Self::remove_locked(&mut self.ledger(), path);
         None
     }
 
-    /// Puts the whole file together. `None` when it cannot be written, which is no reason not to lay out.
+    /// Writes the whole file. `None` if it cannot be written; the layout then continues without it.
     fn make(
         &self,
         whole: &WholeFiles,
@@ -200,7 +203,7 @@ impl ChunkStore {
         match made {
             Ok((file, _)) => Ok(Some(file)),
             Err(error) => {
-                // Best effort: what stays is removed when the store is next opened.
+                // Best effort: the next open of the store removes a remaining file.
                 let _ = fs::remove_file(&temporary);
                 if matches!(error, ContentError::Write(_)) { Ok(None) } else { Err(error) }
             }
@@ -214,7 +217,7 @@ impl ChunkStore {
         content: &Content,
         buffers: &mut Buffers,
     ) -> Result<(File, Stat), ContentError> {
-        // Without write permission: a job that strays here as our user has to mean it.
+        // Without write permission: this prevents accidental changes by a job of the same user.
         let mut file = (OpenOptions::new().read(true).write(true).create_new(true).mode(0o400))
             .open(temporary)
             .map_err(ContentError::Write)?;
@@ -226,8 +229,8 @@ impl ChunkStore {
 }
 
 impl WholeFiles {
-    /// Whether an open file's metadata are those that it had when its content was last known to be right, or those it had when
-    /// it was verified just now. Counts as a use.
+    /// Whether the metadata of an open file match the last verified ones, or `verified`, which is from a check just
+    /// now. Counts as a use.
     fn believes(&self, key: &Digest, file: &File, verified: Option<Stat>) -> bool {
         // Held so that no other thread renews the file in between.
         let mut known = self.known();
@@ -239,9 +242,9 @@ impl WholeFiles {
         true
     }
 
-    /// Whether a file that is not there should be made: when it was laid out before, and nobody else is at it.
+    /// Whether to write a missing whole file: after an earlier layout, unless another thread is writing it.
     fn should_make(&self, key: &Digest) -> bool {
-        // Some five MiB. What is forgotten is verified again, or made one time later.
+        // About 5 MiB. A forgotten file is verified again, or written one layout later.
         const REMEMBERED: usize = 50_000;
         let mut known = self.known();
         if known.len() >= REMEMBERED {
@@ -253,7 +256,7 @@ impl WholeFiles {
                 false
             }
             Some(Known::BeingMade) => false,
-            // Right before and gone now, it was evicted or damaged.
+            // It was verified before, so it has been evicted or damaged since.
             Some(Known::Seen | Known::Right(_)) => {
                 known.insert(*key, Known::BeingMade);
                 true
@@ -289,7 +292,7 @@ fn holds(file: &mut File, content: &Content, buffers: &mut Buffers) -> bool {
     chunks_are_right && matches!(file.read(&mut [0]), Ok(0))
 }
 
-/// Marks a whole file as used now, and says what its metadata then are.
+/// Marks a whole file as used now. Returns its new metadata.
 fn renew(file: &File, stat: Stat) -> Stat {
     let renew_after = ChunkStore::RENEW_AFTER.as_nanos() as i64;
     let now = TimeSpec::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default());
@@ -300,9 +303,9 @@ fn renew(file: &File, stat: Stat) -> Stat {
     Stat::of(file).unwrap_or(stat)
 }
 
-/// Makes `to`, an empty file, share all blocks of `from`.
+/// Makes the empty file `to` share all blocks of `from`.
 fn clone(from: &File, to: &File) -> io::Result<()> {
-    // SAFETY: both descriptors are open for as long as the call takes, and it takes no memory of ours.
+    // SAFETY: both descriptors are open during the call, and it uses no memory of this process.
     let answer = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) };
     Ok(Errno::result(answer).map(drop)?)
 }

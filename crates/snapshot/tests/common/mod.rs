@@ -1,4 +1,4 @@
-//! What the tests of this crate share: folders to make, and an account of a folder that owes nothing to the code under test.
+//! Helpers for the tests of this crate: folders, and an inventory that does not use the code under test.
 
 #![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
 
@@ -14,7 +14,7 @@ use std::thread;
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, VERSION};
 use hostler_snapshot::{Capture, CaptureOptions, ChunkStore};
 
-/// Bytes that look random and are the same every time.
+/// Pseudo-random bytes that are equal on every call.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
@@ -25,7 +25,7 @@ pub fn at(directory: &Path, path: &[u8]) -> PathBuf {
     directory.join(OsStr::from_bytes(path))
 }
 
-/// Writes a file and the directories above it.
+/// Writes a file and creates its parent directories.
 pub fn put(directory: &Path, path: &str, content: impl AsRef<[u8]>) {
     let path = directory.join(path);
     fs::create_dir_all(path.parent().expect("below a directory")).expect("writable");
@@ -33,10 +33,10 @@ pub fn put(directory: &Path, path: &str, content: impl AsRef<[u8]>) {
 }
 
 pub fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the test owns it");
 }
 
-/// One thing in a folder: type and mode, modification time, and content or target.
+/// One entry of a folder: type and mode, modification time, and content or target.
 pub type Item = (u32, i128, Vec<u8>);
 
 /// Everything below `directory`, by path.
@@ -44,7 +44,7 @@ pub fn inventory(directory: &Path) -> BTreeMap<Vec<u8>, Item> {
     fn visit(base: &Path, directory: &Path, items: &mut BTreeMap<Vec<u8>, Item>) {
         for entry in fs::read_dir(directory).expect("readable") {
             let path = entry.expect("readable").path();
-            let metadata = fs::symlink_metadata(&path).expect("there");
+            let metadata = fs::symlink_metadata(&path).expect("it exists");
             let content = if metadata.is_file() {
                 fs::read(&path).expect("readable")
             } else if metadata.is_symlink() {
@@ -66,7 +66,7 @@ pub fn inventory(directory: &Path) -> BTreeMap<Vec<u8>, Item> {
 }
 
 pub fn capture(directory: &Path) -> Capture {
-    hostler_snapshot::capture(directory, &CaptureOptions::default(), &|_| ()).expect("nothing is in the way")
+    hostler_snapshot::capture(directory, &CaptureOptions::default(), &|_| ()).expect("every entry can be captured")
 }
 
 /// The paths of a capture as text.
@@ -108,13 +108,13 @@ pub fn manifest(entries: Vec<Entry>) -> Manifest {
     Manifest { version: VERSION, entries }
 }
 
-/// Runs `work` as the user nobody, in a thread of its own, or as we are if we are not root.
+/// Runs `work` on another thread as the user nobody. Without root, keeps the current user.
 pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     const NOBODY: libc::c_long = 65534;
     in_thread(|| {
         if nix::unistd::geteuid().is_root() {
-            // SAFETY: the calls take numbers and no memory. Made directly, not through libc, they change this thread alone,
-            // which ends with the test, and threads that it starts.
+            // SAFETY: the system calls take integers only. Made directly, not through libc, they change only this
+            // thread, which ends with the test, and the threads that it starts.
             let done = unsafe {
                 libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
                     && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0
@@ -125,8 +125,8 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Runs `work` with a file system of `bytes` at `place`. The mount is seen by this thread alone and goes with it, however
-/// the test ends.
+/// Runs `work` with a file system of `bytes` mounted at `place`. Only this thread sees the mount, which ends with the
+/// thread.
 pub fn with_small_disk<T: Send>(place: &Path, bytes: u64, work: impl FnOnce() -> T + Send) -> T {
     use nix::mount::{MsFlags, mount};
     with_mounts(|| {
@@ -136,7 +136,8 @@ pub fn with_small_disk<T: Send>(place: &Path, bytes: u64, work: impl FnOnce() ->
     })
 }
 
-/// As [`with_small_disk`], with a file system that can share blocks between files: `btrfs` or `xfs`, in a file beside `place`.
+/// Like [`with_small_disk`], with a file system that can share blocks: `btrfs` or `xfs`, in an image file next to
+/// `place`.
 pub fn with_sharing_disk<T: Send>(kind: &str, place: &Path, bytes: u64, work: impl FnOnce() -> T + Send) -> T {
     let image = place.with_extension("image");
     let file = fs::File::create_new(&image).expect("writable");
@@ -155,7 +156,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?} failed: {said}; {help}");
 }
 
-/// Runs `work` in a thread whose mounts nobody else sees.
+/// Runs `work` on a thread with its own mount namespace.
 fn with_mounts<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};

@@ -1,4 +1,4 @@
-//! Where the store lies: on what kind of filesystem, and how much room that has.
+//! Checks the type and the free space of the store's file system.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use nix::sys::statvfs::statvfs;
 
 use crate::StoreError;
 
-/// How far a filesystem can be trusted with a write-ahead log.
+/// Whether a file system is safe for a write-ahead log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     Local,
-    /// May keep its promises, or not: a shared or user-space filesystem.
+    /// Possibly unsafe: a shared or user-space file system.
     Doubtful(&'static str),
-    /// Its locks, shared memory or fsync are known not to hold.
+    /// Its locks, shared memory or fsync are known to be unreliable.
     Network(&'static str),
 }
 
-/// The `f_type` of filesystems that are not a disk of this machine, from `linux/magic.h` and their own sources.
+/// Classifies the `f_type` of file systems that are not a local disk, from `linux/magic.h` and their own sources.
 const fn trust(magic: u32) -> Trust {
     match magic {
         0x6969 => Trust::Network("NFS"),
@@ -32,12 +32,12 @@ const fn trust(magic: u32) -> Trust {
     }
 }
 
-/// Refuses a store on a network filesystem unless `allow_network`, and warns of what may be one.
+/// Refuses a store on a network file system unless `allow_network`. Warns about possible network file systems.
 pub(super) fn check(database: &Path, allow_network: bool) -> Result<(), StoreError> {
     let directory = directory_of(database);
     let found = nix::sys::statfs::statfs(directory)
         .map_err(|error| StoreError::io("find the filesystem of", directory, error.into()))?;
-    // The type of this field differs between platforms; the magic numbers are all 32 bits.
+    // The type of this field differs between platforms; the magic numbers all have 32 bits.
     judge(trust(found.filesystem_type().0 as u32), database, allow_network)
 }
 
@@ -54,7 +54,7 @@ fn judge(trust: Trust, database: &Path, allow_network: bool) -> Result<(), Store
     Ok(())
 }
 
-/// Bytes that this user may still write on the filesystem of `database`.
+/// Free space for this user on the file system of `database`, in bytes.
 pub(super) fn free_bytes(database: &Path) -> Result<u64, StoreError> {
     let directory = directory_of(database);
     let found = statvfs(directory).map_err(|error| StoreError::io("find the room at", directory, error.into()))?;
@@ -75,7 +75,7 @@ mod tests {
         for (magic, kind) in [(0x6969, "NFS"), (0xFF53_4D42, "SMB"), (0x0102_1997, "9P")] {
             let error = judge(trust(magic), path, false).expect_err(kind);
             assert!(matches!(error, StoreError::NetworkFilesystem { kind: found, .. } if found == kind));
-            judge(trust(magic), path, true).expect("the operator insists");
+            judge(trust(magic), path, true).expect("network file systems are allowed");
         }
         for magic in [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x6573_5546] {
             judge(trust(magic), path, false).expect("ext4, tmpfs, XFS and btrfs are local, FUSE is only warned of");

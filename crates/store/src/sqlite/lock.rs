@@ -1,4 +1,4 @@
-//! One head for one store: an exclusive lock that dies with its holder.
+//! Ensures that only one head uses a store: an exclusive lock that ends with its process.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 
-/// Held as long as it lives. The file stays behind: removing it would let two heads lock two files of the same name.
+/// An exclusive lock. The file is never removed: otherwise two heads could lock two files of the same name.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Locks `<database>.lock` and writes the process id into it, for people and for the message of who comes second.
+    /// Locks `<database>.lock` and writes the pid into it, for people and for the error of a second head.
     pub(super) fn acquire(database: &Path) -> Result<Self, StoreError> {
         let path = lock_path(database);
         let failed = |doing| move |error| StoreError::io(doing, &lock_path(database), error);
@@ -44,7 +44,7 @@ fn lock_path(database: &Path) -> PathBuf {
     path.into()
 }
 
-/// Unknown for the moment between locking and writing.
+/// The pid of the lock's holder; `None` between its locking and writing.
 fn holder(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

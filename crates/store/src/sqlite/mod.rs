@@ -1,14 +1,16 @@
 //! The store on disk: one SQLite database, with SQLite compiled in.
 //!
-//! - `schema.sql` is the whole schema; [`schema`] makes it or brings an older one up to date.
-//! - [`open`] holds all that must be true before the first byte is written: a safe SQLite, a safe filesystem, one head.
-//! - [`mod@write`] is the one connection that writes and checkpoints; [`read`] is a small pool of connections that only read.
-//! - [`reserve`] is room on the disk that the store has before it needs it.
-//! - [`rows`] is the one place that knows how values become columns.
+//! - `schema.sql` is the whole schema; [`schema`] creates it and refuses other versions.
+//! - [`open`] checks all preconditions before the first write: a safe SQLite, a safe file system, one head.
+//! - [`mod@write`] is the only connection that writes and checkpoints; [`read`] is a small pool of read-only
+//!   connections.
+//! - [`reserve`] reserves disk space for the store in advance.
+//! - [`rows`] converts values to columns and back.
 //!
-//! Rules that the code relies on: WAL with `synchronous=FULL`, so a commit that returned is on disk; checkpoints by the writer
-//! alone; short read transactions, since a long one keeps the WAL growing. The file never shrinks, its free pages are used
-//! again. Do not open a live store for writing with another tool: older SQLite releases lose data in WAL mode.
+//! The code relies on these rules. WAL with `synchronous=FULL` makes a completed commit durable. Only the writer
+//! checkpoints. Read transactions are short, because a long one keeps the WAL growing. The file never shrinks, but
+//! its free pages are reused. Do not open a live store for writing with another tool: older SQLite releases lose data
+//! in WAL mode.
 
 mod filesystem;
 mod lock;

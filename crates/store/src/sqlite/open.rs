@@ -1,4 +1,4 @@
-//! All that must be true before the first byte is written.
+//! Opens a store after checking all preconditions.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,38 +16,38 @@ use super::schema;
 use super::write::SqliteStore;
 use crate::StoreError;
 
-/// SQLite before this can lose committed pages when one connection checkpoints while another writes.
+/// Earlier SQLite versions can lose committed pages when one connection checkpoints while another writes.
 const SAFE_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
 
-/// Only a backup tool can be in the way; it gets this long before a commit fails.
+/// Only a backup tool can hold a lock; a commit fails if it takes longer than this.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a store is opened. The default is right for a local disk.
+/// Options for opening a store. The default suits a local disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions {
     allow_network_filesystem: bool,
 }
 
 impl OpenOptions {
-    /// The defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Open even on NFS, SMB and the like, with a warning instead of [`StoreError::NetworkFilesystem`]. A store there can be
-    /// damaged by any loss of the connection.
+    /// Allows NFS, SMB and similar file systems with a warning instead of [`StoreError::NetworkFilesystem`]. Any loss
+    /// of the connection can damage the store there.
     #[must_use]
     pub const fn allow_network_filesystem(mut self, allow: bool) -> Self {
         self.allow_network_filesystem = allow;
         self
     }
 
-    /// Opens the database `path`, or makes it with mode 0600. Its directory must exist. Beside it lie `-wal`, `-shm` and `.lock`.
+    /// Opens the database `path`, or creates it with mode 0600. Its directory must exist. Creates `-wal`, `-shm` and
+    /// `.lock` files with the same prefix.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while another head has it; [`StoreError::Newer`], [`StoreError::Older`], [`StoreError::NotAStore`],
-    /// [`StoreError::NetworkFilesystem`]; and when the disk or SQLite fails.
+    /// [`StoreError::InUse`] while another head uses it; [`StoreError::Newer`], [`StoreError::Older`],
+    /// [`StoreError::NotAStore`], [`StoreError::NetworkFilesystem`]; or the disk or SQLite fails.
     pub fn open(self, path: &Path) -> Result<SqliteStore, StoreError> {
         check_sqlite(rusqlite::version_number(), rusqlite::version())?;
         filesystem::check(path, self.allow_network_filesystem)?;
@@ -72,15 +72,15 @@ fn check_sqlite(number: i32, found: &'static str) -> Result<(), StoreError> {
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // With WAL, FULL syncs the log once in every commit; NORMAL would lose acknowledged commits with the power.
+    // With WAL, FULL syncs the log once per commit; NORMAL would lose acknowledged commits in a power cut.
     connection.pragma_update(None, "synchronous", "full")?;
-    // Checkpoints are ours to time, after the acknowledgement.
+    // The writer checkpoints after acknowledging commits.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // A WAL that once grew gives its room back; below this it is kept, since writing over a file is cheaper than growing it.
+    // Truncates an oversized WAL. Below this size it stays, because overwriting a file is cheaper than growing it.
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // In KiB when negative. Writes go to the log's end and to recent history, which fit.
+    // A negative value is in KiB. Writes go to the end of the log and to recent history, which fit.
     connection.pragma_update(None, "cache_size", -4096)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(())
@@ -101,15 +101,15 @@ mod tests {
     #[test]
     fn the_sqlite_compiled_in_is_safe_and_an_older_one_is_refused() {
         check_sqlite(rusqlite::version_number(), rusqlite::version()).expect("the bundled SQLite is recent");
-        check_sqlite(3_051_003, "3.51.3").expect("the first with the correction");
-        let error = check_sqlite(3_051_002, "3.51.2").expect_err("the last without it");
+        check_sqlite(3_051_003, "3.51.3").expect("the version is fixed");
+        let error = check_sqlite(3_051_002, "3.51.2").expect_err("the version has the bug");
         assert_eq!(error.to_string(), "SQLite 3.51.2 can lose committed data, at least 3.51.3 is needed");
     }
 
     #[test]
     fn every_commit_is_synced() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let connection = Connection::open(directory.path().join("x.db")).expect("a new database");
+        let connection = Connection::open(directory.path().join("x.db")).expect("a new database can be opened");
         configure(&connection).expect("all settings are known");
         let number = |pragma| {
             connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).expect("a number can be read")

@@ -1,4 +1,4 @@
-//! Connections that only read.
+//! Read-only connections.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use super::reserve::Reserve;
 use super::rows::{Trouble, digest, ended, select_ended, unsigned};
 use crate::{EndedPage, JobFilter, Records, StoreError};
 
-/// Most connections open at once; further queries wait for one. Queries take well below a millisecond each, so more would only
-/// take memory.
+/// The maximum number of open connections; further queries wait. A query takes well under a millisecond, so more
+/// connections would only cost memory.
 const MOST_CONNECTIONS: usize = 4;
 
-/// Opens connections as they are needed and keeps them.
+/// Opens connections on demand and reuses them.
 #[derive(Debug)]
 pub(super) struct Pool {
     path: PathBuf,
     connections: Mutex<Connections>,
-    /// Signalled when a connection is free, or may be opened.
+    /// Signalled when a connection is free or may be opened.
     freed: Condvar,
-    /// Room on the disk; here because it must outlive every connection.
+    /// Reserved disk space. It is stored here because it must outlive every connection.
     reserve: Reserve,
 }
 
@@ -53,12 +53,12 @@ impl Pool {
         self.lock().idle.clear();
     }
 
-    /// Runs `query` in a read transaction: one moment, however many statements.
+    /// Runs `query` in a read transaction, so that all its statements see the same state.
     fn query<T>(&self, query: impl FnOnce(&Transaction<'_>) -> Result<T, Trouble>) -> Result<T, StoreError> {
         let run = || {
             let mut lent = self.borrow()?;
             let answer = query(&lent.connection().unchecked_transaction()?)?;
-            // Only a connection that worked is used again.
+            // Only a connection that worked is reused.
             lent.worked = true;
             Ok(answer)
         };
@@ -85,7 +85,7 @@ impl Pool {
     }
 }
 
-/// A place in the pool, given back whatever happens.
+/// A slot in the pool, released on drop.
 struct Lent<'a> {
     pool: &'a Pool,
     connection: Option<Connection>,
@@ -94,7 +94,7 @@ struct Lent<'a> {
 
 impl Lent<'_> {
     fn connection(&self) -> &Connection {
-        self.connection.as_ref().expect("opened when it was borrowed")
+        self.connection.as_ref().expect("the connection was opened when it was lent")
     }
 }
 
@@ -235,7 +235,7 @@ impl Records for Arc<Pool> {
 
     fn blobs_after(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Digest>, StoreError> {
         const SQL: &str = "SELECT digest FROM blobs WHERE digest > ?1 ORDER BY digest LIMIT ?2";
-        // The empty string of bytes comes before every digest.
+        // An empty byte string sorts before every digest.
         let after = after.map_or_else(Vec::new, |digest| digest.0.to_vec());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.query(|transaction| {
@@ -256,7 +256,7 @@ fn as_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// How many ended jobs are wanted.
+/// The number of selected jobs.
 fn count(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, Trouble> {
     let counted = collect(transaction, "SELECT user, state, jobs FROM ended_counts", [], |row| {
         let state: String = row.get(1)?;
@@ -275,14 +275,14 @@ fn count(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, Troub
     Ok(total)
 }
 
-/// The newest ended jobs that are wanted. For each state the newest are read and then merged: that takes an index whatever is wanted.
+/// The newest selected jobs. Reads the newest of each state and merges them, so that every filter uses an index.
 fn page(
     transaction: &Transaction<'_>,
     wanted: &JobFilter,
     before: Option<JobId>,
     limit: usize,
 ) -> Result<Vec<Bytes>, Trouble> {
-    // As many more as may have to be left out again.
+    // Read more, because `except` may remove as many.
     let limit_with = as_limit(limit.saturating_add(wanted.except.len()));
     let before = before.map_or(i64::MAX, |before| before.0.cast_signed());
     let read = |row: &Row<'_>| Ok((JobId(unsigned(row, 0)?), bytes(row, 1)?));

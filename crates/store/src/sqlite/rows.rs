@@ -1,7 +1,7 @@
-//! How values become columns and come back.
+//! Converts values to columns and back.
 //!
-//! SQLite's integers are signed: unsigned 64-bit values keep their bits, so that every value comes back as it was. Numbers that
-//! are compared in SQL (jobs, sequence numbers) count from 1 and never come near the sign.
+//! SQLite's integers are signed. Unsigned 64-bit values keep their bits, so every value is restored exactly. Numbers
+//! that SQL compares (jobs, sequence numbers) count from 1 and never reach the sign bit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, p
 use super::filesystem::free_bytes;
 use crate::{EndedJob, StoreError};
 
-/// Below this many free bytes, an I/O error of SQLite means a full disk: it does not always say so itself.
+/// Below this free space, an I/O error of SQLite counts as a full disk, because SQLite does not always report it.
 const NO_ROOM_BYTES: u64 = 64 << 10;
 
-/// An error inside one operation, before it is known on which store.
+/// An error of one operation, without the path of the store.
 #[derive(Debug)]
 pub(super) enum Trouble {
     Sqlite(rusqlite::Error),
@@ -34,7 +34,7 @@ impl Trouble {
         Self::Damaged { what: what.into(), why: why.into() }
     }
 
-    /// The error as the caller sees it.
+    /// Converts to the caller's error.
     pub(super) fn at(self, doing: &'static str, path: &Path) -> StoreError {
         let error = match self {
             Self::Sqlite(error) => error,
@@ -55,7 +55,7 @@ impl Trouble {
     }
 }
 
-/// Tells a row that was changed behind our back from the one that was written, also when it was moved to another number.
+/// A checksum that detects a damaged row, also one that was moved to another number.
 pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&sequence.to_le_bytes()).update(bytes);
@@ -67,7 +67,7 @@ pub(super) const INSERT_ENDED: &str = "INSERT OR REPLACE INTO ended_tasks
     (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, parts, usage)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
-/// The columns that [`ended`] reads, in its order.
+/// The columns that [`ended`] reads, in order.
 macro_rules! select_ended {
     ($rest:literal) => {
         concat!(
@@ -129,7 +129,7 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
     })
 }
 
-/// Keeps an ended job, in place of what was kept of it before, and the counts in line with that.
+/// Stores an ended job, replaces an older row of it, and updates the counts.
 pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::Result<()> {
     const SQL: &str = "INSERT OR REPLACE INTO ended_jobs
         (id, key, user, state, ended, snapshot, results, unfetched, fetched, bytes)
@@ -155,14 +155,14 @@ pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::R
     Ok(())
 }
 
-/// Drops an ended job, if it is kept.
+/// Removes an ended job, if it is stored.
 pub(super) fn remove_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
     uncount_job(connection, id)?;
     connection.prepare_cached("DELETE FROM ended_jobs WHERE id = ?1")?.execute([id.0.cast_signed()])?;
     Ok(())
 }
 
-/// A job that is kept does not count any more.
+/// Subtracts a stored job from the counts.
 fn uncount_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
     let sql = "SELECT user, state FROM ended_jobs WHERE id = ?1";
     let kept: Option<(String, String)> = connection
@@ -176,7 +176,7 @@ fn uncount_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Keeps an environment for a job.
+/// Stores an environment for a job.
 pub(super) fn insert_environment(
     connection: &Connection,
     job: JobId,
@@ -194,7 +194,7 @@ pub(super) fn insert_environment(
     Ok(())
 }
 
-/// Drops the environment of a job, unless another job has the same.
+/// Removes the environment of a job, unless another job has the same.
 pub(super) fn drop_environment(connection: &Connection, job: JobId) -> rusqlite::Result<()> {
     let sql = "DELETE FROM job_environments WHERE job = ?1 RETURNING digest";
     let mut statement = connection.prepare_cached(sql)?;

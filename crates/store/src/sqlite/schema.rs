@@ -13,24 +13,23 @@ use crate::StoreError;
 /// Version of `schema.sql` and of the bytes that the head stores in it.
 const VERSION: u32 = 5;
 
-/// Marks the file as ours, for `file` and for the check below: the letters `Hstl`.
+/// Identifies the file as a store, for `file` and for the check below: the letters `Hstl`.
 const APPLICATION_ID: i32 = 0x4873_746C;
 
-/// What a file turns out to be.
+/// The state of a database file.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// Nothing is in it.
     Empty,
     /// A store of this version.
     Store,
 }
 
-/// Reads what the file is, before anything is written to it.
+/// Checks the file before the first write.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     found(connection, path).map(drop)
 }
 
-/// Makes the schema current.
+/// Creates the schema in an empty database.
 pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| Trouble::Sqlite(error).at("prepare the schema of", path);
     match found(connection, path)? {
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     fn new_store() -> Connection {
-        let mut connection = Connection::open_in_memory().expect("memory is there");
+        let mut connection = Connection::open_in_memory().expect("memory is available");
         prepare(&mut connection, Path::new("test")).expect("an empty database becomes a store");
         connection
     }
@@ -91,16 +90,16 @@ mod tests {
     fn stores_of_other_versions_and_other_files_are_refused() {
         let connection = new_store();
         connection.pragma_update(None, "user_version", VERSION + 1).expect("it can be set");
-        let error = check(&connection, Path::new("test")).expect_err("it is newer");
+        let error = check(&connection, Path::new("test")).expect_err("the version is newer");
         assert!(matches!(error, StoreError::Newer { found, supported: VERSION, .. } if found == VERSION + 1));
 
         connection.pragma_update(None, "user_version", VERSION - 1).expect("it can be set");
-        let error = check(&connection, Path::new("test")).expect_err("it is older").to_string();
+        let error = check(&connection, Path::new("test")).expect_err("the version is older").to_string();
         assert!(error.contains("version 4") && error.contains("start the older release again"), "{error}");
 
-        let other = Connection::open_in_memory().expect("memory is there");
+        let other = Connection::open_in_memory().expect("memory is available");
         other.execute_batch("CREATE TABLE theirs (x)").expect("any table will do");
-        let error = check(&other, Path::new("test")).expect_err("it is not ours");
+        let error = check(&other, Path::new("test")).expect_err("the file is not a store");
         assert!(matches!(error, StoreError::NotAStore { .. }));
     }
 }

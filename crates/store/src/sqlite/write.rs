@@ -1,4 +1,4 @@
-//! The connection that writes.
+//! The only connection that writes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::rows::{
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
 
-/// Pages in the log that are not yet in the database when a checkpoint is due at the latest: 8 MiB, so that a head that restarts reads
-/// little and the cost of a checkpoint is spread over thousands of commits.
+/// The number of pages only in the log at which a checkpoint is due: 8 MiB. A restarted head then reads little, and
+/// thousands of commits share the cost of a checkpoint.
 const CHECKPOINT_PAGES: i64 = 2048;
 
-/// Pages at which the log is far beyond its due, 256 MiB: a reader has held on to it for long.
+/// The number of log pages (256 MiB) that shows that a reader has blocked checkpoints for long.
 const HUGE_LOG_PAGES: i64 = 65_536;
 
 /// A store in one SQLite database.
@@ -27,17 +27,17 @@ pub struct SqliteStore {
     connection: Connection,
     tail: Tail,
     readers: Arc<Pool>,
-    /// Housekeeping has failed and said so; it says so once.
+    /// Whether a failure of housekeeping was logged; it is logged once.
     complained: bool,
-    /// After the connection, so that nobody else writes before it is closed.
+    /// Declared after the connection, so that no other head writes before the connection is closed.
     _lock: Lock,
 }
 
 impl SqliteStore {
-    /// Opens or makes the database `path` with the default [`OpenOptions`].
+    /// Opens or creates the database `path` with the default [`OpenOptions`].
     ///
     /// # Errors
-    /// As [`OpenOptions::open`].
+    /// The errors of [`OpenOptions::open`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         OpenOptions::new().open(path)
     }
@@ -48,10 +48,10 @@ impl SqliteStore {
         Ok(Self { connection, tail, readers, complained: false, _lock: lock })
     }
 
-    /// Runs `work` in a transaction that ends durable or without effect.
+    /// Runs `work` in a transaction that either becomes durable or has no effect.
     fn transaction(&mut self, work: impl Fn(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         match self.try_transaction(&work) {
-            // A log that is all in the database is written from its beginning again, where it has room of its own.
+            // After a complete checkpoint, the log is overwritten from its beginning, which needs no new space.
             Err(error) if error.is_disk_full() && self.checkpoint_all().is_ok_and(|is_all| is_all) => {
                 self.try_transaction(&work)
             }
@@ -62,7 +62,7 @@ impl SqliteStore {
     fn try_transaction(&mut self, work: &impl Fn(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let Self { connection, readers, .. } = self;
         let mut run = || {
-            // Immediate: a transaction that starts as a reader may find that it cannot become a writer.
+            // Immediate: a transaction that starts as a reader might fail to become a writer.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             work(&transaction)?;
             transaction.commit()
@@ -70,22 +70,22 @@ impl SqliteStore {
         run().map_err(|error| Trouble::Sqlite(error).at("commit to", readers.path()))
     }
 
-    /// Moves all of the log into the database, if it fits there and no reader is in the way; says whether it did.
+    /// Moves the whole log into the database, if it fits and no reader prevents it. Returns whether it did.
     fn checkpoint_all(&self) -> rusqlite::Result<bool> {
         let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)")?;
         self.readers.reserve().hold();
         Ok(size.checkpointed >= size.pages)
     }
 
-    /// Moves the log into the database when enough has gathered.
+    /// Checkpoints when the log is long enough.
     fn checkpoint(&self) -> rusqlite::Result<LogSize> {
         let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(noop)")?;
         if size.pages - size.checkpointed < CHECKPOINT_PAGES.min(self.readers.reserve().checkpoint_pages()) {
             return Ok(size);
         }
-        // Passive: takes what no reader needs, and waits for nobody.
+        // Passive: moves only pages that no reader needs, and never waits.
         let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)");
-        // What lay beyond the end of the database is gone with that.
+        // The checkpoint has used or freed the reserved space beyond the end of the database, so reserve it again.
         self.readers.reserve().hold();
         size
     }
@@ -138,7 +138,7 @@ impl Store for SqliteStore {
                 Some(format!("a reader keeps {} pages in the write-ahead log", size.pages))
             }
             Ok(_) => None,
-            // The log still has everything, so nothing is lost; the next commit tells the caller if the disk is full.
+            // The log still has everything, so nothing is lost. If the disk is full, the next commit reports it.
             Err(error) => Some(format!("could not checkpoint: {error}")),
         };
         if let Some(why) = &complaint
@@ -155,7 +155,7 @@ impl Store for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// The last connection to close moves the log into the database; let that be the one that may write.
+    /// The last connection to close checkpoints the log; this must be the writing one.
     fn drop(&mut self) {
         self.readers.close_idle();
     }
@@ -170,7 +170,7 @@ fn read_tail(connection: &Connection) -> rusqlite::Result<Tail> {
 }
 
 fn load(connection: &Connection) -> Result<(Tail, Loaded), Trouble> {
-    // One moment for all reads.
+    // One transaction, so that all reads see the same state.
     let transaction = connection.unchecked_transaction()?;
     let mut loaded = Loaded { snapshot: load_snapshot(&transaction)?, events: Vec::new() };
     let mut statement = transaction

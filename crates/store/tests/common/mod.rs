@@ -1,4 +1,4 @@
-//! What the tests share: rows and batches to store.
+//! Rows and batches for the tests.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
     }
 }
 
-/// The row of a task on two nodes, of which the second was lost.
+/// The row of a task on two nodes; the second node was lost.
 pub(crate) fn ended_on_two_nodes(job: u64, index: u32) -> EndedTask {
     let row = ended(job, index);
     let part = |node: &str, manifest: Option<Digest>| EndedPart {
@@ -44,7 +44,7 @@ pub(crate) fn ended_on_two_nodes(job: u64, index: u32) -> EndedTask {
     EndedTask { parts: vec![part("node-1", row.result), part("node-2", Some(digest_of(&[job, 7])))], ..row }
 }
 
-/// A task's row with every field that may be absent absent.
+/// A task's row without its optional fields.
 pub(crate) fn ended_bare(job: u64, index: u32) -> EndedTask {
     EndedTask {
         attempt: Attempt(0),
@@ -67,17 +67,15 @@ pub(crate) fn digest_of(numbers: &[u64]) -> Digest {
     Digest(*blake3::hash(&bytes).as_bytes())
 }
 
-/// The event that the tests store under a number.
+/// The test event with this number.
 pub(crate) fn event(sequence: u64) -> Vec<u8> {
     format!("event {sequence} {}", "x".repeat(usize::try_from(sequence % 300).expect("small"))).into_bytes()
 }
 
-/// Events `first..=last`.
 pub(crate) fn events(first: u64, last: u64) -> Batch {
     Batch::of_events(first, (first..=last).map(event).collect())
 }
 
-/// Only changes.
 pub(crate) fn changes(changes: impl Into<Vec<Change>>) -> Batch {
     Batch::of_changes(changes.into())
 }

@@ -1,9 +1,9 @@
-//! Runs a cluster under combined load and faults, for any length of time: twenty users who submit, cancel, hold,
-//! requeue and fetch; daemons that are killed and stopped; disks that fill up; clients that send nothing or invalid
-//! data. At the end, nothing may be lost, run twice or leaked.
+//! Runs a cluster under combined load and faults, for any length of time. Twenty users submit, cancel, hold, requeue
+//! and fetch. Daemons are killed and stopped, disks fill up, and clients send nothing or invalid data. At the end, no
+//! job may be lost, run twice or leak resources.
 //!
-//! `cargo xtask soak` builds and runs it. It needs root. The users are accounts in a mount namespace that ends with the
-//! program.
+//! `cargo xtask soak` builds and runs it. It needs root. The users are accounts in a mount namespace that ends with
+//! the program.
 
 #![expect(clippy::print_stdout, reason = "people run it and read its report")]
 
@@ -50,7 +50,7 @@ fn main() {
         thread::spawn(move || trouble::make(&world, Random::new(!seed), &over, &calm))
     };
 
-    // Only a head that is left alone for a while can show that its memory stays flat.
+    // Only a head without restarts for a while can show that its memory stays flat.
     let begun = Instant::now();
     pass(begun, seconds * 2 / 3, &world);
     calm.store(true, Ordering::Relaxed);

@@ -14,8 +14,8 @@ use nix::sys::signal::Signal;
 use crate::random::Random;
 use crate::world::{NODES, World};
 
-/// Causes random faults until `over` is set. Spares the head once `calm` is set. Returns a summary: how many faults of
-/// each kind there were, and how many daemons ended by themselves.
+/// Causes random faults until `over` is set. Spares the head once `calm` is set. Returns the number of faults of each
+/// kind and of unexpected daemon exits.
 pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &AtomicBool) -> String {
     let mut counts = [0_u32; 8];
     let mut ended = 0;
@@ -43,7 +43,7 @@ pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &
                 world.start_head();
             }
             6 => full_disk(world, "head/filler", over),
-            // Long enough for the head to give the node and its runs up.
+            // Long enough for the head to give up the node and its runs.
             _ => {
                 world.signal(Some(node), Signal::SIGKILL);
                 pause(over, 80);
@@ -66,7 +66,7 @@ pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &
     )
 }
 
-/// Waits, at most until `over` is set.
+/// Waits, but stops early when `over` is set.
 fn pause(over: &AtomicBool, seconds: u64) {
     for _ in 0..seconds * 10 {
         if over.load(Ordering::Relaxed) {

@@ -18,12 +18,12 @@ use crate::world::{FIRST_UID, World};
 pub(crate) struct Ledger {
     pub(crate) user: u32,
     pub(crate) jobs: Vec<Submitted>,
-    /// Tokens of submissions without an answer. Each job may have run, at most once.
+    /// Tokens of submissions without an answer. Each such job may have run at most once.
     pub(crate) unknown: Vec<String>,
-    /// Wrong results that the user saw.
+    /// Wrong results seen by the user.
     pub(crate) faults: Vec<String>,
     pub(crate) operations: u64,
-    /// Number of refused submissions, with the first reason.
+    /// Refused submissions: their number, with the first reason.
     pub(crate) refused: u64,
     pub(crate) first_refusal: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Submitted {
     pub(crate) token: String,
     pub(crate) kind: Kind,
     pub(crate) tasks: u32,
-    /// Exit code of a complete run.
+    /// Exit code of each task.
     pub(crate) exit: i32,
 }
 
@@ -157,7 +157,7 @@ impl Person<'_> {
         match outcome.code {
             7 if outcome.stdout.trim() == token => {}
             124 | 125 | 137 | 143 => {}
-            // Its words found no room.
+            // The full disk had no space for its output.
             7 if outcome.stderr.contains(DISK_FULL) => {}
             _ => self.ledger.faults.push(format!("`run` of {token} came to {outcome:?}")),
         }

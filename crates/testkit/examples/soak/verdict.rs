@@ -16,11 +16,11 @@ use crate::world::{FIRST_UID, NODES, USERS, World, name_of};
 /// Message of a job that failed because the small disk of its node was full.
 pub(crate) const DISK_FULL: &str = "the disk of node n1 is full";
 
-/// Permitted growth of a daemon's memory, in addition to a tenth: caches fill.
+/// Permitted growth of a daemon's memory, in addition to 10 %, because caches fill.
 const GROWTH_KIB: u64 = 12 << 10;
 
-/// Permitted number of run directories: those that an agent keeps for reuse, and a few whose end the head has not
-/// confirmed.
+/// Permitted number of run directories: those that an agent keeps for reuse, and a few that the head has not
+/// confirmed yet.
 const MOST_DIRECTORIES: usize = 64 + 8;
 
 /// Resources of the machine other than processes.
@@ -120,13 +120,12 @@ fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -
     faults
 }
 
-/// Whether a job failed because the small disk of its node was full.
 fn failed_for_want_of_room(world: &World, id: u64) -> bool {
     let shown = world.run(None, &["job", &id.to_string(), "--json"]).stdout;
     [DISK_FULL, "no space left", "No space left"].iter().any(|words| shown.contains(words))
 }
 
-/// `INDEX ATTEMPT` of every run that began.
+/// The `INDEX ATTEMPT` lines of all runs that began.
 fn runs_of(world: &World, user: u32, token: &str) -> Vec<String> {
     let text = fs::read_to_string(world.home_of(user).join("ran").join(token)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -138,13 +137,13 @@ fn ran_twice(runs: &[String], token: &str) -> Vec<String> {
     twice.map(|run| format!("{token}: the same attempt ran twice: {run}")).collect()
 }
 
-/// Daemons whose memory or number of descriptors grew. Only samples of a daemon's last process count.
+/// Daemons with growing memory or a growing number of descriptors. Only samples of a daemon's last process count.
 fn flat(looks: &Looks) -> Vec<String> {
     let mut faults = Vec::new();
     for (index, looks) in looks.iter().enumerate() {
         let Some(last) = looks.last() else { continue };
         let same: Vec<Look> = looks.iter().filter(|look| look.pid == last.pid).copied().collect();
-        // Too short to tell warming up from growing.
+        // Too few samples to distinguish warm-up from growth.
         if same.len() < 60 {
             continue;
         }

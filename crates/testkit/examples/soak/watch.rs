@@ -51,12 +51,12 @@ impl Watch {
 
     pub(crate) fn stop(self) -> Looks {
         self.over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the thread that looks ends well");
+        self.thread.join().expect("the sampling thread does not panic");
         std::mem::take(&mut self.looks.lock().expect("no thread panics"))
     }
 }
 
-/// Memory and descriptors of a process, if it exists.
+/// Samples the memory and descriptors of a process, if it exists.
 pub(crate) fn look_at(pid: u32) -> Option<Look> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,5 +1,5 @@
-//! The cluster and its users: a head and four agents, run by root, with small disks, and accounts that only this
-//! process sees.
+//! The cluster and its users: a head and four agents, run by root, with small disks, and accounts visible only to
+//! this process.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -44,7 +44,7 @@ impl World {
         fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just created");
         make_accounts(home.path());
         let copy = home.path().join("hostler");
-        fs::copy(executable, &copy).expect("the executable is there");
+        fs::copy(executable, &copy).expect("the executable exists");
         let disk = |name: &str| {
             let disk = SmallDisk::mount(&home.path().join(name), DISK_BYTES);
             fs::set_permissions(home.path().join(name), Permissions::from_mode(0o711)).expect("the test owns it");
@@ -123,13 +123,13 @@ impl World {
             .env("HOME", self.home.path())
             .current_dir("/")
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("descriptors"))
+            .stdout(log.try_clone().expect("a descriptor is free"))
             .stderr(log)
             .spawn()
             .expect("the executable can be started")
     }
 
-    /// Whether a daemon has ended by itself. `None` is the head.
+    /// Whether a daemon has ended unexpectedly. `None` is the head.
     pub(crate) fn has_ended(&self, daemon: Option<usize>) -> bool {
         let mut child = self.child(daemon).lock().expect("no thread panics");
         child.as_mut().is_some_and(|child| child.try_wait().expect("the test owns it").is_some())
@@ -201,7 +201,7 @@ impl World {
         self.path(&format!("home/{}", name_of(user)))
     }
 
-    /// The state of the cluster in one line.
+    /// Summarizes the state of the cluster in one line.
     pub(crate) fn at_a_glance(&self) -> String {
         let info = self.run(None, &["info", "--json"]).stdout;
         let info: Value = serde_json::from_str(&info).unwrap_or_default();
@@ -222,7 +222,7 @@ pub(crate) fn name_of(user: u32) -> String {
     format!("soak{:02}", user + 1)
 }
 
-/// Adds the users to the accounts that this process and its children see, and creates their homes.
+/// Adds the users to the accounts visible to this process and its children, and creates their homes.
 fn make_accounts(home: &Path) {
     let mut passwd = fs::read_to_string("/etc/passwd").expect("the file exists");
     let mut group = fs::read_to_string("/etc/group").expect("the file exists");

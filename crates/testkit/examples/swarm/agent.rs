@@ -1,4 +1,4 @@
-//! An agent without a machine: it joins and connects like a real one, and immediately completes every run.
+//! A simulated agent: it joins and connects like a real one, and immediately completes every run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-/// First and longest delay between connection attempts, as in a real agent.
+/// Minimum and maximum delay between connection attempts, as in a real agent.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Timeout for an answer of the head, as in a real agent.
@@ -31,9 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Counts {
     /// Number of linked agents.
     pub(crate) linked: AtomicUsize,
-    /// Number of agents that have begun a handshake and have no welcome yet.
+    /// Number of agents in a handshake, before the head's welcome.
     shaking_hands: AtomicUsize,
-    /// Maximum of `shaking_hands` since this was last set to zero.
+    /// Maximum of `shaking_hands` since the last reset.
     pub(crate) most_at_once: AtomicUsize,
     /// Failed attempts to join or connect.
     pub(crate) failures: AtomicUsize,

@@ -1,8 +1,8 @@
-//! Runs a thousand agents in one process, which speak the real protocol with a real head. Measures how long they take
-//! to join, the head's cost while they are idle, and a restart of the head after it was killed.
+//! Runs a thousand simulated agents in one process, connected to a real head over the real protocol. Measures the
+//! time to join, the head's cost while the agents are idle, and recovery after the head is killed.
 //!
-//! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so times that depend on
-//! computation are upper bounds.
+//! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so CPU-bound times are upper
+//! bounds.
 
 #![expect(clippy::print_stdout, reason = "it is run by people, for its figures")]
 
@@ -106,7 +106,7 @@ async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until every agent's node is up. After a head restart, no node may be given up meanwhile.
+/// Waits until every agent's node is up. Fails if a restarted head gives up a node meanwhile.
 async fn wait_for_all(
     client: &Client,
     swarm: &mut tokio::task::JoinSet<anyhow::Result<()>>,

@@ -30,7 +30,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        // The kernel empties a group a moment after its last process is gone.
+        // The kernel removes the last process from the group only a moment after its end.
         for _ in 0..100 {
             self.0.iter().for_each(|group| remove(group));
             if !self.0.iter().any(|group| group.exists()) {
@@ -41,7 +41,7 @@ impl Drop for Groups {
     }
 }
 
-/// Removes the groups of tests that were killed.
+/// Removes the groups that killed tests left behind.
 pub(super) fn sweep_stale() {
     for own in own_groups() {
         for entry in fs::read_dir(own).into_iter().flatten().flatten() {

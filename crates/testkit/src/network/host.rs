@@ -15,8 +15,7 @@ use super::switch::{Network, in_network_of, start, succeed};
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
-/// Directories that a host does not share with the machine, and their names below the host's root. The last one may
-/// hide that root.
+/// Directories private to a host, and their names below the host's root. The last one may hide that root.
 const PRIVATE: [(&str, &str); 6] =
     [("/etc", "etc"), ("/var/lib", "var-lib"), ("/root", "root"), ("/home", "home"), ("/run", "run"), ("/tmp", "tmp")];
 
@@ -27,10 +26,10 @@ pub struct Host {
     running: Option<Namespaces>,
 }
 
-/// Namespaces and control groups of a host that is on.
+/// Namespaces and control groups of a running host.
 struct Namespaces {
     holder: Child,
-    // Last: they can be removed when nothing is in them.
+    // Declared last: the groups can be removed only after the processes have ended.
     _groups: Groups,
 }
 
@@ -85,7 +84,7 @@ impl Host {
     pub fn power_off(&mut self) {
         self.running = None;
         for volatile in ["run", "tmp"].map(|name| self.plan.root.join(name)) {
-            // Mounts are taken apart a moment after the last process is gone.
+            // The kernel removes the mounts only a moment after the last process has ended.
             wait_until("a host's mounts to be gone", 10, || fs::remove_dir_all(&volatile).ok());
             fs::create_dir(&volatile).expect("the directory was removed above");
         }
@@ -118,10 +117,10 @@ impl Host {
         &self.plan.address
     }
 
-    /// The path on this machine of a file of the host. `path` must be below one of the host's private directories.
+    /// The path on this machine of a host's file. `path` must be below one of the host's private directories.
     ///
     /// # Panics
-    /// If it is any other path.
+    /// If it is another path.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         let found = PRIVATE.iter().find_map(|(at, name)| {
@@ -281,7 +280,7 @@ impl Host {
 
     fn plug_in(&self) {
         let (port, pid, address) = (self.port(), self.holder(), self.address());
-        // One of before may still be about to go.
+        // The old link may not be removed yet.
         self.at_switch(&format!(
             "ip link delete {port} 2>/dev/null; ip link add {port} type veth peer name eth0 netns {pid} && ip link set {port} master switch up"
         ));
@@ -350,7 +349,7 @@ fn lay_out(plan: &Plan) {
     }
     fs::create_dir(plan.root.join("home/op")).expect("directories can be created");
     succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
-    // Mounting follows links; the file must be one.
+    // A mount follows symbolic links, so the mount point must be a regular file.
     let _ = fs::remove_file(plan.root.join("etc/hosts"));
     File::create(plan.root.join("etc/hosts")).expect("the test owns it");
 }
@@ -359,7 +358,7 @@ fn lay_out(plan: &Plan) {
 fn write_scripts(plan: &Plan, groups: &Groups) {
     let root = plan.root.display();
     fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
-    // It, and what was built with it to be called by itself.
+    // The executable, and the small programs built with it.
     let small = "hostler-dsh";
     let executables = [("hostler", plan.executable.clone()), (small, plan.executable.with_file_name(small))];
     let bind = |(name, path): &(&str, PathBuf)| {
@@ -369,7 +368,7 @@ fn write_scripts(plan: &Plan, groups: &Groups) {
     let executables: String = executables.iter().filter(|(_, path)| path.exists()).map(bind).collect();
     let enter = groups.enter();
     let binds: String = PRIVATE.iter().map(|(at, name)| format!("mount --rbind {root}/{name} {at}\n")).collect();
-    // The first process collects the orphans of the others, as on any machine, and ends with the pipe.
+    // The first process reaps orphans, like any init, and ends with the pipe.
     let boot = format!(
         "set -e\n{enter}hostname {}\nip link set lo up\nmount --bind {} {root}/etc/hosts\n\
          {executables}cat /proc/sys/kernel/random/uuid > {root}/run/boot_id\n\

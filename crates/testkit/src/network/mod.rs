@@ -1,14 +1,14 @@
 //! Hosts that share only a network: test machines made of kernel namespaces.
 //!
 //! A [`Host`] has its own network, hostname, process ids, `/etc`, `/var/lib`, `/run`, `/root`, `/home`, `/tmp` and
-//! control groups. So the commands in the guides work on it unchanged, as root and with the documented paths. All hosts
-//! are connected to one switch, a bridge. Their links can be cut, made lossy or slowed down.
+//! control groups. So the commands in the guides work on it unchanged, as root and with the documented paths. All
+//! hosts are connected to one switch, a bridge. Their links can be cut, made lossy or slowed down.
 //!
-//! A host lives as long as its first process, which reads a pipe that only the test holds. When the test ends, in
-//! whatever way, the kernel ends every process of the host and removes its network.
+//! A host lives as long as its first process, which reads a pipe held only by the test. However the test ends, the
+//! kernel then ends every process of the host and removes its network.
 //!
-//! Tests that use this need root, `ip`, `nft` and `tc`. Without these they fail and say so; they are never skipped.
-//! Delays are not simulated, because some kernels lack `netem`.
+//! The tests need root, `ip`, `nft` and `tc`. Without these they fail with a message; they are never skipped. Delays
+//! are not simulated, because some kernels lack `netem`.
 
 mod groups;
 mod host;

@@ -27,10 +27,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates a network whose hosts have `executable` on their `PATH`.
+    /// Creates a network of hosts with `executable` on their `PATH`.
     ///
     /// # Panics
-    /// Without root or a required tool; the message says what is missing.
+    /// Without root or a required tool; the message names it.
     #[must_use]
     pub fn new(executable: &str) -> Self {
         require_all();
@@ -61,15 +61,15 @@ impl Network {
         });
         let mut roster = std::fs::read_to_string(self.roster()).expect("the test owns it");
         roster.push_str(&format!("{} {name}\n", host.address()));
-        // In place: it is the same file on every host.
-        std::fs::write(self.roster(), roster).expect("it is ours");
+        // Overwrite the file in place: every host has mounted the same inode.
+        std::fs::write(self.roster(), roster).expect("the test owns it");
         host
     }
 
-    /// Adds a host named `head`, with a head that was set up as in the guide and runs.
+    /// Adds a host named `head`, and sets up and starts a head on it as in the guide.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the head does not answer.
     #[must_use]
     pub fn head(&self) -> (Host, Daemon) {
         let head = self.host("head");
