@@ -50,7 +50,8 @@ fn tests_named_in_the_security_page_exist() {
         }
     }
     let words = page.split('`').skip(1).step_by(2);
-    let names: Vec<&str> = words.filter(|word| word.matches('_').count() >= 3 && !word.contains([' ', '=', '-'])).collect();
+    let names: Vec<&str> =
+        words.filter(|word| word.matches('_').count() >= 3 && !word.contains([' ', '=', '-'])).collect();
     assert!(names.len() > 40, "only {} names of tests were found", names.len());
     let missing: Vec<&&str> = names.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
     assert!(missing.is_empty(), "security.md names tests that do not exist: {missing:?}");

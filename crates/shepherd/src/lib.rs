@@ -29,11 +29,11 @@
 //! only root and its own user, and a client only the process in the journal. Agent and shepherds share a network
 //! namespace.
 //!
-//! **If the shepherd itself is killed**, nothing supervises the job any more, so the job must end too: its main process
-//! has a parent death signal. [`adopt`] then returns [`Adopted::Lost`] with the leaf's path, and
-//! [`cgroup::Tree::sweep`] kills the processes that are still in the leaf. Without a cgroup leaf, background processes
-//! of such a job can survive. The kernel clears the parent death signal when the main process executes a set-user-id
-//! program; the leaf covers that case too.
+//! **If the shepherd itself is killed**, nothing supervises the job, so the job must end too: its main process has a
+//! parent death signal. [`adopt`] then returns [`Adopted::Lost`] with the leaf's path, and [`cgroup::Tree::sweep`]
+//! kills the processes that are still in the leaf. Without a cgroup leaf, background processes of such a job can
+//! survive. The kernel clears the parent death signal when the main process executes a set-user-id program; the leaf
+//! covers that case too.
 //!
 //! **A call** is a remote command on this machine: see [`Launcher::call`]. Its shepherd is the same process with the
 //! same leaf, limits, termination sequence and lingering, but it writes no files. The streams are descriptors sent with

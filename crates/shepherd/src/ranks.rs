@@ -1,9 +1,9 @@
 //! Runs with several processes on one node: each process has a rank, and one failure ends the others.
 //!
-//! The shepherd then starts this program, which starts the job's program several times, waits, and exits with the exit
-//! code of the first process that failed. It is in the job's process group and cgroup leaf, so ending the run ends all
-//! processes. On request, every output line is prefixed with the rank of its process. Otherwise, the processes write to
-//! the outputs directly.
+//! The shepherd then starts this program, which starts the job's program several times and waits. It exits with the
+//! exit code of the first process that failed. It is in the job's process group and cgroup leaf, so ending the run
+//! ends all processes. On request, every output line is prefixed with the rank of its process. Otherwise, the
+//! processes write to the outputs directly.
 //!
 //! It does not communicate with other nodes: the head starts and ends all nodes together.
 

@@ -33,9 +33,9 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Value of `oom_score_adj` for programs that [`spawn`] starts, if it differs from the inherited one.
 static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 
-/// Makes the OOM killer prefer the job to its shepherd. With cgroups of version 1, the shepherd is in the job's memory
-/// group and may use more memory than a job that fills a tmpfs file. As root, this process and its forks are protected.
-/// Without that permission, jobs get a higher score.
+/// Makes the OOM killer prefer the job to its shepherd. With version 1 cgroups, the shepherd is in the job's memory
+/// group. It may use more memory than a job that fills a tmpfs file. As root, this process and its forks are
+/// protected. Without that permission, jobs get a higher score.
 pub(crate) fn offer_jobs_to_oom_killer() {
     const SCORE: &str = "/proc/self/oom_score_adj";
     // As much as the job's whole memory limit. With a lower score, a shepherd outweighs small programs at limits of a

@@ -2,9 +2,9 @@
 //! accident.
 //!
 //! Chunks arrive in any order and are written to files in `.hostler-partial/` inside the destination.
-//! [`Delivery::finish`] makes them durable with one call and then renames them into place, so a file in its place is
-//! whole even after a power cut. After an interruption, [`Delivery::plan`] hashes the partial files and requests only
-//! the missing chunks. It also reuses data that the destination already holds.
+//! [`Delivery::finish`] makes them durable with one call and then renames them into place. A file in its place is
+//! therefore whole, even after a power cut. After an interruption, [`Delivery::plan`] hashes the partial files and
+//! requests only the missing chunks. It also reuses data that the destination already holds.
 //!
 //! A conflicting file of the user stays if it holds the same bytes; otherwise [`OnConflict`] decides. A directory is
 //! never replaced by another type, and nothing is written through a symbolic link.

@@ -3,11 +3,11 @@
 //! The defaults ([`LeftOutKind`]) are directories that can be rebuilt or that a job does not need. A `.hostlerignore`
 //! can include them. A `.gitignore` cannot: its common pattern `!*/` would include all of them.
 //!
-//! The folder is the top. Ignore files above it, the user's global excludes and `.git/info/exclude` do not apply, so
-//! a folder is captured alike wherever it lies, in a repository or not. Nearer files win over farther ones, later
-//! lines over earlier ones, and a `.hostlerignore` over all `.gitignore` files. As in git, nothing below an excluded
-//! directory can be included again, an ignore file that is a symbolic link is not read, and invalid patterns are
-//! skipped. Unlike in git, a tracked file that a pattern excludes is left out.
+//! The folder is the top. Ignore files above it, the user's global excludes and `.git/info/exclude` do not apply. A
+//! capture therefore does not depend on the folder's location or on a repository. Nearer files win over farther ones,
+//! later lines over earlier ones, and a `.hostlerignore` over all `.gitignore` files. As in git, nothing below an
+//! excluded directory can be included again. Ignore files that are symbolic links are not read, and invalid patterns
+//! are skipped. Unlike in git, a tracked file that a pattern excludes is left out.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,9 +1,9 @@
 //! The head's durable storage.
 //!
-//! The head is event-sourced. For this crate, its events and snapshots are opaque bytes. A [`Store`] keeps the log
-//! (the latest snapshot and every event after it), the history (ended jobs, one row per ended task, and the
-//! environments of jobs that may run) and small blobs. A [`Batch`] changes all three in one transaction, and a
-//! completed commit survives a crash.
+//! The head is event-sourced. For this crate, its events and snapshots are opaque bytes. A [`Store`] keeps a log, a
+//! history and small blobs. The log is the latest snapshot and every event after it. The history is ended jobs, one
+//! row per ended task, and the environments of jobs that may run. A [`Batch`] changes all three in one transaction,
+//! and a completed commit survives a crash.
 //!
 //! - [`SqliteStore`] is for a head; [`MemoryStore`] is for tests and the simulator, and can inject faults.
 //! - [`Queue`] and [`Committer`] decide which commits share a transaction, and what a failure stops.

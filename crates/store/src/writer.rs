@@ -1,8 +1,8 @@
 //! The only thread that writes: group commit and acknowledgements in order.
 //!
-//! Commits wait in one bounded [`Queue`]. The thread takes the commits that arrived during the last sync, passes them
-//! to the [`Committer`] as one transaction, and then calls every `done` in order. It never delays a commit to collect
-//! a larger group: under load the queue fills by itself, and without load a commit starts at once.
+//! Commits wait in one bounded [`Queue`]. The thread passes the commits that arrived during the last sync to the
+//! [`Committer`] as one transaction. It then calls every `done` in order. It never delays a commit to collect a
+//! larger group: under load the queue fills by itself, and without load a commit starts at once.
 
 use std::fmt;
 use std::path::Path;

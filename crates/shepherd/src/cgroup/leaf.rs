@@ -83,8 +83,8 @@ impl Leaf {
         }
     }
 
-    /// Reuses the leaf for another run with the same kinds of limits, if it matches `spec` and nothing of the last run
-    /// is left in it. After `false`, the leaf must be removed.
+    /// Reuses the leaf for another run with the same kinds of limits. The leaf must match `spec` and hold nothing of
+    /// the last run. After `false`, the leaf must be removed.
     pub(crate) fn take_over(&mut self, spec: &LeafSpec, limits: &[Limit]) -> bool {
         let kinds = |limits: &[Limit]| limits.iter().map(Limit::controller).collect::<Vec<_>>();
         let had: Vec<Limit> = self.limits.iter().map(|(limit, _)| limit.clone()).collect();

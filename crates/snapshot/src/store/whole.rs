@@ -12,14 +12,14 @@
 //! count towards the store's size and are evicted before the chunks used with them.
 //!
 //! **Why not copies on other file systems.** Without shared blocks (ext4), copying a whole file takes half to three
-//! quarters of the CPU time of writing it from chunks, measured for files of 50 KiB to 4 MiB. That saves about 50 ms
-//! per 100 MiB. But it would store everything twice, write as much as before plus once more at first, and skip the
+//! quarters of the CPU time of writing it from chunks. The measured files had 50 KiB to 4 MiB. Copying saves about 50
+//! ms per 100 MiB. But it would store everything twice, write as much as before plus once more at first, and skip the
 //! check of laid out bytes. So the store detects such a file system when it is opened and keeps no whole files.
 //!
 //! **Why never hard links.** A hard link is the same inode. Its owner can make it writable and so change the cache
 //! and every other job's file. A job runs as the agent's user or owns its files, so it could do that. With another
-//! owner and no write permission, the job could not `chmod` or `touch` its own files, and files of equal content
-//! would share one mode and one time. Besides, every link created or removed changes the inode's ctime, which
+//! owner and no write permission, the job could not `chmod` or `touch` its own files. Files of equal content would
+//! share one mode and one time. Besides, every link created or removed changes the inode's ctime, which
 //! [`Baseline`](crate::Baseline) uses to find unchanged files: each start of a run would make all others read all
 //! their files.
 
@@ -256,7 +256,7 @@ impl WholeFiles {
                 false
             }
             Some(Known::BeingMade) => false,
-            // It was verified before, so it has been evicted or damaged since.
+            // A verified file is missing only after eviction or damage.
             Some(Known::Seen | Known::Right(_)) => {
                 known.insert(*key, Known::BeingMade);
                 true

@@ -1,7 +1,7 @@
 //! A user who acts at random and records what the cluster has acknowledged.
 //!
-//! Each task of each job appends `INDEX ATTEMPT` to a file named by the job's token, so that the records can be
-//! compared with the actual runs.
+//! Each task of each job appends `INDEX ATTEMPT` to a file named by the job's token. The final checks compare these
+//! files with the records.
 
 use std::fs;
 use std::os::unix::fs::chown;
