@@ -42,7 +42,7 @@ fn partition_can_be_added_used_changed_and_removed() {
     let said = refused(&cluster, &["run", "-t", "2h", "true"]);
     assert!(said.contains("partition fast allows a run time of at most 1h00m, and this job asks for 2h00m"), "{said}");
     let said = refused(&cluster, &["run", "-p", "slow", "true"]);
-    assert!(said.contains("there is no partition slow") && said.contains("there are fast"), "{said}");
+    assert!(said.contains("there is no partition slow") && said.contains("existing partitions: fast"), "{said}");
     let said = refused(&cluster, &["run", "-p", "a b", "true"]);
     assert!(said.contains("not the name of a partition"), "{said}");
     let said = refused(&cluster, &["configure", "partition", "add", "x", "--nodes", "n[3-1]"]);

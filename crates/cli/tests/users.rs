@@ -576,7 +576,7 @@ fn login_code_is_valid_once_and_not_for_nodes() {
     assert!(!text(&output.stderr).contains(&damaged[20..]), "the secret is not repeated");
     let said = text(&site.elsewhere("ada", &["login", &code]).stderr);
     assert!(said.contains("you are ada"), "{said}");
-    assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("already used"));
+    assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("was used already"));
     assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
     // A code does not replace the trusted authority of its address, unless --authority is given.
     let kept = format!("ada/.config/hostler/logins/{}.json", site.address().replace(':', "_"));
