@@ -12,7 +12,7 @@ use hostler_proto::api::{SubmitRequest, Submitted};
 use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show};
 
 use crate::context::Context;
-use crate::failure::{During, Failure};
+use crate::failure::Failure;
 use crate::seen_folder::SeenFolder;
 
 /// Endings of script names. An entry point with such an ending must be a file; other names may be commands.
