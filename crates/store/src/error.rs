@@ -1,3 +1,5 @@
+//! Errors of the store, for the head to act on.
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +59,7 @@ pub enum StoreError {
     #[error("{} is not a Hostler store: {why}", path.display())]
     NotAStore {
         path: PathBuf,
-        /// The evidence.
+        /// What is wrong with the data, as text.
         why: String,
     },
     /// The store is on a network file system, where locks and fsync are unreliable.
