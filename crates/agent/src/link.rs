@@ -254,9 +254,9 @@ async fn carry(
     }
 }
 
-/// Fails if this agent was suspended. Messages that the head sent before it gave up the link are then outdated, since
-/// launches among them may run elsewhere by now. The link ends, and the next hello reports the current state. The head
-/// waits longer than this before it gives up the link.
+/// Fails if this agent was suspended for more than half a heartbeat. The head may have given up the link meanwhile and
+/// started the same jobs elsewhere, so messages that arrive now may be outdated. The link ends, and the next hello
+/// reports the current state. The head's own timeout is longer.
 fn check_awake(beat: &Beat, now: Duration) -> anyhow::Result<()> {
     match beat.stood_still(now) {
         Some(late) => bail!("this agent was suspended: its heartbeat is {late:.1?} late"),

@@ -63,11 +63,11 @@ pub struct Score {
 /// Why a node cannot run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// It is not one of the allowed nodes.
+    /// The caller named other nodes only.
     NotNamed,
-    /// It is excluded.
+    /// The caller excluded this node.
     RuledOut,
-    /// No message from it has arrived.
+    /// No message from this node has arrived.
     Unheard,
     /// It has been silent for this many milliseconds.
     Silent(u64),

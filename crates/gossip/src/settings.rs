@@ -11,7 +11,7 @@ pub struct Settings {
     pub budget_bytes: u32,
     /// How long a node may be silent in a cluster small enough for the full pace, in milliseconds.
     pub silence_ms: u32,
-    /// How long members that were never heard are contacted like live ones, in milliseconds.
+    /// How long a member from which nothing has arrived yet is contacted like a live one, in milliseconds.
     pub expect_ms: u32,
 }
 

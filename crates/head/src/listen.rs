@@ -91,9 +91,9 @@ pub(crate) struct Visitor {
 enum Slot {
     /// A slot for unidentified clients.
     Stranger { _place: Place<oneshot::Sender<()>> },
-    /// A slot of a user.
+    /// A connection slot from one user's share.
     User { _share: UserShare },
-    /// A slot of a node.
+    /// A connection slot from one node's share.
     Node { _share: Share<NodeName> },
 }
 

@@ -21,8 +21,10 @@ use tokio::net::TcpStream;
 
 use crate::{Driver, Fault, Off, Reach, Site, Supply, WakeOnLanConfig};
 
-/// Number of packets, because they are not acknowledged, and the time between them.
+/// Number of packets to send. More than one, because nodes do not acknowledge them.
 const PACKETS: u32 = 3;
+
+/// Time between two packets.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// The discard port, by convention.

@@ -123,7 +123,8 @@ pub fn tree(bytes: &[u8]) -> bool {
     true
 }
 
-/// Applies bytes as a command's written files below `root`. Returns whether all of them were put in place.
+/// Decodes `bytes` as the stream of files that a command wrote, and writes them below `root`. Returns whether all files
+/// were written.
 ///
 /// # Panics
 /// Panics when the directory cannot be opened.

@@ -51,7 +51,7 @@ pub enum NeverFits {
         request: Request,
         /// The node with the most CPUs; on a tie, with the most memory.
         most_cpus: NodeSize,
-        /// The node with the most memory; on a tie, with the most CPUs. Often the same node.
+        /// The node with the most memory; on a tie, with the most CPUs. Often the same node as `most_cpus`.
         most_memory: NodeSize,
     },
 }

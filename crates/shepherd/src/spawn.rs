@@ -273,7 +273,7 @@ fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
     mask
 }
 
-/// A resource limit in the kernel's 64-bit format.
+/// A resource limit to set in the child, in the kernel's 64-bit format.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Lowered {
@@ -321,7 +321,7 @@ fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::R
     }
 }
 
-/// Uses `clone3` for a child with a copy of this memory, directly in its leaf.
+/// Creates a child with `clone3`, directly in the cgroup `leaf`. The child has a copy of this process's memory.
 fn copying_clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
     // SAFETY: zeroes are a valid `clone_args`.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };

@@ -73,7 +73,7 @@ impl Chunker {
         Ok(content)
     }
 
-    /// Names the chunks of the first `size` bytes of a newly opened file, or of the whole file if it is shorter. Does
+    /// Computes the digests of the chunks of the first `size` bytes of a newly opened file, or of the whole file if it is shorter. Does
     /// not read holes: a user can make a file very long without using disk space.
     ///
     /// # Errors

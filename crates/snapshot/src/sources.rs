@@ -48,7 +48,7 @@ pub struct Sources {
 
 #[derive(Debug)]
 enum FileAt {
-    /// Beneath the root.
+    /// A path relative to the root of the snapshot.
     Beneath(Vec<u8>),
     /// Any file that the program itself names. It stays open: another file may take its path later.
     Open { path: PathBuf, file: File },

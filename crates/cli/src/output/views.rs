@@ -125,7 +125,7 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
-/// One task of an array, in the form of a job.
+/// Shows one task of an array in the layout of a job.
 pub(crate) fn task(job: &JobDetail, task: TaskId, moment: &Moment, width: Option<usize>) -> String {
     let shown = JobDetail {
         summary: of_task(job, task.index),

@@ -219,7 +219,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// The wanted state for a setup, with known keys, clients and table listing.
+    /// Computes the wanted state for `setup` from the stored keys, clients and table listing.
     pub(super) fn wanted(&self, setup: &Setup) -> Result<Wanted, GatewayError> {
         let loaded = self.records.read::<Loaded>()?.filter(|loaded| loaded.text == setup.table);
         let vpn = match &setup.vpn {

@@ -42,7 +42,7 @@ const LONG_BYTES: usize = 2 << 20;
 const PACE_BYTES: usize = 30 << 10;
 const PACE_TIME: Duration = Duration::from_secs(30);
 
-/// Maximum number of results that a request may name to prove access.
+/// Maximum number of results that a request may name to prove that its user may read the requested chunks.
 const MOST_RESULTS: usize = 1_000;
 
 /// Maximum size of file chunks; only manifests are larger. Memory is reserved before a chunk is read.

@@ -112,7 +112,7 @@ async fn cancel_all(head: &Head, caller: &Caller) {
     }
 }
 
-/// Whether a live task is on a connected node, which can report its end.
+/// Whether a live task runs on a connected node. Only such a node can report the end of a task.
 fn is_anything_ending(state: &Cluster) -> bool {
     let on_connected_node = |job: &Arc<Job>| {
         let mut nodes = job.active.values().flat_map(Active::nodes);

@@ -91,7 +91,7 @@ pub(super) enum NodeStep {
         run: RunId,
         grace_ms: u64,
     },
-    /// A step of the agent, in the life that scheduled it.
+    /// A step of the agent. Ignored if the agent was restarted since.
     Agent {
         life: u64,
         step: super::agent::AgentStep,

@@ -229,8 +229,8 @@ impl ChunkStore {
 }
 
 impl WholeFiles {
-    /// Whether the metadata of an open file match the last verified ones, or `verified`, which is from a check just
-    /// now. Counts as a use.
+    /// Whether the metadata of an open file equal those of its last verification, or `verified` if the caller has just
+    /// verified the file. Marks the entry as used.
     fn believes(&self, key: &Digest, file: &File, verified: Option<Stat>) -> bool {
         // Held so that no other thread renews the file in between.
         let mut known = self.known();
