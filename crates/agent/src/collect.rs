@@ -25,7 +25,7 @@ use crate::account::{Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::{output, transfer};
 
-/// Maximum size of a result that is sent with the report of the run's end, in bytes.
+/// Results up to this size, in bytes, are sent inside the final report of their run.
 const INLINE_BYTES: u64 = 32 << 10;
 
 /// Maximum number of capture problems shown with the job; the manifest lists more.

@@ -186,7 +186,7 @@ impl Runs {
                 Ok(None) => self.discard(directory),
                 Err(error) => {
                     return Err(io::Error::other(format!(
-                        "cannot read the launch of the run in {}: {error}; remove that directory if none of its processes runs",
+                        "cannot read the run's launch file in {}: {error}; if no process of the run is left, remove that directory",
                         directory.path.display()
                     )));
                 }

@@ -72,7 +72,7 @@ impl Door {
             return Err(io::Error::new(ErrorKind::AddrInUse, "another agent answers there"));
         }
         if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
-            return Err(io::Error::new(ErrorKind::AlreadyExists, "the path exists and is no socket"));
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
         }
         if let Some(parent) = path.parent() {
             DirBuilder::new().recursive(true).mode(if for_everybody { 0o755 } else { 0o700 }).create(parent)?;

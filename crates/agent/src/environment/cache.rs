@@ -27,8 +27,7 @@ use super::tools::ToolBox;
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::{Account, Ids, act_as};
 
-/// Poll interval of a job that waits for another job's build. It is short compared to a build and long compared to a
-/// check.
+/// Poll interval while another job builds the environment. A build takes much longer than this, a check much less.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Tools with a download cache: uv, pip, and uv's Python archives.

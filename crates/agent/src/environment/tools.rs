@@ -49,7 +49,7 @@ pub(super) struct Tools {
 pub(super) enum Python {
     /// An interpreter of this node.
     Found(Interpreter),
-    /// uv installs one of these versions into the environment, because this node has none of them.
+    /// uv installs one of these versions, since none of them is installed on this node.
     Installed(PythonVersions),
 }
 

@@ -201,7 +201,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
             tracing::debug!(%node, %error, "a connection for calls broke");
         },
         () = answer => {}
-        () = expulsion(exec, key) => tracing::info!(%node, "the head does not name it any more, so its calls end"),
+        () = expulsion(exec, key) => tracing::info!(%node, "the head has removed this node; ending its remote commands"),
     }
 }
 

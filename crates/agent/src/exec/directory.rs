@@ -1,8 +1,8 @@
 //! Checks that a directory on this node is the caller's directory, and not another one with the same path.
 //!
 //! One kernel identifies a directory by device and inode number, but these differ between machines. So a caller
-//! creates an empty file with an unpredictable name. A node that finds the file has the same directory, whatever the
-//! file system. The caller's agent then remembers the directory's identity on that node, which changes when another
+//! creates an empty file with an unpredictable name. A node that finds the file shares the directory, on any type
+//! of file system. The caller's agent then remembers the directory's identity on that node, which changes when another
 //! file system is mounted there.
 
 use std::fs;

@@ -171,7 +171,7 @@ mod tests {
             let peer = early.unwrap_or_else(|| Peer::of(&stream).expect("the kernel knows"));
             assert_eq!(peer.uid(), 65534);
             assert!(peer.process().is_none(), "root's process {pid}");
-            // If the kernel gives no handle, a handle opened by pid is no better.
+            // A handle opened by pid shows that the process now belongs to root.
             let process = Process::behind(pid, pidfd_open(pid).expect("the process runs")).expect("the process runs");
             assert!(!process.is_of(65534) && process.is_of(0));
             end(&mut victim);
