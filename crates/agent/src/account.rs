@@ -22,10 +22,10 @@ use nix::libc;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
 use tokio::sync::watch;
 
-/// Time that an account lookup is cached, because it may involve a directory server.
+/// How long an account lookup stays cached; a lookup may query a directory server.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// Time that a job waits for the creation of its user's account.
+/// Maximum time that a job waits for the creation of its user's account.
 const MADE_BOUND: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,19 +50,19 @@ pub struct Ids {
 pub(crate) enum AccountError {
     /// The user has no account here.
     #[error(
-        "there is no user `{0}` on it; an administrator can create the account on all nodes: hostler configure user add {0}"
+        "this node has no user `{0}`; an administrator can create the account on all nodes: hostler configure user add {0}"
     )]
     Unknown(String),
     /// The user has no account here, and this agent could not create one.
-    #[error("there is no user `{name}` on it, and its agent could not create the account: {why}")]
+    #[error("this node has no user `{name}`, and its agent could not create the account: {why}")]
     NotMade {
         name: String,
         /// The cause, as in the agent's log.
         why: String,
     },
-    /// The account may be another person's.
+    /// The account's uid here differs from its uid in the cluster, so it may belong to another person.
     #[error(
-        "user `{name}` has uid {here} on it and uid {there} in the cluster, so it may be another person; an administrator can give the \
+        "user `{name}` has uid {here} on this node and uid {there} in the cluster, so the account may belong to another person; an administrator can give the \
          account the same uid on all machines, and `hostler configure user list` shows which uids are fixed"
     )]
     OtherUid {
@@ -73,7 +73,9 @@ pub(crate) enum AccountError {
         there: u32,
     },
     /// The user is root of another node.
-    #[error("it does not run jobs of another node's root; submit the job as another user, or on the head's machine")]
+    #[error(
+        "this node does not run jobs of another node's root; submit the job as another user, or on the head's machine"
+    )]
     RootElsewhere,
     /// An admin has blocked the account.
     #[error("an admin has blocked user `{0}` on this cluster")]
@@ -86,10 +88,10 @@ pub(crate) enum AccountError {
     )]
     Guarded(String),
     /// The agent was not started with `--root-jobs`.
-    #[error("it does not run jobs of root; submit the job as another user, or start its agent with --root-jobs")]
+    #[error("this node does not run jobs of root; submit the job as another user, or start its agent with --root-jobs")]
     Root,
     /// The account database does not respond.
-    #[error("it cannot look up user `{name}`: {source}")]
+    #[error("this node cannot look up user `{name}`: {source}")]
     Lookup { name: String, source: io::Error },
 }
 
@@ -101,7 +103,7 @@ pub(crate) struct Accounts {
     known: Remembered<String, Arc<Account>>,
     /// User names by uid.
     names: Remembered<u32, String>,
-    /// Why accounts were not created, by name, as of the last full account list from the head.
+    /// Errors of failed account creations by user name, for the latest complete account list from the head.
     not_made: Mutex<HashMap<String, String>>,
     /// Names and uids of accounts that an admin has blocked, from the head.
     blocked: Mutex<Blocked>,

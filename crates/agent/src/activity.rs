@@ -32,7 +32,7 @@ struct Now {
     is_resting: bool,
 }
 
-/// Guard of one activity.
+/// Guard of one remote command. While any guard exists, the machine is not switched off.
 #[derive(Debug)]
 pub(crate) struct Going(Arc<Activity>);
 
@@ -47,17 +47,17 @@ impl Activity {
         Some(Going(Arc::clone(self)))
     }
 
-    /// Blocks new activity. If something is active, returns that as the rest of a sentence instead.
+    /// Blocks new remote commands. If some are running, returns a sentence about them and blocks nothing.
     fn rest(&self) -> Option<String> {
         let mut now = self.now();
         if now.calls > 0 {
-            return Some(format!("it runs {} of `hostler exec`", counted(now.calls, "command")));
+            return Some(format!("the node is running {} of `hostler exec`", counted(now.calls, "command")));
         }
         now.is_resting = true;
         None
     }
 
-    /// Allows new activity again.
+    /// Allows new remote commands again.
     pub(crate) fn rise(&self) {
         self.now().is_resting = false;
     }
@@ -92,7 +92,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Other use of the machine.
+/// Returns a sentence about a user at a terminal, or about busy `cpus`; `None` if the machine is idle.
 async fn used_otherwise(cpus: &CpuSet) -> Option<String> {
     if let Some(terminal) = terminal_in_use(Path::new("/dev/pts"), SystemTime::now()) {
         return Some(format!("somebody is logged in at terminal {terminal}"));
@@ -101,7 +101,7 @@ async fn used_otherwise(cpus: &CpuSet) -> Option<String> {
     measure.take();
     sleep(WATCH).await;
     let busy = measure.take().recent;
-    (busy > NOTHING).then(|| format!("something else keeps {}.{:02} of its CPUs busy", busy / 100, busy % 100))
+    (busy > NOTHING).then(|| format!("processes outside jobs keep {}.{:02} CPUs busy", busy / 100, busy % 100))
 }
 
 /// Name of a terminal with recent input.
@@ -117,7 +117,7 @@ fn terminal_in_use(terminals: &Path, now: SystemTime) -> Option<String> {
     used.next().and_then(|entry| entry.file_name().into_string().ok())
 }
 
-/// Asks the operating system to shut the machine down. Returns whether it does.
+/// Asks the operating system to shut the machine down. Returns whether a shutdown command succeeded.
 pub(crate) async fn power_off() -> bool {
     let ways: [&[&str]; 3] = [&["systemctl", "poweroff"], &["shutdown", "-h", "now"], &["poweroff"]];
     for way in ways {

@@ -46,7 +46,7 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
             let baseline = Baseline::load(&directory.baseline())?;
             let work = directory.work();
             // Only the agent can change the parent directory, so the owner is reliable.
-            owner = Ids::of_directory(&work).or_else(unless_gone).context("cannot read its working directory")?;
+            owner = Ids::of_directory(&work).or_else(unless_gone).context("cannot read the run's working directory")?;
             let compare = || changes(&work, &manifest, &baseline, &ChangesOptions::default());
             act_as(owner.as_ref(), compare)?
         }
@@ -85,7 +85,7 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
     let cap_bytes = launch.job.output_cap_bytes().min(MOST_BYTES);
     let mut output = |output: Output| {
         content(&mut sources, &directory.output(output), cap_bytes).unwrap_or_else(|error| {
-            problems.push(format!("cannot read its {}: {error}", output.as_str()));
+            problems.push(format!("cannot read the job's {}: {error}", output.as_str()));
             (Content::default(), 0)
         })
     };
@@ -93,7 +93,7 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
     for (which, (_, length)) in &outputs {
         if *length > cap_bytes {
             let (which, kept, length) = (which.as_str(), format_bytes(cap_bytes), format_bytes(*length));
-            problems.insert(0, format!("its {which} was cut: {kept} of {length} are kept (setting output-cap)"));
+            problems.insert(0, format!("the job's {which} was cut: {kept} of {length} are kept (setting output-cap)"));
         }
     }
     let [stdout, stderr, setup] = outputs.map(|(_, (content, _))| content);
@@ -124,7 +124,7 @@ pub(crate) struct Captured {
     sources: Arc<Sources>,
     digest: Digest,
     message: Option<String>,
-    /// Why the files were left out.
+    /// Set if the files exceed a limit; the result then contains only the output.
     too_much: Option<TooMuch>,
     /// The agent reads the files again with this user's rights; `None` for the agent's own user.
     owner: Option<Ids>,
@@ -142,7 +142,7 @@ pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunRes
     match too_much {
         None => Ok((result, message)),
         Some(what) => {
-            let reason = format!("its directory is too large: {what}; only its output was collected");
+            let reason = format!("the job's folder is too large: {what}; only the output was collected");
             let reason = message.into_iter().fold(reason, |reason, message| format!("{reason}; {message}"));
             Err(Uncollected { reason, rest: Some(result) })
         }
@@ -166,7 +166,7 @@ async fn bring(
     match inline.await?? {
         Some(blobs) => {
             let blobs: Result<Vec<ByteBuf>, SourceError> = blobs;
-            blobs.context("its files changed after it had ended")
+            blobs.context("the job's files changed after its end")
         }
         None => transfer::upload(head, sources, digest, owner).await.map(|()| Vec::new()),
     }
@@ -192,7 +192,7 @@ fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result
     }
 }
 
-/// A job of the agent's own user may have removed the directory; then there is nothing to read.
+/// Returns `Ok(None)` if the directory does not exist: a job of the agent's own user may remove its directory.
 fn unless_gone(error: io::Error) -> io::Result<Option<Ids>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }

@@ -59,7 +59,7 @@ struct Spares {
 #[derive(Debug)]
 struct Spare {
     path: PathBuf,
-    /// Uid of the user whose output it held. Only runs of this user may reuse it.
+    /// Uid of the user whose output the directory held. Only runs of this user may reuse the directory.
     owner: u32,
 }
 
@@ -91,7 +91,7 @@ impl Runs {
     }
 
     /// Creates the directory of a new run and writes launch and boot id to its journal. `owner` is the uid of the run's
-    /// user, if known. Returns the identity that a shepherd must name to take the run.
+    /// user, if known. Returns the journal's identity, which a shepherd must present to start the run.
     pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId, owner: Option<u32>) -> io::Result<String> {
         let directory = self.of(launch.run());
         match owner.and_then(|owner| self.spares().take(owner)) {
@@ -207,15 +207,15 @@ impl Spares {
 /// The launch of a run, as stored in its journal.
 #[derive(Serialize, Deserialize)]
 struct Note<L> {
-    /// The boot in which it was launched.
+    /// Boot id of the machine at the launch.
     boot: BootId,
     launch: L,
 }
 
 impl RunDirectory {
-    /// Starts a new journal with launch and boot id, replacing an earlier one. Returns the identity that a shepherd
-    /// must name to take the run. It is unique, so a shepherd that was asked earlier and comes late cannot take the
-    /// run.
+    /// Starts a new journal with launch and boot id, replacing an earlier one. Returns the journal's identity, which a
+    /// shepherd must present to start the run. Each journal gets a new identity, so a delayed shepherd of an earlier
+    /// attempt cannot start the run.
     pub(crate) fn begin(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -278,7 +278,7 @@ impl RunDirectory {
 
     /// Writes a file of this run that only the agent may read.
     pub(crate) fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        debug_assert!(path.starts_with(&self.path), "one of its own files");
+        debug_assert!(path.starts_with(&self.path), "the file is in the run's directory");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(bytes)
     }

@@ -41,7 +41,7 @@ use crate::gossip::Gossiping;
 /// Timeout for reading a request's headers.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum number of concurrent connections, each with another one to the head. Further connections wait.
+/// Maximum number of concurrent connections. Each also needs a connection to the head. Further clients wait.
 const CONNECTIONS: usize = 512;
 
 /// Maximum number of connections per user, so that one user cannot block all others. Beyond it, users are asked to
@@ -66,10 +66,10 @@ impl Door {
     /// Opens a socket at `path`, accessible for all users of this machine or for this user only.
     ///
     /// # Errors
-    /// If another agent answers there, or the path is in use.
+    /// If another agent already uses the socket, or `path` is a file of another type.
     pub(crate) async fn open(path: PathBuf, for_everybody: bool) -> io::Result<Self> {
         if UnixStream::connect(&path).await.is_ok() {
-            return Err(io::Error::new(ErrorKind::AddrInUse, "another agent answers there"));
+            return Err(io::Error::new(ErrorKind::AddrInUse, "another agent already uses this socket"));
         }
         if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
             return Err(io::Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
@@ -244,7 +244,7 @@ impl Relay {
         outcome.unwrap_or_else(|error| away(&error))
     }
 
-    /// The load table of this node, which does not need the head.
+    /// Answers with this node's load table, without a request to the head.
     fn load(&self) -> Answer {
         match &self.gossiping {
             Some(gossiping) => answer(StatusCode::OK, &gossiping.table()),

@@ -28,7 +28,7 @@ use crate::steps::Own;
 use crate::supervise::{IdleShepherds, Kept, LaunchOutcome, Order};
 use crate::{collect, output, stage, supervise, terminal, transfer, variables};
 
-/// Queued orders per run: one to end it, one to end it at once, and a reserve.
+/// Capacity of each run's order queue. At most three orders are usually queued: begin, end, kill.
 const ORDERS_LEN: usize = 8;
 
 /// The node's properties and services that the modules share.
@@ -61,7 +61,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Requests the list of gossiping nodes. `head` is the address at which the head was reached, if it is new.
+    /// Requests the list of gossiping nodes. `head` is the head's IP address after a new connection to the head.
     pub(crate) fn ask_for_peers(&self, head: Option<IpAddr>) {
         if let Some(gossiping) = &self.gossiping {
             gossiping.ask(head);
@@ -98,7 +98,7 @@ impl Node {
     }
 }
 
-/// Cheap to clone.
+/// Sends events to the engine and reads its state. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct Handle {
     inputs: mpsc::UnboundedSender<Input>,
@@ -296,7 +296,7 @@ impl Engine {
         }
     }
 
-    /// Answers whether the machine may be switched off.
+    /// Answers the head's question `ask`: whether the machine may be switched off.
     fn rest(&self, ask: u64) {
         let Some(link) = self.link.clone() else { return };
         let node = Arc::clone(&self.node);
@@ -405,7 +405,8 @@ async fn start_run(
     let mut orders = match prepared {
         Ok(orders) if !controlled.cancel.load(Ordering::Relaxed) => orders,
         Ok(_) => {
-            return handle.happened(Event::Exited { run, exit: not_started("ended before it started".into()) });
+            return handle
+                .happened(Event::Exited { run, exit: not_started("the job was ended before its start".into()) });
         }
         Err(error) => {
             let why = error.downcast_ref::<NoEnvironment>().map_or(Why::NotStarted, |error| error.why);
@@ -427,13 +428,13 @@ async fn start_run(
             supervise::watch(node, handle, launch, kept, controlled.orders).await;
         }
         Err(error) => {
-            let message = format!("node {} cannot start it: {error:#}", node.name);
+            let message = format!("node {} cannot start the job: {error:#}", node.name);
             handle.happened(Event::Exited { run, exit: not_started(message) });
         }
     }
 }
 
-/// Waits until the other nodes of a run are ready, and adds the addresses that its processes need to the orders.
+/// Waits until the other nodes of a run are ready. Adds the variables for connections among the nodes to `orders`.
 async fn join_others(
     node: &Node,
     handle: &Handle,
@@ -451,7 +452,7 @@ async fn join_others(
         handle.happened(Event::Ready { run: launch.run(), port, door });
         match controlled.orders.recv().await {
             Some(Order::Begin { port, doors }) => (port, doors),
-            Some(Order::End { .. }) | None => bail!("ended before it started"),
+            Some(Order::End { .. }) | None => bail!("the job was ended before its start"),
         }
     };
     orders.env.extend(variables::meeting_port(port));

@@ -67,7 +67,7 @@ pub(crate) async fn prepare(
         bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", node.name);
     }
     let account = node.accounts.of(&launch.job.user, launch.job.uid).await;
-    let account = account.with_context(|| format!("node {} cannot run it", node.name))?;
+    let account = account.with_context(|| format!("node {} cannot run the job", node.name))?;
     let preparation =
         Preparation { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec().work {
@@ -168,7 +168,7 @@ impl Preparation {
             Some(requirements) => self.environment(&requirements, &search_path, began, cancel)?,
         };
         if cancel.load(Ordering::Relaxed) {
-            bail!("ended before it started");
+            bail!("the job was ended before its start");
         }
         let entry = || entry_command(&work, &project.entrypoint, &project.args, lease.as_ref(), &search_path);
         let entry = act_as(self.ids(), entry)??;

@@ -77,7 +77,7 @@ fn job_waits_for_the_account_and_a_different_uid_is_an_error() {
     add(&machines.node, "ben", "20003");
     let refused = machines.run("ben", &["run", "-m", "64M", "--", "id", "-u"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
-    let why = "node n1 cannot run it: user `ben` has uid 20003 on it and uid 20002 in the cluster";
+    let why = "node n1 cannot run the job: user `ben` has uid 20003 on this node and uid 20002 in the cluster";
     assert!(refused.stderr.contains(why), "{refused:?}");
 }
 

@@ -458,7 +458,7 @@ fn endless_output_is_cut_at_the_limit() {
     assert!(logs.starts_with("begin\n") && logs.contains(notice), "{} bytes", logs.len());
     assert!(logs.len() < (1 << 20) + 500, "{} bytes", logs.len());
     let message = cluster.ok(&["job", &id]);
-    assert!(message.contains("its stdout was cut: 1M of 10T are kept"), "{message}");
+    assert!(message.contains("the job's stdout was cut: 1M of 10T are kept"), "{message}");
     // A user who follows the output gets the same, while the job continues.
     let endless = ["run", "-m", "16M", "-t", "6s", "--", "sh", "-c", "yes | head -c 3000000; exec sleep 600"];
     let followed = cluster.run(&endless);

@@ -62,7 +62,7 @@ fn jobs_of_root_and_of_unknown_users_are_refused() {
     std::os::unix::fs::chown(&home, Some(54321), Some(54321)).expect("root may");
     let output = cluster.command_by_id((54321, 54321), &home, &["run", "-m", "32M", "--", "true"]).output();
     let stderr = String::from_utf8_lossy(&output.expect("starts").stderr).into_owned();
-    assert!(stderr.contains("there is no user `54321` on it") && stderr.contains("configure user add"), "{stderr}");
+    assert!(stderr.contains("this node has no user `54321`") && stderr.contains("configure user add"), "{stderr}");
 
     let allowed = SharedCluster::up(HOSTLER, &["--root-jobs"]);
     assert_eq!(allowed.ok("root", &["run", "-m", "32M", "--", "id", "-u"]), "0");

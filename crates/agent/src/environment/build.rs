@@ -25,7 +25,8 @@ use crate::account::act_as;
 const TAIL_BYTES: usize = 4096;
 const TAIL_LINES: usize = 15;
 
-/// If less is free, a failed build counts as failed because of a full disk: any wheel's metadata needs more.
+/// A build that fails while less space than this is free is reported as a full disk. Any wheel's metadata needs more
+/// space.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// Variables of the agent that would mislead a build.
@@ -251,7 +252,7 @@ impl Build<'_> {
         }
     }
 
-    /// Adds the variables for a build: the agent's without misleading ones, and the cache's own directories.
+    /// Adds the variables for a build: those of the agent that do not mislead a build, and the cache's directories.
     fn surroundings(&self, command: Step, site: &Site) -> Step {
         let settings = &self.cache.settings;
         let own = [

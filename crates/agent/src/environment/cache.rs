@@ -133,12 +133,12 @@ pub struct Cache {
 pub struct Lease {
     /// Directory of the environment, for `VIRTUAL_ENV`.
     pub path: PathBuf,
-    /// Path of its interpreter.
+    /// Path of the environment's interpreter.
     pub python: PathBuf,
-    /// Directory of its programs, for `PATH`.
+    /// Directory of the environment's programs, for `PATH`.
     pub bin_dir: PathBuf,
     pub key: Key,
-    /// Whether this call built it.
+    /// Whether [`Cache::obtain`] has built the environment for this lease.
     pub built: bool,
     users: PathBuf,
     node: String,
@@ -162,7 +162,7 @@ pub(super) struct Ready {
     pub(super) attempt: String,
     /// Size of the environment after the build.
     pub(super) size_bytes: u64,
-    /// Tool that built it, for people.
+    /// Tool that built the environment, as shown to users.
     pub(super) tool: String,
 }
 
@@ -294,8 +294,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes the pins of all runs of this node that are not in `alive`. For an agent that has restarted and recovered
-    /// its runs, before it starts new ones. Returns the number of removed pins.
+    /// Removes the pins of all runs of this node that are not in `alive`. A restarted agent calls this after it has
+    /// recovered its runs and before it starts new ones. Returns the number of removed pins.
     pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<usize, EnvError> {
         let mut removed = 0;
         for key in self.keys() {
@@ -358,7 +358,7 @@ impl Cache {
             tool: build.tool(),
         };
         File::create(env.join("last_used")).map_err(|error| build::system_error(&self.root, &error))?;
-        let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
+        let marker = serde_json::to_vec(&ready).expect("a ready marker serializes to JSON");
         hostler_sys::replace_file(&env.join("ready"), &marker, 0o644)
             .map_err(|error| build::system_error(&self.root, &error))?;
         Ok(())
@@ -386,7 +386,7 @@ impl Cache {
         Lease { python, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
     }
 
-    /// Takes the lock of `key`; `None` if it is held otherwise.
+    /// Takes the lock of `key`; `None` if another holder prevents that.
     pub(super) fn lock(&self, key: &Key, how: FlockArg) -> Result<Option<Flock<File>>, EnvError> {
         let path = self.lock_path(key);
         loop {
@@ -408,7 +408,7 @@ impl Cache {
 
     /// Stores a failure. Written in place, because the file is the lock that this process holds.
     fn remember_failure(&self, key: &Key, failure: &Failure) {
-        let content = serde_json::to_vec(failure).expect("a failure is plain text and numbers");
+        let content = serde_json::to_vec(failure).expect("a build failure serializes to JSON");
         if let Err(error) = fs::write(self.lock_path(key), content) {
             // Waiting jobs will find out by building.
             tracing::warn!(%key, %error, "cannot store the failure of a build for waiting jobs");

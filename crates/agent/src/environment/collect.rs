@@ -38,7 +38,7 @@ pub struct Collected {
     pub removed: Vec<Key>,
     /// Whether downloads were pruned or deleted.
     pub downloads_reduced: bool,
-    /// Current size of environments and downloads. It exceeds the limit only if all of it is in use.
+    /// Current size of environments and downloads. Exceeds the limit only if nothing unused is left to remove.
     pub total_bytes: u64,
 }
 

@@ -335,7 +335,7 @@ fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<
         reader.line(&dependency, FILE, &project.root, false)?;
     }
     let Some(mut found) = reader.finish(Kind::Pyproject)? else { return Ok(None) };
-    let Plan::List(list) = found.plan else { unreachable!("a reader of lines makes a list") };
+    let Plan::List(list) = found.plan else { unreachable!("a requirements reader produces a list plan") };
     let has_local = list.requirements.iter().any(|line| matches!(line, Line::Local { .. }));
     let whole_tree = has_local || names_local_paths(pyproject);
     let mut hasher = fingerprint_of(Kind::Pyproject);
@@ -405,7 +405,7 @@ impl<'a> RequirementsReader<'a> {
         Self { project, list, hasher, seen, depth: 0, bytes: 0, lines: 0 }
     }
 
-    /// `None` if nothing is required; constraints alone require nothing.
+    /// Returns the collected requirements; `None` if there are only constraints, or no lines at all.
     fn finish(self, kind: Kind) -> Result<Option<Requirements>, EnvError> {
         if self.list.requirements.is_empty() {
             return Ok(None);
@@ -612,7 +612,7 @@ fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {
     hasher.update(field);
 }
 
-/// Hasher for one way of installation. Lists from different sources are installed alike.
+/// Returns the hasher for a kind of requirements. Kinds that are installed in the same way have the same hasher.
 fn fingerprint_of(kind: Kind) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     hash_field(

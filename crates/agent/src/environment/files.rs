@@ -59,7 +59,7 @@ fn within(bytes: u64, most_bytes: u64) -> io::Result<()> {
     if bytes <= most_bytes {
         return Ok(());
     }
-    let message = format!("it has more than {}", hostler_model::format_bytes(most_bytes));
+    let message = format!("the file has more than {}", hostler_model::format_bytes(most_bytes));
     Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
 }
 

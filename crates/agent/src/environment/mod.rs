@@ -145,7 +145,7 @@ pub enum BuildError {
         command: String,
         /// Exit status, e.g. `exited with 1`.
         status: String,
-        /// The last lines of its output.
+        /// The last lines of the command's output.
         output: String,
     },
     /// The file system of the cache is full.

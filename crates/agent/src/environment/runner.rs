@@ -34,7 +34,7 @@ pub struct Step {
     /// All variables; nothing else is inherited.
     pub env: Vec<(OsString, OsString)>,
     pub cwd: PathBuf,
-    /// User who runs it; `None` for the agent's own user.
+    /// User who runs the command; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
 }
 
@@ -59,11 +59,11 @@ impl Step {
 pub enum Ended {
     Exited(i32),
     Signaled(i32),
-    /// The kernel killed one of its processes at the memory limit.
+    /// The kernel killed a process of the command at the memory limit.
     OutOfMemory {
         limit_bytes: u64,
     },
-    /// It could not be started, for this reason.
+    /// The command could not be started, for this reason.
     NotStarted(String),
 }
 
@@ -89,7 +89,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Converts to an error of the cache in `root`.
+    /// Returns the matching build error; `root` is the cache's directory.
     pub(super) fn explain(self, root: &Path) -> EnvError {
         match self {
             Self::Cancelled => EnvError::Cancelled,
@@ -107,7 +107,7 @@ pub trait Runner: Sync {
     /// If it was cancelled or its time limit was reached.
     fn goes_on(&self) -> Result<(), Stopped>;
 
-    /// Runs a command to its end and passes on its output, including standard error. No process of it remains.
+    /// Runs a command to its end and passes on its output, including standard error. No process of the command remains.
     ///
     /// # Errors
     /// If it was stopped because the job ended, or on a system error.
@@ -129,7 +129,7 @@ pub struct Confined<'a> {
     pub time_limit: Option<Duration>,
 }
 
-/// Counter for leaf names. Names are unique, because a leaf is removed slightly after its command has ended.
+/// Counter for leaf names. Names are unique, because a leaf is removed shortly after its command's end.
 static LEAVES: AtomicU64 = AtomicU64::new(0);
 
 impl Runner for Confined<'_> {
@@ -173,7 +173,7 @@ impl Runner for Confined<'_> {
             Status::Exited { code } => Ended::Exited(code),
             Status::Signaled { signal, .. } => Ended::Signaled(signal),
             Status::StartFailed { message, .. } => Ended::NotStarted(message),
-            Status::Unkillable => Ended::NotStarted("its processes could not be killed".into()),
+            Status::Unkillable => Ended::NotStarted("some processes of the command could not be killed".into()),
         })
     }
 }
@@ -226,7 +226,8 @@ fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(
     read_once(reader, output)
 }
 
-/// Maximum capacity of a pipe, unless root increased it. Later output was written after the command's end.
+/// Maximum number of bytes to read after a command's end: the largest pipe that users other than root can have. Another
+/// process wrote any later bytes.
 const DRAINED_BYTES: usize = 1 << 20;
 
 /// Reads the rest of an ended command's output. Another process may still hold the pipe and continue to write.

@@ -44,7 +44,7 @@ pub(super) struct Tools {
     pub(super) uv: Option<Uv>,
 }
 
-/// The Python of an environment.
+/// The interpreter for an environment: installed on this node, or installed by uv.
 #[derive(Clone)]
 pub(super) enum Python {
     /// An interpreter of this node.
@@ -295,7 +295,7 @@ pub(super) fn is_executable(file: &Path) -> bool {
 
 /// The default interpreter, if the building user can reach it.
 fn find_python(settings: &Settings) -> Result<PathBuf, EnvError> {
-    let problem = |source| EnvError::Io { action: "act as the user for", path: "python3".into(), source };
+    let problem = |source| EnvError::Io { action: "switch to the build user to find", path: "python3".into(), source };
     act_as(settings.builder(), || choose_python(settings)).map_err(problem)?
 }
 
@@ -406,7 +406,8 @@ fn ask_python(program: &Path, settings: &Settings, runner: &dyn Runner) -> Resul
     }
 }
 
-/// Runs a short query in `/`, where no version file of a project affects a shim. The inner error is the program's own.
+/// Runs a short query in `/`, where no version file of a project affects a shim. The inner `Err` is the queried
+/// program's own error.
 fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<String, String>, EnvError> {
     const MOST_BYTES: usize = 64 << 10;
     let mut answer = Vec::new();
@@ -424,7 +425,8 @@ fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<St
     }
 }
 
-/// `None` if it is not a regular file; never blocks. An executable that cannot be read does not count as a script.
+/// Returns the properties of a program; `None` for anything but a regular file. Never blocks. An executable that cannot
+/// be read does not count as a script.
 fn stamp(program: &Path) -> Option<Stamp> {
     let metadata = fs::metadata(program).ok().filter(fs::Metadata::is_file)?;
     let script = files::read_start(program, 2).is_ok_and(|start| start == b"#!");

@@ -27,13 +27,13 @@ const ORPHAN: &str = "orphan-";
 pub struct Environments {
     root: PathBuf,
     settings: Settings,
-    /// By uid; `None` is the agent's own user.
+    /// The open caches by uid; key `None` is the agent's own user.
     caches: Mutex<HashMap<Option<u32>, Arc<Cache>>>,
 }
 
 impl Environments {
-    /// Opens or creates the caches in the directory `root` with these settings, and starts to remove leftovers of
-    /// earlier builds. If a cache cannot be opened, that is logged and retried when a job needs it.
+    /// Opens or creates the caches in the directory `root`. Starts to remove leftovers of earlier builds in the
+    /// background. A cache that cannot be opened is logged, and opened again when a job needs it.
     ///
     /// # Errors
     /// If the directory cannot be created.
@@ -118,7 +118,7 @@ impl Environments {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(uid, %error, "cannot look up the owner of these environments; keeping them");
+                    tracing::warn!(uid, %error, "cannot look up the owner of cached environments; keeping the environments");
                 }
             }
         }
@@ -164,5 +164,5 @@ impl Environments {
 fn passage(directory: &Path) -> Result<(), EnvError> {
     const MODE: u32 = 0o711;
     fs::DirBuilder::new().recursive(true).mode(MODE).create(directory).context("create", directory)?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(MODE)).context("open to its users", directory)
+    fs::set_permissions(directory, fs::Permissions::from_mode(MODE)).context("set the permissions of", directory)
 }

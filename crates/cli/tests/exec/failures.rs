@@ -123,7 +123,7 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
 
     // A user who does not exist on the node, and one with another uid there.
     for (user, change, words) in [
-        ("news", "/^news:/d", ["node n3", "there is no user `news`"]),
+        ("news", "/^news:/d", ["node n3", "this node has no user `news`"]),
         ("mail", "/^mail:/s/x:8:/x:4321:/", ["node n3", "4321"]),
     ] {
         machines.nodes[2].ok(&["sed", "-i", change, "/etc/passwd"]);
