@@ -251,7 +251,7 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     machines.nodes[0].ok(&["chmod", "755", "/home/tools"]);
     let refused = machines.shell("PATH=$PATH:/home/tools hostler exec --mirror --node n1 -- cc1");
     assert_eq!(refused.code, 126, "{refused:?}");
-    assert!(refused.stderr.contains("/home/tools/cc1 on node n1 is another one than the caller's"), "{refused:?}");
+    assert!(refused.stderr.contains("/home/tools/cc1 on node n1 differs from the caller's program"), "{refused:?}");
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --any-program --node n1 -- cc1");
     assert_eq!(taken, "another");
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --not home -- cc1");

@@ -126,7 +126,7 @@ fn different_directory_of_the_same_name_is_detected() {
     let called = |arguments: &str| machines.nodes[0].run(&["sh", "-c", &format!("cd own && hostler exec {arguments}")]);
     let refused = called("--node n2 cat name");
     assert_eq!(refused.code, 126, "{refused:?}");
-    assert!(refused.stderr.contains("/home/op/own on node n2 is another one than the caller's"), "{refused:?}");
+    assert!(refused.stderr.contains("/home/op/own on node n2 is not the caller's directory"), "{refused:?}");
     // If any node is allowed, a node with the right directory is chosen.
     let there = called("--not n3 --where cat name");
     assert_eq!((there.code, there.stdout.as_str()), (0, "n1\n"), "{there:?}");

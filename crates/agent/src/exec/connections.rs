@@ -2,7 +2,7 @@
 //! commands.
 //!
 //! Both sides present a certificate. The head has told both nodes which certificate belongs to which node. When the
-//! head no longer names a node, its connection is closed and its commands here end.
+//! head no longer lists a node, this node closes the connection and ends that node's commands.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener as StdListener;
@@ -30,10 +30,11 @@ const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 /// cannot block others.
 const MAX_AT_THE_DOOR: usize = 128;
 
-/// Maximum number of connections from one node. A node needs one, and another one while it tests the first.
+/// Maximum number of connections from one node. A node needs one connection, and a second one while it replaces the
+/// first.
 const MAX_OF_ONE_NODE: usize = 8;
 
-/// Interval between checks that the head still names the peer.
+/// Interval between checks that the head still lists the peer.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Pause after a failed accept, to avoid a busy loop.
@@ -49,23 +50,23 @@ struct Known {
     connection: Connection,
 }
 
-/// Why no connection could be made, as a sentence about the node.
+/// Why no channel could be opened, as a sentence about the node.
 pub(super) enum NoWay {
     /// The node is unreachable. Later commands should avoid it for a while.
     Unreachable(String),
-    /// The node does not know this node yet. It will soon, if both belong to the same cluster.
+    /// The node has not received this node's certificate from the head yet. A retry can succeed.
     NotYet(String),
 }
 
 impl Connections {
-    /// Opens a channel to a node, if possible on the existing connection.
+    /// Opens a channel to a node, on the existing connection if that still works.
     ///
     /// # Errors
-    /// Returns the reason.
+    /// Fails if the node is unreachable or rejects this node.
     pub(super) async fn call(&self, exec: &Exec, node: &NodeName) -> Result<Channel, NoWay> {
         let unreachable = |why: &str| NoWay::Unreachable(why.to_owned());
         let door = exec.node.gossiping.as_ref().and_then(|gossiping| gossiping.door(node));
-        let door = door.ok_or_else(|| unreachable("it does not say where it takes calls"))?;
+        let door = door.ok_or_else(|| unreachable("its address for remote commands is unknown"))?;
         let place = Arc::clone(lock(&self.0).entry(node.clone()).or_default());
         let mut known = place.lock().await;
         if let Some(Known { connection, .. }) =
@@ -74,16 +75,16 @@ impl Connections {
         {
             return connection
                 .open()
-                .ok_or_else(|| unreachable("it has as many calls from here as it takes at a time"));
+                .ok_or_else(|| unreachable("it already runs the maximum number of commands from this node"));
         }
         *known = None;
         let address = door.address;
         let connection = timeout(REACH_BOUND, dial(exec, door)).await;
-        let connection = connection.map_err(|_| unreachable(&format!("it does not answer at {address}")))?;
-        let connection =
-            connection.map_err(|error| unreachable(&format!("it cannot be reached at {address}: {error}")))?;
-        let not_yet =
-            || NoWay::NotYet(format!("it does not let this node in at {address}, as it does not know it yet"));
+        let connection = connection.map_err(|_| unreachable(&format!("no answer from {address}")))?;
+        let connection = connection.map_err(|error| unreachable(&format!("cannot connect to {address}: {error}")))?;
+        let not_yet = || {
+            NoWay::NotYet(format!("the node at {address} has not received this node's certificate from the head yet"))
+        };
         if !connection.responds(REACH_BOUND).await {
             return Err(not_yet());
         }
@@ -101,7 +102,7 @@ async fn dial(exec: &Exec, door: CallDoor) -> std::io::Result<Connection> {
     let (connection, _calls, run) = multiplex(stream, Some(Heartbeat::NODE));
     tokio::spawn(async move {
         if let Err(error) = run.await {
-            tracing::debug!(address = %door.address, %error, "a connection for calls broke");
+            tracing::debug!(address = %door.address, %error, "a connection for remote commands broke");
         }
     });
     Ok(connection)
@@ -112,10 +113,10 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     let Some(listener) = listener else { return };
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "this node takes no calls of others"),
+        Err(error) => return tracing::error!(%error, "cannot serve remote commands of other nodes"),
     };
     if let (Some(gossiping), Ok(address)) = (&exec.node.gossiping, listener.local_addr()) {
-        tracing::info!(%address, "other nodes may bring commands");
+        tracing::info!(%address, "accepting remote commands from other nodes");
         gossiping.takes_commands_at(address.port());
     }
     let at_the_door = WaitingRoom::new(MAX_AT_THE_DOOR);
@@ -133,7 +134,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
                 tokio::spawn(async move {
                     let admitted = tokio::select! {
                         admitted = timeout(HANDSHAKE_BOUND, admit(&exec, stream)) => admitted,
-                        _ = must_go => return tracing::debug!(%from, "somebody made room for another"),
+                        _ = must_go => return tracing::debug!(%from, "closed an unauthenticated connection: too many are open"),
                     };
                     if matches!(admitted, Ok(Ok(_))) {
                         remember(&known, network);
@@ -142,15 +143,17 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
                     match admitted {
                         Ok(Ok((stream, key, node))) => match nodes.take(node.clone()) {
                             Some(_share) => attend(&exec, stream, key, &node).await,
-                            None => tracing::warn!(%node, "it has too many connections for calls; closing this one"),
+                            None => {
+                                tracing::warn!(%node, "closing a connection: the node already has the maximum number open for remote commands")
+                            }
                         },
-                        Ok(Err(error)) => tracing::debug!(%from, %error, "somebody was not let in"),
-                        Err(_) => tracing::debug!(%from, "somebody took too long to say who they are"),
+                        Ok(Err(error)) => tracing::debug!(%from, %error, "rejected a connection"),
+                        Err(_) => tracing::debug!(%from, "closed a connection: TLS handshake timed out"),
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for calls");
+                tracing::warn!(%error, "cannot accept a connection for remote commands");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -198,14 +201,14 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
     };
     tokio::select! {
         outcome = run => if let Err(error) = outcome {
-            tracing::debug!(%node, %error, "a connection for calls broke");
+            tracing::debug!(%node, %error, "a connection for remote commands broke");
         },
         () = answer => {}
         () = expulsion(exec, key) => tracing::info!(%node, "the head has removed this node; ending its remote commands"),
     }
 }
 
-/// Returns when the head no longer names the node with this key.
+/// Waits until the node with this key is missing from the head's node list.
 async fn expulsion(exec: &Exec, key: Digest) {
     let mut looks = interval(LOOK);
     let is_named = || exec.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));

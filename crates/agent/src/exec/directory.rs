@@ -13,11 +13,11 @@ use hostler_remote::{Command, DirectoryId, Proof, Refusal, RefusalKind};
 use super::unsuitable;
 use crate::account::{Ids, act_as};
 
-/// Returns the identity of the command's directory on this node, looked up with the user's rights. Blocks, perhaps
-/// for long on network file systems.
+/// Returns the identity of the command's directory on this node, looked up with the user's rights. Blocks, on network
+/// file systems possibly for minutes.
 ///
 /// # Errors
-/// Fails when the directory is missing or another one, or still needs proof.
+/// Fails if the directory is missing or differs from the caller's, or if the caller must still prove its directory.
 pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>) -> Result<DirectoryId, Box<Refusal>> {
     let path = command.directory();
     let shown = path.display();
@@ -27,7 +27,7 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
         Err(error) => {
             let mut refusal =
                 unsuitable(126, format!("node {node} cannot enter the directory {shown}: {}", said(&error)));
-            refusal.hints.push("commands start in the directory that they are called in, which must be on a disk that the nodes share; -C names another".to_owned());
+            refusal.hints.push("a command starts in its caller's directory, which must be on a disk that the nodes share; choose another directory with -C".to_owned());
             return Err(Box::new(refusal));
         }
     };
@@ -36,13 +36,13 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
     let is_same = *there == here
         || match &command.proof {
             Proof::None => {
-                let message = format!("node {node} does not know the directory {shown} as the caller's yet");
+                let message = format!("node {node} needs proof that {shown} is the caller's directory");
                 return Err(Box::new(Refusal { kind: RefusalKind::Unproven, ..unsuitable(126, message) }));
             }
             Proof::File(_) => is_shown,
             Proof::Known(known) if *known == here => true,
             Proof::Known(_) => {
-                let message = format!("what is mounted at {shown} on node {node} has changed");
+                let message = format!("another file system is now mounted at {shown} on node {node}");
                 return Err(Box::new(Refusal { kind: RefusalKind::Unproven, ..unsuitable(126, message) }));
             }
             seen @ Proof::Seen { .. } => there.boot != here.boot && *seen == Proof::seen(&found),
@@ -50,10 +50,10 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
     if is_same {
         return Ok(here);
     }
-    let mut refusal = unsuitable(126, format!("the directory {shown} on node {node} is another one than the caller's"));
+    let mut refusal = unsuitable(126, format!("the directory {shown} on node {node} is not the caller's directory"));
     refusal
         .hints
-        .push("the nodes do not share that disk; -C names a directory that each of them has of its own".to_owned());
+        .push("the nodes do not share the disk of this directory; with -C, the command runs in a directory of the node's own disk".to_owned());
     Err(Box::new(refusal))
 }
 

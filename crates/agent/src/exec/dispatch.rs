@@ -28,10 +28,10 @@ use crate::link::random_bits;
 /// Timeout for starting a command on a node. The node may have to look up an account, or wait for a disk to spin up.
 const START_BOUND: Duration = Duration::from_secs(60);
 
-/// Maximum overhead of another node that counts as a measurement, in microseconds.
+/// Overheads above this are not used for cost estimates, in microseconds; slow readers cause them.
 const WAY_BOUND_US: u64 = 10_000_000;
 
-/// Timeout for hearing of a node that the user named.
+/// How long to wait for gossip about a node that the user named.
 const HEARING_BOUND: Duration = Duration::from_secs(5);
 const HEARING_LOOK: Duration = Duration::from_millis(100);
 
@@ -71,7 +71,7 @@ enum Failed {
     Not(Box<Refusal>),
     /// The node may have started the command.
     Unknown(String),
-    /// The caller is gone.
+    /// The caller has disconnected.
     Forsaken,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Client {
 pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask, client: Client) {
     let Caller { name, uid } = &client.caller;
     if let Err(error) = exec.node.accounts.let_in(name, Some(*uid)) {
-        let message = format!("node {} does not take it: {error}", exec.node.name);
+        let message = format!("node {} does not run the command: {error}", exec.node.name);
         let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
         return drop(channel.send(Frame::refused(Box::new(refusal))).await);
     }
@@ -128,7 +128,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
                 }
             }
             Err(Failed::Unknown(why)) => {
-                let message = format!("node {} was told to start it, and {why}: it may have started", candidate.name);
+                let message = format!("the command may have started on node {}: {why}", candidate.name);
                 let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) };
                 return drop(channel.send(Frame::refused(Box::new(refusal))).await);
             }
@@ -186,7 +186,9 @@ async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed
             Ok(Some(ran_us)) => return lock(&exec.costs).ran(kind, ran_us, score),
             Ok(None) => return,
             // The caller then reports the same error itself.
-            Err(refusal) => tracing::debug!(why = %refusal.message, "a caller does itself what it has called for"),
+            Err(refusal) => {
+                tracing::debug!(why = %refusal.message, "cannot start the command; its caller runs it instead")
+            }
         }
     }
     become_it(exec, channel, ask, placed, kind, (score, &peer)).await;
@@ -232,7 +234,7 @@ async fn elsewhere(
     kind: &str,
 ) -> Result<(), Failed> {
     let began = Instant::now();
-    let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
+    let gossiping = exec.node.gossiping.as_ref().expect("candidates exist only while this node gossips");
     let (node, caller) = (&candidate.name, &client.caller);
     if ask.mirrors_tree && ask.command.tree.is_none() {
         ask.command = with_tree(channel, &ask.command).await?;
@@ -251,7 +253,7 @@ async fn elsewhere(
         let mut there = way_to(exec, candidate, !ask.only.is_empty())
             .await
             .map_err(|why| Failed::Not(Box::new(unsuitable(125, format!("node {node}: {why}")))))?;
-        let broken = |_| Failed::Unknown("its connection broke before it had answered".to_owned());
+        let broken = |_| Failed::Unknown("its connection broke before an answer".to_owned());
         there.send(Frame::Open(Open::Start(Box::new(start.clone())))).await.map_err(broken)?;
         let mut has_told = false;
         let answer = mirror::answer_of(channel, &mut there, START_BOUND, &mut has_told).await;
@@ -269,9 +271,9 @@ async fn elsewhere(
                 start.written = start.written.to_vec().into_iter().chain(more.to_vec()).collect();
             }
             Ok(Some(Frame::Reply(Reply::Refused(refusal)))) => return Err(Failed::Not(refusal)),
-            Ok(Some(_)) => return Err(Failed::Unknown("it does not speak this protocol".to_owned())),
-            Ok(None) => return Err(Failed::Unknown("its connection broke before it had answered".to_owned())),
-            Err(_) => return Err(Failed::Unknown(format!("has not answered for {} s", START_BOUND.as_secs()))),
+            Ok(Some(_)) => return Err(Failed::Unknown("it sent an unexpected answer".to_owned())),
+            Ok(None) => return Err(Failed::Unknown("its connection broke before an answer".to_owned())),
+            Err(_) => return Err(Failed::Unknown(format!("it has not answered for {} s", START_BOUND.as_secs()))),
         }
     };
     sent.began();
@@ -297,7 +299,7 @@ async fn elsewhere(
     Ok(())
 }
 
-/// Opens a channel to a node. Retries for a moment if the user named the node and it does not know this node yet.
+/// Opens a channel to a node. If the user named the node, retries until the node has this node's certificate.
 async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
     let until = Instant::now() + HEARING_BOUND;
     loop {
@@ -306,7 +308,7 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
             Err(NoWay::NotYet(_)) if is_named && Instant::now() < until => sleep(HEARING_LOOK).await,
             Err(NoWay::NotYet(why)) => return Err(why),
             Err(NoWay::Unreachable(why)) => {
-                let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
+                let gossiping = exec.node.gossiping.as_ref().expect("candidates exist only while this node gossips");
                 gossiping.unreachable(candidate.id);
                 return Err(why);
             }
@@ -314,8 +316,8 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
     }
 }
 
-/// Returns recently written files in the caller's directory that the other node's cache may lack. Needed when either
-/// node mounts the directory over the network.
+/// Returns recently written files in the caller's directory that the other node may have in an outdated cache. Empty if
+/// neither node mounts the directory over the network.
 async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_there: bool) -> Paths {
     // A mirrored tree is complete as described.
     let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Paths::default() };
@@ -336,7 +338,7 @@ async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_the
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 
-/// Lets the caller describe its tree. This takes longer for a larger tree, and delays no other command.
+/// Asks the caller to describe its tree. A large tree takes longer, but delays no other command.
 async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
     channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::Forsaken)?;
     match channel.receive().await {
@@ -345,7 +347,7 @@ async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, 
     }
 }
 
-/// Lets the caller prove its directory.
+/// Asks the caller to create the file that proves its directory.
 async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     let name = format!("{}{:016x}{:016x}", Proof::FILE_PREFIX, random_bits(), random_bits());
     channel.send(Frame::Event(Event::ProveDirectory(name))).await.map_err(|_| Failed::Forsaken)?;
@@ -355,8 +357,8 @@ async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     }
 }
 
-/// Relays frames between both sides until one of them has sent its last. Returns the run time in microseconds, if the
-/// command ended.
+/// Relays frames between the caller and the other node until the last frame. Returns the run time in microseconds if
+/// the command ended.
 async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> Option<u64> {
     loop {
         tokio::select! {
@@ -370,7 +372,7 @@ async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> 
                     }
                 }
                 None => {
-                    let message = format!("the connection with node {node} broke while the command ran; it was ended there, or will be in a moment");
+                    let message = format!("the connection with node {node} broke while the command ran; the node ends the command");
                     let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) };
                     let _ = caller.send(Frame::refused(Box::new(refusal))).await;
                     return None;
@@ -398,7 +400,7 @@ fn needs_of(ask: &Ask) -> Needs {
 
 fn explain(exec: &Exec, needs: &Needs) -> Choice {
     let Some(gossiping) = &exec.node.gossiping else {
-        let why = "this node does not gossip, so it knows no other".to_owned();
+        let why = "this node does not gossip, so it knows no other nodes".to_owned();
         return Choice { unfit: vec![(exec.node.name.clone(), why)], ..Choice::default() };
     };
     let Explanation { candidates, unfit } = gossiping.explain(needs);

@@ -19,14 +19,13 @@ use super::peer::Peer;
 use super::{Exec, dispatch, unsuitable};
 use crate::door::{Crowd, Door};
 
-/// Maximum number of concurrent requests. Further ones wait.
+/// Maximum number of concurrent requests. Further requests wait.
 const CALLS: usize = 1024;
 
 /// Maximum number of requests per user, so that one user cannot block all others.
 const CALLS_OF_ONE: usize = CALLS / 2;
 
-/// Maximum number of concurrent refusals, in total and per user. Further requests above the limit are closed without
-/// an answer.
+/// Maximum number of concurrent refusals, in total and per user. Further connections are closed without an answer.
 const TURNED_AWAY: usize = 256;
 const TURNED_AWAY_OF_ONE: usize = 64;
 
@@ -42,7 +41,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let door = match Door::open(path.clone(), geteuid().is_root()).await {
         Ok(door) => door,
         Err(error) => {
-            return tracing::warn!(socket = %path.display(), %error, "no socket for calls of this machine's users");
+            return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");
         }
     };
     let places = Arc::new(Semaphore::new(CALLS));
@@ -67,7 +66,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a caller");
+                tracing::warn!(%error, "cannot accept a connection of a local user");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -86,9 +85,8 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
         };
         let Ok(Some((mut channel, asked))) = timeout_at(deadline, ask).await else { return };
         if !is_admitted {
-            let message = format!(
-                "the agent of this machine takes {CALLS_OF_ONE} calls of one user at once, and there are as many of yours"
-            );
+            let message =
+                format!("you already run {CALLS_OF_ONE} remote commands from this machine, the maximum per user");
             return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
         }
         let caller = Caller { name: exec.node.accounts.name_of(peer.uid()).await, uid: peer.uid() };
@@ -110,7 +108,10 @@ async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
     let (length, streams) =
         stream.async_io(Interest::READABLE, || receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)).await?;
     if length < word.len() || word[0] != PROTOCOL {
-        tracing::info!(version = word[0], "a program of another version of Hostler asked for a command; update both");
+        tracing::info!(
+            version = word[0],
+            "a request from a program of another Hostler version; update the program or the agent"
+        );
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(streams.try_into().ok())

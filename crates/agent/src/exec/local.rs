@@ -22,7 +22,7 @@ use crate::activity::Going;
 use crate::engine::Node;
 use crate::readiness::Readiness;
 
-/// Part of the cgroups' names after the agent's prefix. The process id and start time follow.
+/// Start of a cgroup's name, after the agent's prefix. The process id and start time follow.
 const NAME: &str = "here-";
 
 /// Timeouts for a command's leftover processes to end, after SIGTERM and after SIGKILL.
@@ -37,7 +37,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
     let none = |reason: &str| vec![format!("CPUs, memory and processes: {reason}")];
     let Some((process, handle)) = held(peer) else {
         return none(
-            "its process has ended, is in another container than the agent, or has the rights of another user",
+            "the calling process has ended, is in another container than the agent, or has another user's rights",
         );
     };
     let tree = match &exec.node.cgroups {
@@ -49,7 +49,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
         return Vec::new();
     }
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
-    let Some(spec) = run::leaf(exec, &name(process, number)) else { return none("it cannot be named") };
+    let Some(spec) = run::leaf(exec, &name(process, number)) else { return none("cannot name the command's cgroup") };
     // The kernel takes a while to move a process.
     let options = run::options(exec, memory_bytes);
     let made =
@@ -60,7 +60,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
             tokio::spawn(look_after(enclosure, process, Some(ended), exec.node.activity.begin()));
             advisory
         }
-        Err(error) => none(&format!("cannot make a group for it: {error}")),
+        Err(error) => none(&format!("cannot create a cgroup for the command: {error}")),
     }
 }
 
@@ -70,13 +70,13 @@ fn held(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
     Some((process.id(), process.handle().try_clone_to_owned().ok()?))
 }
 
-/// Returns whether a caller already runs in a cgroup of this machine's agents, as the programs of jobs do.
+/// Returns whether a caller already runs in a cgroup of an agent on this machine, as programs of jobs do.
 pub(super) fn is_in_a_leaf(exec: &Exec, peer: &Peer) -> bool {
     let tree = exec.node.cgroups.as_ref().ok();
     tree.zip(peer.process()).is_some_and(|(tree, process)| is_held(process.id().pid, tree.path()))
 }
 
-/// Callback with the command's run time.
+/// Called at the end of a command, with the command's run time.
 pub(super) type Ended = Box<dyn FnOnce(Duration) + Send>;
 
 fn name(process: ProcessId, number: u64) -> String {
@@ -147,7 +147,7 @@ async fn look_after(enclosure: Enclosure, process: ProcessId, ended: Option<Ende
         }
     }
     if let Err(error) = enclosure.remove() {
-        tracing::warn!(pid = process.pid, %error, "cannot remove the group of a command that has ended");
+        tracing::warn!(pid = process.pid, %error, "cannot remove the cgroup of an ended command");
     }
 }
 

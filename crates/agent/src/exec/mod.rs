@@ -66,7 +66,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Reads this node's key, or creates it. Other nodes know the key from before a restart.
+    /// Reads this node's key, or creates one. The key stays the same after a restart, so other nodes still know it.
     pub(crate) fn obtain(directory: &Path) -> io::Result<Self> {
         let path = directory.join("call-key.json");
         let kept = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Credentials>(&text).ok());
@@ -112,7 +112,7 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
                 local::take_up(&exec);
                 tokio::join!(listener::serve(&exec, door), connections::serve(&exec, listener), listen_to_disks(&exec));
             }),
-            Err(error) => tracing::error!(%error, "this node takes no calls"),
+            Err(error) => tracing::error!(%error, "cannot serve remote commands"),
         }
     };
     std::thread::Builder::new().name("calls".to_owned()).spawn(serve)?;
@@ -148,7 +148,7 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A refusal after which another node may be tried.
+/// Creates a refusal after which another node may be tried.
 fn unsuitable(code: u8, message: impl Into<String>) -> Refusal {
     Refusal { kind: RefusalKind::Unsuitable, code, message: message.into(), hints: Vec::new() }
 }

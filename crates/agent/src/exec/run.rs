@@ -125,14 +125,15 @@ async fn begin(
         }
     };
     tracing::info!(user = %caller.name, %from, program = %command.argv()[0].display(), "a call");
-    let own_streams =
-        |error: io::Error| Box::new(unsuitable(126, format!("node {} cannot make its streams: {error}", node.name)));
+    let own_streams = |error: io::Error| {
+        Box::new(unsuitable(126, format!("node {} cannot create the command's streams: {error}", node.name)))
+    };
     let (its, streams) = match its {
         Some(its) => (its, Streams::default()),
         None => streams_for(&command).map_err(own_streams)?,
     };
     let owner = account.as_ref().map(|account| account.ids.uid);
-    let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
+    let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start the command: {why}", node.name)));
     let namespace = mirrored.as_ref().map(MirroredTree::namespace);
     let mut orders = orders(exec, &command, account.as_deref());
     let shepherd = launch(exec, &mut orders, &its, namespace, owner).await.map_err(failed)?;
@@ -154,16 +155,19 @@ async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Opt
             Ok(()) => node.accounts.of(&caller.name, Some(caller.uid)).await,
             Err(error) => Err(error),
         };
-        return found
-            .map_err(|error| Box::new(unsuitable(126, format!("node {} does not run it: {error}", node.name))));
+        return found.map_err(|error| {
+            Box::new(unsuitable(126, format!("node {} does not run the command: {error}", node.name)))
+        });
     }
     let own = node.accounts.name_of(geteuid().as_raw()).await;
     if own == caller.name {
         return Ok(None);
     }
-    let mut refusal =
-        unsuitable(126, format!("the agent of node {} is run by {own}, and takes calls of nobody else", node.name));
-    refusal.hints.push("only an agent of root can run commands of other users".to_owned());
+    let mut refusal = unsuitable(
+        126,
+        format!("the agent of node {} runs as {own}, and accepts commands of no other user", node.name),
+    );
+    refusal.hints.push("only an agent that runs as root can run commands of several users".to_owned());
     Err(Box::new(refusal))
 }
 
@@ -187,7 +191,9 @@ async fn find_directory(
         Ok((found, is_shared))
     };
     let found = tokio::task::spawn_blocking(find).await;
-    found.unwrap_or_else(|error| Err(Box::new(unsuitable(126, format!("cannot look for its directory: {error}")))))
+    found.unwrap_or_else(|error| {
+        Err(Box::new(unsuitable(126, format!("cannot check the command's directory: {error}"))))
+    })
 }
 
 /// Creates the command's streams. Returns the command's ends and the agent's ends.
@@ -296,7 +302,7 @@ async fn launch(
     called.map(Watched::new).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
-/// Explains why a program was not started.
+/// Returns the refusal for a program that the shepherd could not start.
 async fn not_started(node: &NodeName, mut shepherd: Watched) -> Box<Refusal> {
     while let Some(event) = shepherd.next_event().await {
         let Event::Finished(record) = event else { continue };
@@ -308,7 +314,7 @@ async fn not_started(node: &NodeName, mut shepherd: Watched) -> Box<Refusal> {
     }
     Box::new(Refusal {
         kind: RefusalKind::Hopeless,
-        ..unsuitable(125, format!("node {node} lost the process that was to look after it"))
+        ..unsuitable(125, format!("node {node} lost the command's supervising process"))
     })
 }
 
@@ -369,10 +375,12 @@ fn report_of(record: &ExitRecord) -> Report {
     let mut messages = Vec::new();
     if record.oom_kill == Some(true) && record.status.exit_code() != 0 {
         let peak = record.memory_peak_bytes.map_or_else(String::new, |peak| format!(" of {}", format_bytes(peak)));
-        messages.push(format!("it was ended for want of memory, at a peak{peak}; --memory asks for more"));
+        messages.push(format!(
+            "the command exceeded its memory limit and was killed, at a peak{peak}; request more with --memory"
+        ));
     }
     if !record.unkillable.is_empty() {
-        messages.push(format!("processes {:?} of it could not be ended", record.unkillable));
+        messages.push(format!("processes {:?} of the command could not be killed", record.unkillable));
     }
     let number = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
     Report {

@@ -26,8 +26,7 @@ const RECENT: Duration = Duration::from_secs(60);
 /// Maximum number of remembered files.
 const MOST_KEPT: usize = 10 * MOST_PATHS;
 
-/// Written files per disk. Methods that access files may wait for an unresponsive server, and block their callers
-/// then.
+/// Recently written files per disk. Methods that access files block their callers while a file server does not respond.
 pub(super) struct Written {
     /// Disks by device number. Device numbers may be reused, so an entry can be stale. The lock is not held while
     /// waiting.
@@ -90,7 +89,7 @@ impl Written {
             Some(group) => match group.mark(flags, MaskFlags::FAN_CLOSE_WRITE, AT_FDCWD, Some(directory)) {
                 Ok(()) => Disk::Watched,
                 Err(error) => {
-                    tracing::debug!(directory = %directory.display(), %error, "cannot be told what is written there");
+                    tracing::debug!(directory = %directory.display(), %error, "cannot watch writes on the disk of a directory");
                     Disk::Unwatched
                 }
             },
@@ -152,8 +151,10 @@ fn is_ours(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(Proof::FILE_PREFIX.as_bytes()))
 }
 
-/// Maximum number of entries searched for recent changes, and the number of newest files returned.
+/// Maximum number of directory entries that [`newest`] examines.
 const LOOKED_AT: usize = 2000;
+
+/// Maximum number of files that [`newest`] returns.
 const NEWEST: usize = 200;
 
 /// Returns the most recently changed files below a directory, for disks without notifications. Blocks.

@@ -89,7 +89,7 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
     let sub = format!("{shared}/sub");
     machines.ok(0, "mkdir sub && chmod 700 sub");
     machines.nodes[1].ok(&["sh", "-c", &format!("mount -t tmpfs none {sub} && chown {USER} {sub}")]);
-    refused(&machines, "cd sub && dsh --node n2 touch made", 126, &["node n2 is another one than the caller's", &sub]);
+    refused(&machines, "cd sub && dsh --node n2 touch made", 126, &["node n2 is not the caller's directory", &sub]);
     let elsewhere = ran.replace("dsh", "dsh --not n1");
     assert_eq!(machines.ok(0, &format!("cd sub && {elsewhere}")), "n3");
     assert_eq!(machines.ok(1, "ls -A sub; echo nothing"), "nothing");

@@ -28,10 +28,10 @@ const REMEMBERED: usize = 8;
 /// Maximum number of layers of a tree. A name lookup searches all of them.
 const MOST_LAYERS: usize = 12;
 
-/// A layer replaces the one below unless that one is larger by this factor.
+/// A new layer replaces the layer below, unless the lower layer is larger by this factor.
 const GROWTH: u64 = 2;
 
-/// Writing this many bytes costs as much as creating a file.
+/// Weight of a file's content: writing this many bytes counts as much as creating one file.
 const BYTES_OF_A_FILE: u64 = 16 << 10;
 
 /// The complete tree is written again when this fraction of it (one in `OUTDATED`) has changed.
@@ -49,7 +49,7 @@ pub(super) struct Mirror {
     names: AtomicU64,
 }
 
-/// A state of the tree.
+/// One version of the tree, as a stack of layers.
 pub(super) struct Generation {
     digest: Digest,
     pub(super) tree: Arc<Tree>,
@@ -66,7 +66,7 @@ struct Layer {
     weight: u64,
 }
 
-/// The work that makes the next state.
+/// The layers to keep and to write for the next version of the tree.
 pub(super) struct Plan {
     tree: Arc<Tree>,
     digest: Digest,

@@ -110,15 +110,17 @@ impl Mirrors {
         (from, node): (&NodeName, &NodeName),
         account: Option<&Arc<Account>>,
     ) -> Result<MirroredTree, Failed> {
-        let cannot = |why: &str| Box::new(unsuitable(126, format!("node {node} cannot take the tree along: {why}")));
+        let cannot = |why: &str| Box::new(unsuitable(126, format!("node {node} cannot mirror the source tree: {why}")));
         if !nix::unistd::geteuid().is_root() {
-            let mut refusal = cannot("its agent is not run by root, and only root may mount it");
-            refusal.hints.push("without --mirror it runs in the directory of that name there".to_owned());
+            let mut refusal = cannot("the agent does not run as root, and only root may mount the tree");
+            refusal
+                .hints
+                .push("without --mirror, the command uses the node's own directory of the same path".to_owned());
             return Err(refusal);
         }
         let root = spec.root();
         if belongs_to_machine(&root) {
-            return Err(cannot(&format!("{} belongs to the node", root.display())));
+            return Err(cannot(&format!("{} is a system directory", root.display())));
         }
         self.check_program(command, spec, node, account.map(|account| account.ids.clone())).await?;
         let owner = account.map(|account| (account.ids.uid, account.ids.gid));
@@ -163,11 +165,10 @@ impl Mirrors {
         match found {
             Some((_, digest)) if digest == wanted => Ok(()),
             Some((path, _)) => {
-                let message = format!("{} on node {node} is another one than the caller's", path.display());
+                let message = format!("{} on node {node} differs from the caller's program", path.display());
                 let mut refusal = unsuitable(126, message);
                 refusal.hints.push(
-                    "what is made of a tree should not depend on where: --any-program takes whatever is there"
-                        .to_owned(),
+                    "different programs may produce different output; to allow that, add --any-program".to_owned(),
                 );
                 Err(Box::new(refusal))
             }
@@ -216,7 +217,7 @@ fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::
     let idle = mirrors.iter().filter(|(key, (_, mirror))| (!has_most || is_own(key)) && Arc::strong_count(mirror) == 1);
     let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone()) else {
         let (count, whose) = if has_most { (MOST_OF_ONE, " of this user") } else { (MOST_MIRRORS, "") };
-        return Err(io::Error::other(format!("it has {count} trees{whose}, all in use")));
+        return Err(io::Error::other(format!("the node already has {count} trees{whose}, all in use")));
     };
     mirrors.remove(&oldest);
     Ok(())
@@ -259,7 +260,7 @@ async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::
             }
         };
     }
-    Err(io::Error::other("the tree keeps changing while it is sent"))
+    Err(io::Error::other("the tree changes while it is copied"))
 }
 
 /// Receives the description of a tree.
@@ -295,7 +296,7 @@ fn bearable(tree: Tree) -> io::Result<Tree> {
     let sizes =
         tree.entries.iter().map(|entry| if let EntryKind::File(content) = &entry.kind { content.size } else { 0 });
     if sizes.fold(0, u64::saturating_add) > MOST_BYTES {
-        return Err(io::Error::other(format!("it is larger than {}", format_bytes(MOST_BYTES))));
+        return Err(io::Error::other(format!("the tree is larger than {}", format_bytes(MOST_BYTES))));
     }
     Ok(tree)
 }
@@ -307,7 +308,7 @@ async fn entries(talk: &mut Talk<'_>) -> io::Result<Vec<Entry>> {
         let Message::Entries { entries, is_last } = hear(talk).await? else { return Err(strange()) };
         all.extend(entries);
         if talk.heard_bytes() - before > MOST_WORDS_BYTES as u64 {
-            return Err(io::Error::other("the tree is too large to be described"));
+            return Err(io::Error::other("the tree has too many files"));
         }
         if is_last {
             return Ok(all);
@@ -315,7 +316,7 @@ async fn entries(talk: &mut Talk<'_>) -> io::Result<Vec<Entry>> {
     }
 }
 
-/// Receives the missing chunks. Returns whether the tree is unchanged meanwhile.
+/// Receives the missing chunks. Returns `false` if the caller reports that the tree has changed.
 async fn fetch(talk: &mut Talk<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Result<bool> {
     let chunks = plan.chunks();
     let names: Vec<Digest> = chunks.iter().map(|(digest, _)| *digest).collect();
@@ -356,7 +357,7 @@ fn check_room(mirror: &Mirror, bytes: u64) -> io::Result<()> {
         return Ok(());
     }
     let (needed, free) = (format_bytes(2 * bytes + ROOM_BYTES), format_bytes(free));
-    Err(io::Error::other(format!("its disk has no room for it: {needed} should be free, and {free} are")))
+    Err(io::Error::other(format!("the node's disk is too full: {needed} must be free, and {free} are")))
 }
 
 async fn hear(talk: &mut Talk<'_>) -> io::Result<Message> {
@@ -364,7 +365,7 @@ async fn hear(talk: &mut Talk<'_>) -> io::Result<Message> {
 }
 
 fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the caller says what does not belong here")
+    io::Error::new(io::ErrorKind::InvalidData, "unexpected message from the caller")
 }
 
 impl MirroredTree {
@@ -376,7 +377,7 @@ impl MirroredTree {
     /// Sends the command's changes to the caller, after all its processes have ended.
     pub(super) async fn go_home(self, channel: &mut Channel, report: &mut Report) {
         if let Err(error) = self.tell(channel).await {
-            let message = format!("what it has written could not be brought back: {error}");
+            let message = format!("the command's changes could not be copied back: {error}");
             report.message = Some(report.message.take().map_or(message.clone(), |said| format!("{said}; {message}")));
         }
     }

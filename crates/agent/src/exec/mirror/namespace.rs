@@ -46,11 +46,11 @@ pub(super) struct Layout {
 /// Fails when the kernel refuses; the error says which step failed.
 pub(super) fn make(layout: Layout) -> io::Result<OwnedFd> {
     let thread = std::thread::Builder::new().name("namespace".to_owned()).spawn(move || enter_and_make(&layout))?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("it was given up")))
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
 }
 
 fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| said("cannot have a mount namespace", &error.into()))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| said("cannot create a mount namespace", &error.into()))?;
     let namespace = File::open("/proc/thread-self/ns/mnt")?;
     // Later mounts of the node appear here too, but mounts made here do not appear outside.
     change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
@@ -137,10 +137,10 @@ fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool)
     fs::remove_dir(&before)?;
     show_tree(layout, &place)?;
     let moved = mount(Some(&staged), &place_of(directory), None::<&str>, MsFlags::MS_MOVE, None::<&str>);
-    moved.map_err(|error| said("cannot show the tree at its place", &error.into()))
+    moved.map_err(|error| said("cannot mount the tree at its path", &error.into()))
 }
 
-/// Does the same for `/`, which cannot be covered by a mount but only replaced.
+/// Like [`show_again`], for `/`: the root cannot be covered by a mount, so a new root replaces it.
 fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     let new = layout.mirror.join(&layout.call).join("r");
     fs::create_dir(&new)?;
@@ -159,15 +159,16 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     Ok(umount2(".", MntFlags::MNT_DETACH)?)
 }
 
-/// Shows every entry of `from` in `to`, an empty private directory of the agent. Skips the first component of
-/// `below`: it did not exist a moment ago, and may now be a link that must not be followed.
+/// Bind-mounts every entry of `from` in `to`, an empty private directory of the agent. Skips the first component of
+/// `below`: it was missing a moment ago, and may now be a link that the agent must not follow.
 fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     let directory = open(from, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let way = below.components().next().map(|first| first.as_os_str().to_owned());
     for (count, entry) in fs::read_dir(from)?.enumerate() {
         if count >= MOST_NEIGHBOURS {
-            let why =
-                format!("there are more than {MOST_NEIGHBOURS} files beside its place; an empty directory there helps");
+            let why = format!(
+                "the tree's parent directory has more than {MOST_NEIGHBOURS} entries; create an empty directory at the tree's path"
+            );
             return Err(io::Error::other(why));
         }
         let entry = entry?;
@@ -183,8 +184,8 @@ fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows one file or directory at another path. Opens it first, because a user may replace a directory by a link that
-/// only the agent may follow.
+/// Bind-mounts one file or directory at another path. Opens it first, because a user may replace a directory by a link
+/// that only the agent may follow.
 fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> {
     let source = openat(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     match SFlag::from_bits_truncate(fstat(source.as_fd())?.st_mode & SFlag::S_IFMT.bits()) {
@@ -199,7 +200,7 @@ fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> 
 fn memory(at: &Path, like: &fs::Metadata) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("hostler-mirror"), at, Some("tmpfs"), flags, Some("size=1m"))
-        .map_err(|error| said("cannot mount a directory", &error.into()))?;
+        .map_err(|error| said("cannot mount a tmpfs", &error.into()))?;
     std::os::unix::fs::chown(at, Some(like.uid()), Some(like.gid()))?;
     fs::set_permissions(at, Permissions::from_mode(like.mode() & 0o7777))
 }
@@ -210,7 +211,7 @@ fn bind(from: &Path, to: &Path) -> io::Result<()> {
 
 fn change(at: impl AsRef<Path>, how: MsFlags) -> io::Result<()> {
     mount(None::<&str>, at.as_ref(), None::<&str>, how, None::<&str>)
-        .map_err(|error| said("cannot change how mounts are shown", &error.into()))
+        .map_err(|error| said("cannot change the mount propagation", &error.into()))
 }
 
 fn said(what: &str, error: &io::Error) -> io::Error {

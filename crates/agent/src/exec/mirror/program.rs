@@ -18,7 +18,8 @@ const MOST: usize = 1000;
 pub(super) struct Programs(Arc<Mutex<HashMap<PathBuf, (Mark, Digest)>>>);
 
 impl Programs {
-    /// Finds this node's program for a command, outside of the tree, and returns its path and digest. Blocks.
+    /// Finds the program that a command starts on this node, outside of the tree. Returns the program's path and
+    /// digest. Blocks.
     pub(super) fn find(&self, command: &Command, root: &Path, ids: Option<&Ids>) -> Option<(PathBuf, Digest)> {
         let is_here = |path: &PathBuf| !path.starts_with(root) && is_program(path);
         act_as(ids, || {

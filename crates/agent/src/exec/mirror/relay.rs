@@ -1,4 +1,4 @@
-//! The part of the caller's own agent in a conversation about a tree: relays its frames.
+//! Relays frames about a source tree between the caller and another node's agent.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use hostler_remote::{Channel, Event, Frame, Stream};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// Returns a node's answer to a start request. Relays the node's questions about the tree to the caller meanwhile,
-/// and sets `has_told` on the first. `bound` limits each wait. Returns `None` when the caller is gone or violates the
-/// protocol.
+/// Returns a node's answer to a start request. Until then, relays the node's questions about the tree to the caller,
+/// and sets `has_told` at the first question. `bound` limits each wait. Returns `None` if the caller has disconnected
+/// or violates the protocol.
 pub(in crate::exec) async fn answer_of(
     channel: &mut Channel,
     there: &mut Channel,
@@ -32,8 +32,8 @@ pub(in crate::exec) async fn answer_of(
     }
 }
 
-/// Tells the caller to discard the conversation, so that another node may ask. Returns `None` when the caller is
-/// gone.
+/// Tells the caller to start over with the tree, because another node will ask for it. Returns `None` if the caller has
+/// disconnected or does not confirm.
 pub(in crate::exec) async fn begin_anew(channel: &mut Channel, bound: Duration) -> Option<()> {
     channel.send(Frame::Event(Event::ResetTree)).await.ok()?;
     loop {
