@@ -19,9 +19,9 @@ pub struct MachineGpu {
     pub gpu: Gpu,
     /// Index among the GPUs of the machine, from 0.
     pub index: u32,
-    /// Devices that programs open to use it.
+    /// Devices that programs open to use the GPU.
     pub devices: Vec<DeviceFile>,
-    /// Whether this node offers it to jobs.
+    /// Whether this node offers the GPU to jobs.
     pub is_given: bool,
 }
 
@@ -33,11 +33,11 @@ pub struct DeviceFile {
     pub device: Device,
 }
 
-/// The GPUs of the machine, in its order.
+/// The GPUs of the machine, ordered by index.
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
     all: Vec<MachineGpu>,
-    /// Why a device rule would not cover all of them.
+    /// Why device rules would not cover all GPUs; `None` if they would.
     flaw: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Gpus {
         if self.all.is_empty() { None } else { cannot_deny.or_else(|| self.flaw.clone()) }
     }
 
-    /// A held GPU that the machine no longer has.
+    /// Returns a GPU in `held` that the machine no longer has.
     pub(crate) fn lacks<'a>(&self, held: &'a BTreeSet<GpuId>) -> Option<&'a GpuId> {
         held.iter().find(|id| !self.all.iter().any(|gpu| gpu.gpu.id == **id))
     }
@@ -107,9 +107,9 @@ impl Gpus {
 struct Shown {
     /// Driver ids; `None` if one of the GPUs has no such id.
     by_id: Option<String>,
-    /// Indices under which the driver shows them to the run.
+    /// Indices that the driver gives these GPUs when the run opens them.
     by_number: String,
-    /// Indices among the run's own GPUs.
+    /// The run's own GPUs counted from 0.
     counted: String,
 }
 

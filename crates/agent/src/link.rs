@@ -264,7 +264,7 @@ fn check_awake(beat: &Beat, now: Duration) -> anyhow::Result<()> {
     }
 }
 
-/// Completes at a time, if there is one.
+/// Waits until `at`, or forever if `at` is `None`.
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A registered file descriptor. It is owned, so it stays open while it is registered.
+/// A file descriptor that is registered with the runtime. Owns the descriptor, which therefore stays open while it is
+/// registered.
 pub(crate) struct Readiness<T: AsFd>(AsyncFd<Owned<T>>);
 
 /// Owner of the descriptor.

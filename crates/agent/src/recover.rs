@@ -12,7 +12,7 @@ use crate::engine::{Control, Handle, Node, control};
 use crate::exec;
 use crate::supervise::{self, Kept, RunState, Watched};
 
-/// Recovers all runs found on the disk. Returns the controls of those that continue.
+/// Recovers all runs found on the disk. Returns the controls of the runs that continue.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
@@ -68,7 +68,7 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
     }
 }
 
-/// Name of the leaf of a run's processes: the run's own, or that of an earlier run of the same shepherd.
+/// Returns the name of the leaf with a run's processes. A reused shepherd keeps the leaf of an earlier run.
 fn leaf_of(directory: &RunDirectory) -> Option<String> {
     let record = RunningRecord::read(directory.path()).ok()??;
     Some(record.leaf?.file_name()?.to_string_lossy().into_owned())

@@ -56,7 +56,7 @@ impl From<EnvError> for NoEnvironment {
 /// Prepares the orders for a shepherd without starting anything.
 ///
 /// # Errors
-/// Why the run cannot start, for the user.
+/// Fails with a message for the user if the run cannot start.
 pub(crate) async fn prepare(
     node: &Arc<Node>,
     launch: &Arc<RunLaunch>,
@@ -80,7 +80,7 @@ pub(crate) async fn prepare(
                 preparation.lay_out(&manifest)?;
                 preparation.project(&project, &cancel)
             };
-            tokio::task::spawn_blocking(work).await.context("preparing the folder was interrupted")?
+            tokio::task::spawn_blocking(work).await.context("preparing the job's folder was interrupted")?
         }
     }
 }
@@ -120,7 +120,7 @@ struct Preparation {
     node: Arc<Node>,
     launch: Arc<RunLaunch>,
     directory: RunDirectory,
-    /// `None` for the agent's own user.
+    /// The user's account; `None` for the agent's own user.
     account: Option<Arc<Account>>,
 }
 

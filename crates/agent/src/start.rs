@@ -81,9 +81,9 @@ pub struct Config {
 /// Limit for each of the chunk and environment caches, in bytes. Beyond it, least recently used entries are removed.
 const CACHE_BYTES: u64 = 10 << 30;
 
-/// Runs an agent until it is told to stop. Jobs continue without it.
+/// Runs an agent until SIGTERM or SIGINT. Jobs continue afterwards.
 ///
-/// Must be called while the process has a single thread, because it forks.
+/// Must be called while the process has a single thread, because the function forks.
 ///
 /// # Errors
 /// If the agent cannot start: another agent uses the directory, the node has not joined, or the system refuses an
@@ -92,8 +92,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     run_and_say(config, || {})
 }
 
-/// Like [`run`]; also calls `is_up` once startup has succeeded: the ports are open, and directory and settings are
-/// valid.
+/// Like [`run`], but calls `is_up` after a successful start: the ports are open, and directory and settings are valid.
 ///
 /// # Errors
 /// As for [`run`].
@@ -113,7 +112,7 @@ pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
 }
 
 /// Serves load data as plain text like an agent with [`Config::status`], but in a separate process that queries the
-/// agent. Runs until it is told to stop. Calls `is_up` once the ports are open.
+/// agent. Runs until SIGTERM or SIGINT. Calls `is_up` once the ports are open.
 ///
 /// # Errors
 /// If a port cannot be opened.

@@ -34,7 +34,7 @@ pub(crate) struct Own {
 impl Own {
     /// Generates a key, and chooses a free port.
     pub(crate) fn make() -> anyhow::Result<Self> {
-        let credentials = Credentials::generate().context("cannot make a key for its steps")?;
+        let credentials = Credentials::generate().context("cannot generate a key for the job's steps")?;
         let certificate = credentials.fingerprint()?;
         Ok(Self { door: StepDoor { port: free_port().context("no port is free")?, certificate }, credentials })
     }
@@ -54,11 +54,11 @@ impl Own {
         let (rank, peers) = launch.placement.gang.as_ref().map_or((0, &alone[..]), |gang| (gang.rank, &gang.nodes[..]));
         if doors.len() != peers.len() {
             bail!(
-                "the head does not say where the nodes of the job take steps; is it of an older version than the nodes?"
+                "the head sent no addresses for the job's steps; if the head runs an older version than the nodes, update it"
             );
         }
         if doors.get(rank as usize) != Some(&self.door) {
-            bail!("its agent was started again at the very moment at which it began; submit it again");
+            bail!("the agent was restarted while the job started; submit the job again");
         }
         let place = |(peer, door): (&Peer, &StepDoor)| Place {
             name: peer.name.clone(),
@@ -94,7 +94,7 @@ impl Own {
             // Last, because the user can replace the files from now on.
             give(&steps)
         };
-        write().with_context(|| format!("cannot write what it needs for its steps in {}", steps.display()))?;
+        write().with_context(|| format!("cannot write the files for the job's steps in {}", steps.display()))?;
         orders.env.push((VARIABLE.into(), steps.join(ALLOCATION).into_os_string()));
         if let Some(path) = temporary {
             orders.env.retain(|(name, _)| name != TEMPORARY);
@@ -130,7 +130,7 @@ fn temporary_of(
     let made = temporary::make(&place, &[name.clone(), format!("{name}-{rank}")], owner, &directory.temporary());
     let made = made.with_context(|| {
         format!(
-            "cannot make a directory for its temporary files in {}; is there room, and may the agent write there?",
+            "cannot create a directory for the job's temporary files in {}; check its free space and permissions",
             place.display()
         )
     })?;

@@ -18,10 +18,11 @@ use tokio::sync::mpsc;
 use crate::engine::{Handle, Node};
 use crate::readiness::Readiness;
 
-/// Timeout for a lingering shepherd to start its next run; afterwards another one is used.
+/// Timeout for an idle shepherd to start its next run. After a timeout, the agent uses another shepherd.
 const NEXT_BOUND: Duration = Duration::from_secs(10);
 
-/// Time that an idle shepherd waits for another run: creating one with its leaf costs more than a short command.
+/// Time that an idle shepherd waits for another run. Starting a shepherd and creating its leaf takes longer than a
+/// short command.
 pub(crate) const LINGER: Duration = Duration::from_secs(10);
 
 /// Time that the agent relies on an idle shepherd: slightly shorter than [`LINGER`].
@@ -115,7 +116,7 @@ impl Watched {
         &self.shepherd
     }
 
-    /// The next event from the shepherd; `None` if it is gone or unreachable.
+    /// The next event from the shepherd; `None` if the shepherd has ended or is unreachable.
     pub(crate) async fn next_event(&mut self) -> Option<ShepherdEvent> {
         let connection = self.connection.as_ref()?;
         loop {
@@ -130,7 +131,7 @@ impl Watched {
 
 struct Idle {
     shepherd: Watched,
-    /// The cgroup leaf of its runs. Its next run reuses this leaf at no cost.
+    /// The cgroup leaf of the last run. The shepherd's next run reuses this leaf at no cost.
     leaf: Option<LeafSpec>,
     /// CPUs of the leaf.
     cpus: CpuSet,
@@ -163,7 +164,7 @@ impl IdleShepherds {
 }
 
 pub(crate) enum LaunchOutcome {
-    /// A shepherd runs it.
+    /// The run has started under this shepherd.
     Started(Watched),
     /// The run began and has ended, or its state is unknown: it must not begin again.
     Ended(Exit),
@@ -196,7 +197,7 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
         Err(LaunchError::NoAnswer(error)) => match determine_state(node, launch).await {
             RunState::Running(shepherd) => Ok(LaunchOutcome::Started(shepherd)),
             RunState::Ended(exit) => Ok(LaunchOutcome::Ended(exit)),
-            RunState::NeverBegan => Err(error).context("no answer from its shepherd"),
+            RunState::NeverBegan => Err(error).context("no answer from the job's shepherd"),
         },
         Err(error) => Err(error.into()),
     }
@@ -207,10 +208,10 @@ pub(crate) fn owner_of(orders: &Launch) -> Option<u32> {
     orders.options.credentials.as_ref().map(|user| user.uid)
 }
 
-/// A shepherd and its leaf and user.
+/// The shepherd of a watched run, with the data for a later run.
 pub(crate) struct Kept {
     pub(crate) shepherd: Watched,
-    /// Its leaf and the user of its run; unknown for adopted shepherds.
+    /// Leaf and user of the run; unknown for adopted shepherds.
     pub(crate) place: Option<(Option<LeafSpec>, Option<u32>)>,
 }
 
@@ -286,15 +287,15 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
 
 /// State of a run after its shepherd stopped responding.
 pub(crate) enum RunState {
-    /// It continues under this shepherd.
+    /// The run continues under this shepherd.
     Running(Watched),
-    /// It has ended.
+    /// The run has ended.
     Ended(Exit),
-    /// It never began, and cannot begin without a new journal.
+    /// The run never began, and cannot begin without a new journal.
     NeverBegan,
 }
 
-/// Determines the state of a run. Retries as long as the system lacks the resources to find out.
+/// Determines the state of a run. Retries after system errors, such as a lack of file descriptors.
 pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> RunState {
     let directory = node.runs.of(launch.run());
     loop {
@@ -326,12 +327,12 @@ fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
 /// Exit of a lost run, with a message for the user.
 pub(crate) fn lost(node: &Node, reason: LostReason) -> Exit {
     let what = match reason {
-        LostReason::Rebooted => "was restarted while it ran",
+        LostReason::Rebooted => "was restarted while the job ran",
         LostReason::ShepherdGone | LostReason::PidReused => {
-            "does not know its exit status: its shepherd (the supervising process) was killed, or the machine's job service was stopped"
+            "does not know the job's exit status: its shepherd (the supervising process) was killed, or the machine's job service was stopped"
         }
-        LostReason::NeverStarted => "never started it",
-        LostReason::Damaged => "has damaged files of the run",
+        LostReason::NeverStarted => "never started the job",
+        LostReason::Damaged => "has damaged files of this run",
     };
     Exit { why: Why::Lost, message: Some(format!("node {} {what}", node.name)), usage: Usage::default() }
 }
@@ -350,12 +351,12 @@ pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
     let mut messages = Vec::new();
     if matches!(why, Why::OutOfMemory(_)) {
         let limit = format_bytes(launch.placement.resources.memory_bytes);
-        messages.push(format!("it exceeded its memory limit of {limit}; request more with --memory"));
+        messages.push(format!("the job exceeded its memory limit of {limit}; request more with --memory"));
     }
     if record.cause == Some(Cause::OutputLimit) {
         let cap = format_bytes(launch.job.output_cap_bytes());
         messages.push(format!(
-            "it wrote more than {cap} of output (setting output-cap), and this file system cannot discard the rest"
+            "the job wrote more than {cap} of output (setting output-cap), and this file system cannot discard the rest"
         ));
     }
     if let Status::StartFailed { message, .. } = &record.status {
@@ -367,9 +368,9 @@ pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
         messages.push(format!("ended by signal {signal}"));
     }
     if !record.unkillable.is_empty() {
-        messages.push(format!("processes {:?} could not be killed", record.unkillable));
+        messages.push(format!("processes {:?} of the job could not be killed", record.unkillable));
     }
-    messages.extend(record.log_error.iter().map(|error| format!("its output is incomplete: {error}")));
+    messages.extend(record.log_error.iter().map(|error| format!("the job's output is incomplete: {error}")));
     Exit {
         why,
         message: (!messages.is_empty()).then(|| messages.join("; ")),

@@ -66,7 +66,7 @@ pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
-    tokio::task::spawn_blocking(work).await.context("it was interrupted")?
+    tokio::task::spawn_blocking(work).await.context("a background operation was interrupted")?
 }
 
 /// Splits a list of chunks and lengths into requests.

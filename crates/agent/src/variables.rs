@@ -26,9 +26,10 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// The environment of a run, without the additions of a Python environment.
 ///
-/// A command has the variables of its submitter. A project has a few of the agent's, or with an `account` those of a
-/// login, and the variables that the user requested. Hostler's own variables override these. None of them has a Slurm
-/// name: MPI libraries that find some Slurm variables expect a complete Slurm allocation.
+/// A command has the variables of its submitter. A project has the variables that its user requested, and a few
+/// variables of the agent; with an `account`, the variables of a login replace the agent's. Hostler's own variables
+/// override all others. None of them has a Slurm name: MPI libraries that find some Slurm variables expect a complete
+/// Slurm allocation.
 ///
 /// `is_shared`: other nodes run on the same machine.
 pub(crate) fn environment(

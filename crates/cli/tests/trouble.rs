@@ -141,7 +141,7 @@ fn job_over_its_memory_limit_ends_and_other_jobs_continue() {
     let id = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", hog]);
     cluster.wait_for_state(&id, "out_of_memory");
     let job = cluster.json(&["job", &id]).to_string();
-    assert!(job.contains("it exceeded its memory limit of 64M; request more with --memory"), "{job}");
+    assert!(job.contains("the job exceeded its memory limit of 64M; request more with --memory"), "{job}");
     let limits = cluster.json(&["job", &neighbour])["limits"].clone();
     let holds = |name: &str| {
         limits.as_array().expect("a list").iter().any(|it| it["name"] == name && it["enforcement"] == "enforced")

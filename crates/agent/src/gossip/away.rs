@@ -15,7 +15,7 @@ use super::views;
 use super::{Machines, counts};
 use crate::link::random_bits;
 
-/// Time that an answer of the agent is cached, to limit the load on the agent.
+/// How long an answer of the agent is cached. Caching limits the load on the agent.
 const FRESH: Duration = Duration::from_millis(250);
 
 /// Load data from a separate agent process.

@@ -15,7 +15,8 @@ pub(crate) struct CallDoor {
     pub(crate) key: Digest,
 }
 
-/// A remote command sent to a node. It counts as load there until it is dropped or the node's own load includes it.
+/// Guard of a remote command sent to a node. The command counts as load of that node until the guard is dropped, or
+/// until the node's reported load includes the command.
 pub(crate) struct Sent<'a> {
     gossiping: &'a Gossiping,
     node: MemberId,
@@ -41,7 +42,7 @@ impl Gossiping {
         explain(self.counted(gossip, now), needs, &self.policy, &lock(&self.calls), now, random_bits())
     }
 
-    /// Address and key of a node for remote commands; `None` if it is unknown or accepts none.
+    /// Address and key of a node for remote commands; `None` if the node is unknown or accepts no remote commands.
     pub(crate) fn door(&self, node: &NodeName) -> Option<CallDoor> {
         let now = self.now();
         let part = lock(&self.part);

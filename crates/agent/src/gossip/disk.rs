@@ -31,7 +31,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The stored incarnation. Unreadable data counts as none; peers then report the last one.
+    /// The stored incarnation; zero if it cannot be read. Peers then report this node's last incarnation.
     fn life(&self, secret: &[u8; 32]) -> Incarnation {
         let text = fs::read_to_string(self.incarnation()).unwrap_or_default();
         let life = text.trim().split_once(' ').filter(|(of, _)| *of == label(secret));

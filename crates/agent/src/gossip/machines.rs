@@ -16,7 +16,7 @@ pub struct Weight {
 pub struct Weights {
     /// Time for a given amount of work: 2 means half as fast as a typical node.
     pub load: Weight,
-    /// Weight of its memory: 2 counts twice as much as a typical node's.
+    /// Weight of the node's memory: 2 counts twice as much as a typical node's memory.
     pub memory: Weight,
 }
 

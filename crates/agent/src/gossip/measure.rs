@@ -80,9 +80,10 @@ fn busy_between(before: Ticks, now: Ticks) -> Option<u32> {
     u32::try_from(share).ok()
 }
 
-/// Estimates how many of `all` runnable processes of the machine use the node's CPUs. `busy` and `elsewhere` are the
-/// busy hundredths of the node's CPUs and of the other CPUs, if any. The kernel only counts all processes together, but
-/// a process does not wait while its CPUs are idle.
+/// Estimates how many of the machine's `all` runnable processes use the node's CPUs.
+///
+/// `busy` and `elsewhere` are the numbers of busy CPUs, in hundredths, inside and outside the node. The kernel counts
+/// runnable processes only for the whole machine, but a process does not wait while its CPUs are idle.
 fn on_own_cpus(all: u32, cpus: u32, busy: Option<u32>, elsewhere: Option<u32>) -> u32 {
     let whole = |hundredths: u32| (hundredths + 50) / 100;
     let Some(elsewhere) = elsewhere else { return all };

@@ -59,7 +59,7 @@ pub(crate) struct Gossiping {
     weights: Weights,
     /// Policy that compares nodes.
     policy: Policy,
-    /// The only machines that may get commands from here; all nodes if absent.
+    /// The only machines that may get commands from this node; all nodes if absent.
     machines: Option<Machines>,
     /// Commands sent to nodes. Lock order: `part` before `calls`.
     calls: Mutex<Calls>,
@@ -114,7 +114,7 @@ impl Gossiping {
         let Setup { weights, policy, machines } = setup;
         let weights = machines.as_ref().map_or(weights, |machines| machines.weights(&name, weights));
         if machines.as_ref().is_some_and(|machines| machines.find(&name).is_none()) {
-            tracing::warn!(node = %name, "this node is not in the cluster file, so it gets no remote commands from here");
+            tracing::warn!(node = %name, "this node is missing from the cluster file, so its users' commands run on other nodes");
         }
         let gossiping = Self {
             name,
@@ -187,8 +187,8 @@ impl Gossiping {
         self.take(&peers);
     }
 
-    /// Replaces loopback addresses by the head's address: nodes on the head's machine may have connected through
-    /// loopback, which is another machine here.
+    /// Replaces loopback addresses in a peer list by the head's address. A node on the head's machine may connect
+    /// through loopback, but on this machine a loopback address would mean this machine.
     fn seen_from_here(&self, peers: &mut [GossipPeer]) {
         let is_there = |peer: &&GossipPeer| peer.name == self.name && peer.address.ip().is_loopback();
         let Some(head) = *lock(&self.head) else { return };
@@ -353,7 +353,7 @@ impl Gossiping {
         LoadTable { node, nodes, accepted: counters.accepted, refused: counters.refused.total() }
     }
 
-    /// The nodes that may get commands from here.
+    /// The nodes that may get commands from this node.
     fn counted<'a>(&self, gossip: &'a Gossip, now: Timestamp) -> Vec<Node<'a>> {
         let counts = |node: &Node<'_>| counts(self.machines.as_ref(), node);
         gossip.nodes(now).filter(counts).collect()

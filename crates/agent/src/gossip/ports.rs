@@ -29,12 +29,12 @@ pub(crate) enum Question {
     Best,
 }
 
-/// Provider of the answers.
+/// Provider of the load data that the ports serve.
 pub(crate) trait Source: Send + Sync + 'static {
     fn answer(&self, question: Question) -> impl Future<Output = String> + Send;
 }
 
-/// Maximum number of connections per port that are answered at once. Others wait in the kernel's queue.
+/// Maximum number of connections per port that are answered at once. Further connections wait in the kernel's queue.
 const ANSWERED: usize = 64;
 
 /// Maximum number of answered connections per port that wait for the client to close.
@@ -156,7 +156,7 @@ pub(super) fn table(nodes: &[Node<'_>], policy: &Policy, calls: &Calls, now: Tim
     live.iter().map(|(node, load)| line(node, load, scores.get(&node.member.id).copied())).collect()
 }
 
-/// The line of the best node, or nothing. The node then counts as having one more command.
+/// Returns the line of the best node, or an empty string. Counts one more command for the returned node.
 pub(super) fn best(nodes: &[Node<'_>], policy: &Policy, calls: &mut Calls, now: Timestamp, random: u64) -> String {
     let first = choose(nodes.iter().copied(), &Needs::default(), policy, calls, now, random).into_iter().next();
     let Some(first) = first else { return String::new() };
@@ -183,7 +183,7 @@ fn line(node: &Node<'_>, load: &Load, score: Option<u64>) -> String {
     ];
     let mut line = columns.join(" ");
     let age_ms = node.load_age_ms;
-    writeln!(line, " {}.{}", age_ms / 1000, age_ms % 1000 / 100).expect("strings can always be written to");
+    writeln!(line, " {}.{}", age_ms / 1000, age_ms % 1000 / 100).expect("writing to a string never fails");
     line
 }
 
