@@ -23,20 +23,20 @@ pub enum Adopted {
     /// The run continues.
     Running(Shepherd),
     Ended(Box<ExitRecord>),
-    /// The run has no exit record and never will: no shepherd supervises it, and none can start it late.
+    /// The run is lost: no exit record exists, no shepherd supervises the run, and no shepherd can start the run later.
     Lost(Lost),
 }
 
 #[derive(Debug)]
 pub struct Lost {
     pub reason: LostReason,
-    /// The shepherd's record in the journal. Its leaf must be swept before the run is started again.
+    /// The shepherd's record in the journal. Sweep the leaf in this record before another start of the run.
     pub record: Option<RunningRecord>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
-    /// No shepherd took the run, and none can take it any longer.
+    /// No shepherd claimed the run, and no shepherd can claim the run later.
     NeverStarted,
     Rebooted,
     /// The shepherd is gone without an exit record: it was killed.
@@ -46,20 +46,20 @@ pub enum LostReason {
     Damaged,
 }
 
-/// The state of a run cannot be determined.
+/// Why the state of a run is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     #[error("cannot read the run's journal")]
     Journal(#[from] io::Error),
     /// The shepherd is alive but does not respond.
-    #[error("the shepherd with pid {pid} lives but cannot be reached")]
+    #[error("the shepherd with pid {pid} is running but does not respond")]
     Unreachable { pid: u32, source: io::Error },
 }
 
 /// Determines the state of the run in `directory`, and connects to its shepherd if it continues.
 ///
-/// If no shepherd has taken the run yet, this voids it: a shepherd that receives the launch late will refuse it. The
-/// result is therefore final, except that a running run can end or get lost.
+/// If no shepherd has claimed the run yet, this function voids the run, so that a shepherd that receives the launch
+/// late refuses to start it. The result is therefore final, except that a running run can end or get lost.
 ///
 /// # Errors
 /// If the directory is unreadable, or a live shepherd does not respond. The state is then unknown.
@@ -86,7 +86,8 @@ fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
     Adopted::Lost(Lost { reason, record })
 }
 
-/// The shepherd has ended. Its record may have been written since the last check.
+/// Returns the state of a run after its shepherd has ended. Reads the journal again, because the exit record may have
+/// been written since the last check.
 fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
     Ok(match ExitRecord::read(directory)? {
         Some(record) => Adopted::Ended(Box::new(record)),
@@ -94,7 +95,7 @@ fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) ->
     })
 }
 
-/// Connects to a verified shepherd, which may be about to exit or to take another run.
+/// Connects to a verified shepherd, which may be about to exit or to claim another run.
 fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<Adopted, AdoptError> {
     let pid = record.shepherd.pid;
     let connected = Link::connect(&record);
@@ -111,15 +112,15 @@ fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<A
             after_the_end(directory, LostReason::ShepherdGone, record)
         }
         Err(source) => match ExitRecord::read(directory)? {
-            // The shepherd has taken another run.
+            // The shepherd has claimed another run.
             Some(record) => Ok(Adopted::Ended(Box::new(record))),
             None => Err(AdoptError::Unreachable { pid, source }),
         },
     }
 }
 
-/// Queries the shepherd once, because it closes silent connections when it has too many. Fails if the connection is
-/// refused.
+/// Queries the shepherd's status once, because a shepherd with too many connections closes the silent ones. Fails if
+/// the connection is refused.
 fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
     match shepherd.status() {
         // A suspended shepherd will read the request later.
@@ -152,8 +153,8 @@ fn hold(wanted: ProcessId) -> Hold {
     }
 }
 
-/// Reads the journal until it is settled: taken, void or ended. Voids a run that was not taken. A damaged journal is
-/// returned as torn.
+/// Reads the journal until the run is claimed, void or ended. Voids a run that nobody has claimed. A damaged journal is
+/// returned with `is_torn`.
 fn settled(directory: &Path) -> io::Result<Story> {
     let deadline = Instant::now() + SETTLE_BOUND;
     loop {

@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     pub(crate) is_caller: bool,
     /// Position of an attached client in the terminal's output.
     pub(crate) viewing: Option<u64>,
-    /// Whether it has sent a complete frame, as valid clients do immediately.
+    /// Whether the client has sent a complete frame, as valid clients do immediately.
     pub(crate) has_spoken: bool,
     /// Whether the connection is closed or violated the protocol, and should be dropped.
     pub(crate) closed: bool,
@@ -35,7 +35,7 @@ impl Connection {
         Ok(Connection { stream, inbox, along, is_caller: false, viewing: None, has_spoken: false, closed: false })
     }
 
-    /// Reads one chunk of data. Limited, so that one client cannot keep the shepherd busy.
+    /// Reads one chunk of data. The limit keeps one client from occupying the shepherd.
     pub(crate) fn fill(&mut self) {
         let mut chunk = [0; CHUNK_BYTES];
         match sys::receive(self.stream.as_fd(), &mut chunk, MsgFlags::MSG_DONTWAIT) {
@@ -63,8 +63,8 @@ impl Connection {
         self.closed = true;
     }
 
-    /// The next complete request with its descriptors; `None` if there is none yet. A protocol violation closes the
-    /// connection.
+    /// The next complete request with its descriptors; `None` if no request is complete. A protocol violation closes
+    /// the connection.
     pub(crate) fn next_request(&mut self) -> Option<(Request, Vec<OwnedFd>)> {
         match self.try_next_request() {
             Ok(request) => request,
@@ -87,9 +87,9 @@ impl Connection {
         Ok(Some((Request::decode(kind, body)?, along)))
     }
 
-    /// Takes the descriptors of a frame of `length` bytes that was just taken. A sender attaches descriptors to the
-    /// first byte of a frame, and a read ends with the data sent with them. So they belong to the frame that contains
-    /// the end of that data.
+    /// Returns the descriptors that belong to the frame of `length` bytes that was just removed from the inbox. A
+    /// sender attaches descriptors to the first byte of a frame, and a read ends with the data sent with them. So they
+    /// belong to the frame that contains the end of that data.
     fn take_along(&mut self, length: usize) -> Vec<OwnedFd> {
         match &mut self.along {
             Some((last, _)) if *last >= length => {

@@ -9,7 +9,7 @@ pub fn frames(bytes: &[u8]) -> usize {
     let mut inbox = bytes.to_vec();
     let mut understood = 0;
     while let Ok(Some((kind, body))) = take_frame(&mut inbox) {
-        assert!(body.len() < wire::FRAME_LIMIT, "no frame is longer than the limit");
+        assert!(body.len() < wire::FRAME_LIMIT, "every frame is shorter than the limit");
         understood += usize::from(Event::decode(kind, &body).is_ok());
         match Request::decode(kind, body) {
             Ok(Request::Launch(frame)) => {
@@ -33,8 +33,8 @@ pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
     let mut call = launch.clone();
     call.options.call = Some(crate::CallOptions { terminal: true, limits: vec![limit], namespace: false });
     vec![
-        wire::launch_frame(launch).expect("an honest launch fits"),
-        wire::launch_frame(&call).expect("an honest call fits"),
+        wire::launch_frame(launch).expect("a valid launch is below the size limit"),
+        wire::launch_frame(&call).expect("a valid call is below the size limit"),
         wire::status_frame(),
         wire::terminate_frame(&terminate),
         wire::attach_frame(size),
@@ -52,9 +52,9 @@ pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
 pub fn journal(bytes: &[u8]) {
     let story = Story::parse(bytes);
     let length = story.length();
-    assert!(length <= bytes.len(), "no more was understood than is there");
+    assert!(length <= bytes.len(), "the parsed length is at most the length of the input");
     let again = Story::parse(&bytes[..length]);
-    assert!(!again.is_torn, "what was understood is whole");
+    assert!(!again.is_torn, "the parsed part of a journal is complete");
     assert_eq!(story.has_ended(), again.has_ended());
     assert_eq!((story.is_void, &story.taken), (again.is_void, &again.taken));
 }

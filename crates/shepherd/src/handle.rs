@@ -19,7 +19,7 @@ use crate::wire::{
     status_frame, take_frame, terminal_input_frame, terminate_frame,
 };
 
-/// Timeout for answers. Generous, because a shepherd never blocks.
+/// Timeout for answers. A shepherd never blocks, so an answer takes much less time.
 pub(crate) const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
 /// A shepherd with its run or call.
@@ -66,13 +66,13 @@ impl Shepherd {
         self.pid
     }
 
-    /// Pid of the run's main process at its start; `None` if it could not be started. After adoption, use
+    /// Pid of the run's main process at its start; `None` if the process could not be started. After adoption, use
     /// [`Shepherd::status`].
     pub fn child(&self) -> Option<u32> {
         self.child
     }
 
-    /// Readable when [`Shepherd::try_next_event`] has an event.
+    /// The descriptor of the control connection; readable when [`Shepherd::try_next_event`] has an event.
     pub fn connection(&self) -> BorrowedFd<'_> {
         self.link.stream.as_fd()
     }
@@ -134,7 +134,7 @@ impl Shepherd {
         }
     }
 
-    /// Returns the next event if there is one; `None` if not.
+    /// Returns the next event; `None` if no event has arrived.
     ///
     /// # Errors
     /// If the connection is closed or broken.
@@ -165,7 +165,7 @@ impl Shepherd {
     /// event is [`Event::Started`] or [`Event::Refused`].
     ///
     /// The shepherd may be exiting. After an error, or if the connection closes without an answer, nothing was started
-    /// unless the journal says that the run was taken; use [`crate::adopt`] to find out.
+    /// unless the journal says that the shepherd claimed the run; use [`crate::adopt`] to find out.
     ///
     /// # Errors
     /// If the launch is invalid or the shepherd is gone.
@@ -266,10 +266,10 @@ pub enum LinkError {
     #[error("no answer in time")]
     Timeout,
     /// The answer does not match the request.
-    #[error("an unexpected answer")]
+    #[error("the answer does not match the request")]
     Unexpected,
     /// The data violates the protocol.
-    #[error("a malformed answer")]
+    #[error("the answer violates the protocol")]
     Wire(#[from] WireError),
     #[error("the connection failed")]
     Io(#[from] io::Error),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! {"launch":{"identity":"12_3.1.4","note":…}}   by the agent, before anything else; the note is the agent's
-//! {"taken":{"shepherd":…,"socket":…}}           by the shepherd that takes the run; or "void" by an agent, to prevent that
+//! {"taken":{"shepherd":…,"socket":…}}           by the shepherd that claims the run; instead "void" by an agent
 //! {"started":4711}                              by the shepherd: pid of the main process
 //! {"ended":{…}}                                 by the shepherd, when no process of the run is left
 //! ```
 //!
-//! There is only one file, because creating a file costs more than all other operations on it. A process that takes or
-//! voids a run holds the file's lock while it reads and writes, so exactly one of them is first.
+//! There is only one file, because creating a file costs more than all other operations on it. A process that claims
+//! or voids a run holds the file's lock while it reads and writes, so exactly one process succeeds.
 //!
 //! Space for all lines is reserved before the job can fill the disk: the file is filled with empty lines, which later
 //! lines overwrite. A truncated line is being written, or will never be finished. Readers see a complete line or
@@ -31,12 +31,12 @@ pub(crate) const JOURNAL: &str = "journal";
 /// Minimum size in bytes: one block, which the file system allocates anyway.
 const BLOCK_BYTES: usize = 4096;
 
-/// Space reserved after the launch for the shepherd's lines, in bytes; much more than they need.
+/// Space reserved after the launch for the shepherd's lines, in bytes. The lines need much less.
 const ROOM_BYTES: usize = 2560;
 
 /// Writes the journal of a new run into its directory, and overwrites an earlier run's journal.
 ///
-/// `identity` is the one in the run's [`crate::Options`]; [`Story::note`] returns `note`.
+/// `identity` must equal [`crate::Options::identity`]; [`Story::note`] returns `note`.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -53,7 +53,8 @@ pub fn begin(directory: &Path, identity: &str, note: &impl Serialize) -> io::Res
     file.write_all_at(&text, 0)
 }
 
-/// Voids the run in this directory, so that no shepherd can take it, unless one has already done so.
+/// Voids the run in this directory, so that no shepherd can claim the run later. Has no effect on a run that is already
+/// claimed.
 pub(crate) fn void(directory: &Path) -> io::Result<()> {
     let file = open(&directory.join(JOURNAL), true)?;
     let (story, _) = locked(&file)?;
@@ -74,30 +75,31 @@ enum Entry {
     Ended(Box<ExitRecord>),
 }
 
-/// The journal of a run that this shepherd has taken, in the current directory.
+/// The journal of a run that this shepherd has claimed, in the current directory.
 pub(crate) struct Journal {
     file: File,
     /// Offset of the next line.
     end: u64,
 }
 
-/// Why a run cannot be taken.
+/// Why a shepherd cannot claim a run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TakeError {
-    #[error("another shepherd has taken it")]
+    #[error("another shepherd has already claimed the run")]
     Taken,
-    #[error("it was voided")]
+    #[error("the agent has voided the run")]
     Void,
-    #[error("its directory belongs to another run")]
+    #[error("the directory belongs to another run")]
     Other,
-    #[error("its journal is damaged")]
+    #[error("the run's journal is damaged")]
     Damaged,
     #[error("{}", crate::sys::explain(.0))]
     Io(#[from] io::Error),
 }
 
 impl Journal {
-    /// Takes the run exclusively, and records that. With `must_exist`, the journal must have been created for this run.
+    /// Claims the run for this shepherd and writes the claim to the journal. With `must_exist`, fails unless the
+    /// journal was created for this run.
     pub(crate) fn take(record: &RunningRecord, must_exist: bool) -> Result<Journal, TakeError> {
         let file = open(Path::new(JOURNAL), !must_exist)?;
         let (story, size) = locked(&file)?;
@@ -119,7 +121,8 @@ impl Journal {
         Ok(Journal { file, end: end as u64 })
     }
 
-    /// Records the pid of the main process, for people. A full disk must not stop a run that has started.
+    /// Records the pid of the main process, for people who read the journal. Ignores errors, because a full disk must
+    /// not stop a run that has started.
     pub(crate) fn started(&mut self, pid: u32) {
         let text = line(&Entry::Started(pid));
         if self.file.write_all_at(&text, self.end).is_ok() {
@@ -170,7 +173,7 @@ impl Story {
         serde_json::from_str(self.note.as_ref().map_or("null", |note| note.get()))
     }
 
-    /// Whether the journal belongs to `run`: its identity equals it, or starts with it and a `#`.
+    /// Whether the journal belongs to `run`: its identity is `run`, or starts with `run` and a `#`.
     pub fn is_of(&self, run: &str) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.split('#').next() == Some(run))
     }
@@ -210,7 +213,8 @@ impl Story {
         story
     }
 
-    /// Whether the line has the identity of the first one. A power failure may leave old lines after a new start.
+    /// Whether the line has the same identity as the first line. After a power failure, old lines may follow a new
+    /// first line.
     fn belongs(&self, entry: &Entry) -> bool {
         let identity = match entry {
             Entry::Taken(record) => &record.identity,
@@ -251,7 +255,7 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
     options.read(true).write(true).create(create).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Locks the journal, so that no other process can take or void the run until `file` is closed or unlocked. Returns
+/// Locks the journal, so that no other process can claim or void the run until `file` is closed or unlocked. Returns
 /// content and size.
 fn locked(file: &File) -> io::Result<(Story, usize)> {
     file.lock()?;

@@ -1,8 +1,8 @@
-//! The shepherd process: takes a launch, supervises the run, may take further launches, and exits.
+//! The shepherd process: receives a launch, supervises the run, possibly supervises further launches, and exits.
 //!
-//! One thread and one `poll`. It wakes up when a child ends, a deadline of the [`Run`] passes, a client connects or
-//! sends data, or the terminal has output. File names are relative to the current directory, which is the run's
-//! directory.
+//! The process has one thread and one `poll`. It wakes up when a child ends, a deadline of the [`Run`] passes, a client
+//! connects or sends data, or the terminal has output. File names are relative to the current directory, which is the
+//! run's directory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ use crate::sys;
 use crate::terminal::Terminal;
 use crate::wire::{self, LaunchFrame, LaunchView, Request, Started};
 
-/// Maximum number of clients. Beyond it, a new client replaces one that has sent nothing; otherwise it is refused.
+/// Maximum number of clients. Above the limit, a new client replaces a client that has sent nothing, or is refused.
 const CONNECTION_LIMIT: usize = 64;
 
 /// Limit for incomplete frames of all clients together, in bytes: enough for a few of the largest launches.
@@ -54,7 +54,7 @@ struct Asked {
     /// Index of the requesting connection.
     by: usize,
     frame: LaunchFrame,
-    /// Descriptors sent with it.
+    /// Descriptors sent with the launch.
     descriptors: Vec<OwnedFd>,
 }
 
@@ -99,7 +99,7 @@ impl Keeper {
         })
     }
 
-    /// Waits for a launch; `None` after `patience`, or once no client is left to send one.
+    /// Waits for a launch; `None` after `patience`, or when no client is connected.
     fn next_launch(&mut self, patience: Option<Duration>) -> Option<Asked> {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -120,7 +120,7 @@ impl Keeper {
                     match request {
                         Request::Launch(frame) => return Some(Asked { by: index, frame, descriptors }),
                         Request::Status | Request::Attach(_) => {
-                            self.connections[index].send(&wire::refused_frame("no run is going on"));
+                            self.connections[index].send(&wire::refused_frame("no run is in progress"));
                         }
                         // These requests refer to the run that has just ended. The client would mistake an answer for
                         // the answer to the next launch.
@@ -134,7 +134,8 @@ impl Keeper {
         }
     }
 
-    /// Takes a launch and supervises the run. Returns the time to wait for another launch; `None` to exit.
+    /// Starts the run of a launch and supervises it to its end. Returns the time to wait for another launch; `None` to
+    /// exit.
     fn look_after(&mut self, asked: Asked) -> Option<Duration> {
         let by = asked.by;
         let (mut run, journal) = match self.begin(&asked) {
@@ -154,8 +155,8 @@ impl Keeper {
         run.options.linger.filter(|_| run.is_clean())
     }
 
-    /// Takes the run and starts it. An error means that it was not taken; a program that cannot be started is a run
-    /// that ends immediately.
+    /// Claims the run and starts its program. An error means that the run was not claimed. If the program cannot be
+    /// started, returns a run that has already ended.
     fn begin(&mut self, asked: &Asked) -> Result<(Run, Option<Journal>), String> {
         let view = asked.frame.view().map_err(|error| error.to_string())?;
         let streams = view.options.call.as_ref().map(|call| streams_of_call(call, &asked.descriptors)).transpose()?;
@@ -166,7 +167,7 @@ impl Keeper {
         let (containment, has_peak) = self.make_leaf(&view.options);
         let otherwise = match &containment {
             Containment::Descent { reason } => reason,
-            Containment::Leaf { .. } => "the leaf has no such limit",
+            Containment::Leaf { .. } => "the leaf does not have this limit",
         };
         let limits = wanted::held(&view.options, self.leaf.as_ref(), otherwise);
         let moment = Moment::now();
@@ -189,7 +190,7 @@ impl Keeper {
         Ok((Run::new(view.options, start), journal))
     }
 
-    /// Takes the run exclusively, and records that before anything starts.
+    /// Claims the run in its journal, before anything is started.
     fn take(&self, view: &LaunchView<'_>) -> Result<Journal, String> {
         let directory = view.directory.to_string_lossy();
         nix::unistd::chdir(view.directory)
@@ -204,10 +205,10 @@ impl Keeper {
             leaf: view.options.leaf.as_ref().map(|leaf| leaf.path.clone()),
         };
         Journal::take(&record, view.options.has_journal)
-            .map_err(|error| format!("cannot take the run in `{directory}`: {error}"))
+            .map_err(|error| format!("cannot claim the run in `{directory}`: {error}"))
     }
 
-    /// Creates the requested leaf, or returns why there is none. Also returns whether the leaf's peak memory will
+    /// Creates the requested leaf, or returns why no leaf exists. Also returns whether the leaf's peak memory will
     /// belong to this run only.
     fn make_leaf(&mut self, options: &Options) -> (Containment, bool) {
         let Some(spec) = &options.leaf else {
@@ -284,7 +285,7 @@ impl Keeper {
         Ok(child.pid)
     }
 
-    /// Reports to the requester that the run was taken. The first report carries a pidfd of this process.
+    /// Reports to the requester that the run was claimed. The first report carries a pidfd of this process.
     fn announce(&mut self, asker: usize, run: &Run) {
         let frame = wire::started_frame(&Started { shepherd: self.me.pid, child: run.child() });
         if self.introduced {
@@ -426,8 +427,8 @@ impl Keeper {
         }
     }
 
-    /// Whether there is a free connection slot. If necessary, drops the connection that has been silent for the longest
-    /// time.
+    /// Makes sure that a connection slot is free: at the limit, drops the connection that has been silent for the
+    /// longest time. Returns whether a slot is free.
     fn make_room(&mut self) -> bool {
         if self.connections.len() < CONNECTION_LIMIT {
             return true;
@@ -436,7 +437,8 @@ impl Keeper {
         silent.map(|index| self.connections.remove(index)).is_some()
     }
 
-    /// Reads data of a connection. If all connections together hold too much, closes the one with the most.
+    /// Reads data of a connection. If all connections together buffer too much, closes the connection with the largest
+    /// buffer.
     fn fill(&mut self, index: usize) {
         self.connections[index].fill();
         let held: usize = self.connections.iter().map(Connection::held_bytes).sum();
@@ -485,7 +487,7 @@ impl Keeper {
 /// Standard input, output and error.
 type Streams<'a> = [BorrowedFd<'a>; 3];
 
-/// The streams of a call, which are required, and its namespace, if any.
+/// Splits the descriptors of a call into its three streams and its optional mount namespace.
 fn streams_of_call<'a>(
     call: &CallOptions,
     descriptors: &'a [OwnedFd],

@@ -39,11 +39,11 @@ impl Launch {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Copied to every record, and compared with the journal's identity. Opaque to the shepherd. The agent uses the
-    /// run id and a part that is new for each request.
+    /// Identity of the run, copied to every record and compared with the journal's identity. The shepherd does not
+    /// interpret it. The agent uses the run id and a part that is new for each request.
     pub identity: String,
-    /// Whether the run's journal was created by [`crate::journal::begin`]. If it is missing or belongs to another run,
-    /// the launch is refused.
+    /// Whether the run's journal was created by [`crate::journal::begin`]. The shepherd then refuses the launch if the
+    /// journal is missing or belongs to another run.
     pub has_journal: bool,
     /// Time limit from the start of the program. The clock stops while the machine is suspended. `None`: no limit.
     pub time_limit: Option<Duration>,
@@ -53,8 +53,9 @@ pub struct Options {
     pub terminal: Option<WindowSize>,
     /// Write standard error into the `stdout` file too, interleaved.
     pub merge_output: bool,
-    /// Disk usage limit for each output: only this many first bytes are kept. Once per second, the shepherd punches a
-    /// hole for the rest; the file length stays correct. If the file system does not support holes, the run is ended.
+    /// Disk usage limit for each output: only the first bytes up to this limit are kept. Once per second, the shepherd
+    /// punches a hole for the rest; the file length stays correct. If the file system does not support holes, the run
+    /// is ended.
     pub output_limit_bytes: Option<u64>,
     /// File mode creation mask. Default: 0o022.
     pub umask: u32,
@@ -67,7 +68,7 @@ pub struct Options {
     /// Limit on processes and threads. Needs a leaf.
     pub process_limit: Option<u64>,
     /// Character devices that the run may not open under any name; all others are allowed. Needs a leaf. If the node
-    /// supports this but it fails, the program is not started.
+    /// can deny devices but denying these fails, the program is not started.
     pub denied_devices: Option<Vec<Device>>,
     /// Cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
     pub leaf: Option<LeafSpec>,
@@ -114,14 +115,14 @@ pub struct CallOptions {
     pub terminal: bool,
     /// Resource limits of the program, where they are lower than the shepherd's own.
     pub limits: Vec<ResourceLimit>,
-    /// A fourth descriptor is sent: the mount namespace for the program. Needs root.
+    /// Whether a fourth descriptor follows: the mount namespace for the program. Needs root.
     pub namespace: bool,
 }
 
 /// A resource limit as for `setrlimit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimit {
-    /// Number of the resource on this machine, e.g. `libc::RLIMIT_NOFILE`. Unknown ones are ignored.
+    /// Number of the resource on this machine, e.g. `libc::RLIMIT_NOFILE`. Unknown numbers are ignored.
     pub resource: i32,
     /// Soft limit; `u64::MAX` for unlimited.
     pub soft: u64,
@@ -135,7 +136,7 @@ pub struct WindowSize {
     pub columns: u16,
 }
 
-/// User of a run. The agent looks up supplementary groups, because it may use NSS.
+/// User of a run. The agent looks up the supplementary groups, because the lookup may use NSS modules.
 ///
 /// The program has no capabilities and cannot gain privileges. Its output files belong to this user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

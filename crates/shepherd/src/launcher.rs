@@ -12,7 +12,7 @@ use crate::launch::Launch;
 use crate::wire::{EncodeError, Event, launch_frame};
 use crate::{sys, zygote};
 
-/// Timeout for a shepherd to report that it started its program. Only a hanging file system takes so long.
+/// Timeout for a shepherd to report that it started its program. Only a hanging file system causes such a delay.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 
 /// Starts shepherds. Can be shared between threads; launches do not wait for each other.
@@ -25,7 +25,7 @@ pub struct Launcher {
 /// The launcher process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// With several threads, a fork would copy locks that are never released.
+    /// The process has several threads, so a fork would copy locks that are never released.
     #[error("the launcher must start while the process has one thread, and it has {0}")]
     Threads(usize),
     #[error("cannot start the launcher process")]
@@ -38,11 +38,11 @@ pub enum LaunchError {
     /// The launch itself is invalid.
     #[error("the launch is invalid")]
     Encode(#[from] EncodeError),
-    /// The launcher process is gone, most likely killed. Only a restart of the agent replaces it. Running jobs are not
-    /// affected.
-    #[error("the launcher process is gone")]
+    /// The launcher process has ended, most likely by a signal. Only a restart of the agent starts a new one. Running
+    /// jobs are not affected.
+    #[error("the launcher process has ended; restart the agent")]
     LauncherGone,
-    /// No shepherd took the run, for this reason. Nothing was started.
+    /// The shepherd refused the run, for this reason. Nothing was started.
     #[error("the run was refused: {0}")]
     Refused(String),
     /// The run may or may not have been started: use [`crate::adopt`] to find out.
@@ -80,18 +80,18 @@ impl Launcher {
     /// [`crate::Status::StartFailed`].
     ///
     /// # Errors
-    /// If no shepherd took the run. Only after [`LaunchError::NoAnswer`] may it still have been started.
+    /// If no shepherd claimed the run. After [`LaunchError::NoAnswer`], the run may have started.
     pub fn launch(&self, launch: &Launch) -> Result<Shepherd, LaunchError> {
         self.start_shepherd(launch, &[])
     }
 
-    /// Starts a call; [`crate::Options::call`] must be set. Its standard input, output and error are the caller's
-    /// descriptors, which the caller may close when this returns. It has no directory and no journal, and ends with the
-    /// connection of the returned shepherd.
+    /// Starts a call; [`crate::Options::call`] must be set. Its standard input, output and error are the descriptors in
+    /// `stdio`, which may be closed when this returns. It has no directory and no journal, and ends with the connection
+    /// of the returned shepherd.
     ///
     /// # Errors
-    /// If no shepherd took the call. A shepherd that took it without answering ends it when it sees the closed
-    /// connection.
+    /// If no shepherd accepted the call. A shepherd that accepted the call but did not answer ends the call when the
+    /// connection closes.
     pub fn call(&self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<Shepherd, LaunchError> {
         self.start_shepherd(launch, &stdio)
     }

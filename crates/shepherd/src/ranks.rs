@@ -1,11 +1,11 @@
-//! Runs with several processes on one node: each process has a rank, and one failure ends the others.
+//! Runs with several processes on one node: each process has a rank, and the failure of one process ends the others.
 //!
-//! The shepherd then starts this program, which starts the job's program several times and waits. It exits with the
-//! exit code of the first process that failed. It is in the job's process group and cgroup leaf, so ending the run
-//! ends all processes. On request, every output line is prefixed with the rank of its process. Otherwise, the
+//! The shepherd then starts Hostler's own executable, which starts the job's program several times and waits. It exits
+//! with the exit code of the first process that failed. It is in the job's process group and cgroup leaf, so ending the
+//! run ends all processes. On request, every output line is prefixed with the rank of its process. Otherwise, the
 //! processes write to the outputs directly.
 //!
-//! It does not communicate with other nodes: the head starts and ends all nodes together.
+//! This executable does not communicate with other nodes: the head starts and ends all nodes together.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::sys;
 
-/// Time for the other processes to end by themselves after one has failed.
+/// Time between the failure of one process and the kill of the others.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Maximum length of a labelled line: longer lines are split, and each part gets a label.
@@ -39,10 +39,10 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Runs all processes to their end. Returns the exit code of the first that failed, or 0.
+    /// Runs all processes to their end. Returns the exit code of the first process that failed, or 0.
     ///
     /// # Errors
-    /// If a process cannot be started or waited for. Processes that were started have been killed then.
+    /// If a process cannot be started or waited for. The processes that were already started are then killed.
     pub fn run(&self) -> io::Result<i32> {
         outlive_signals()?;
         let mut running = Running { ranks: BTreeMap::new(), failed: None, kill_at: None };
@@ -80,8 +80,8 @@ impl Ranks {
     }
 }
 
-/// Ignores signals that end the run: its processes get them too, and this process must wait for them. Uses an empty
-/// handler, because ignored signals would stay ignored in the processes.
+/// Ignores signals that end the run: the job's processes get them too, and this process must wait for the job's
+/// processes. Uses an empty handler, because the job's processes would inherit ignored signals.
 fn outlive_signals() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
@@ -115,9 +115,9 @@ struct Running {
 
 struct Rank {
     child: Child,
-    /// `None` after its end.
+    /// Handle of the process; `None` after its end.
     pidfd: Option<OwnedFd>,
-    /// Its open outputs, if they are labelled.
+    /// Open output pipes of the process; empty without labels.
     outputs: Vec<Labelled>,
 }
 
@@ -201,7 +201,7 @@ impl Labelled {
         Self { pipe: pipe.into(), label: label.to_owned(), to, line: Vec::new() }
     }
 
-    /// Forwards new output; `false` at its end.
+    /// Forwards new output; `false` at the end of the output.
     fn pass_on(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
         let count = match self.pipe.read(&mut bytes) {

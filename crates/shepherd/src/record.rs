@@ -90,7 +90,7 @@ pub enum Status {
     },
     /// The program could not be started.
     StartFailed {
-        /// Cause, for people.
+        /// Cause, as a text for users.
         message: String,
         /// Exit code of a shell: 127 if the program was not found, 126 otherwise.
         code: i32,
@@ -165,13 +165,13 @@ impl Moment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Containment {
-    /// By a cgroup leaf, which the kernel can kill atomically.
+    /// In a cgroup leaf, which the kernel can kill atomically.
     Leaf { path: PathBuf },
     /// By descent from the shepherd, which is a subreaper.
     Descent { reason: String },
 }
 
-/// Which limits are enforced; `None` for those not requested.
+/// Which limits are enforced; `None` for limits that were not requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// [`crate::Options::cpus`].
@@ -198,11 +198,12 @@ pub enum Enforcement {
 pub struct RunningRecord {
     pub shepherd: ProcessId,
     pub boot_id: String,
-    /// Abstract name of its control socket. The name alone proves nothing; [`crate::adopt`] verifies the process.
+    /// Abstract name of the shepherd's control socket. Another process may have the same name later, so
+    /// [`crate::adopt`] verifies the process.
     pub socket: String,
     /// [`crate::Options::identity`].
     pub identity: String,
-    /// Time at which the shepherd took the run.
+    /// Time at which the shepherd claimed the run.
     pub taken: Moment,
     #[serde(default)]
     pub leaf: Option<PathBuf>,
@@ -212,7 +213,7 @@ pub struct RunningRecord {
 }
 
 impl RunningRecord {
-    /// Reads the record in the run's directory; `None` if no shepherd has taken the run, or is just taking it.
+    /// Reads the record in the run's directory; `None` if no shepherd has finished claiming the run.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -235,7 +236,7 @@ pub struct StatusReport {
     pub stdout_bytes: u64,
     /// Current size of the `stderr` file.
     pub stderr_bytes: u64,
-    /// The reason why the shepherd is ending the run; `None` if it is not.
+    /// The reason why the shepherd is ending the run; `None` if the run continues.
     pub cause: Option<Cause>,
     /// Number of live processes.
     pub processes: u32,

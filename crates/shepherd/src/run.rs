@@ -29,7 +29,7 @@ const ABANDON_GRACE: Duration = Duration::from_secs(2);
 /// Timeout after KILL. A process in an uninterruptible wait can exceed it.
 const KILL_BOUND: Duration = Duration::from_secs(10);
 
-/// Interval of repeated KILLs, for processes that were being forked during the last one.
+/// Interval between repeated KILLs. A KILL can miss processes that are being forked.
 const KILL_ROUND: Duration = Duration::from_millis(20);
 
 /// Interval of checks of the output size.
@@ -47,7 +47,7 @@ pub(crate) struct Run {
     ended: Option<(Status, Instant)>,
     cause: Option<Cause>,
     ladder: Ladder,
-    /// Whether the last check found any child, alive or ended.
+    /// Whether the last check found a child process, alive or ended.
     has_children: bool,
     leftovers: Option<u32>,
     unkillable: Vec<u32>,
@@ -122,7 +122,7 @@ impl LeafCounters {
     }
 }
 
-/// Progress of ending the run.
+/// How far the steps to end the run have got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ladder {
     Calm,
@@ -191,7 +191,7 @@ impl Run {
 
     /// Ends a call without a caller.
     pub(crate) fn abandon(&mut self, leaf: Option<&Leaf>) {
-        let cause = Cause::Other("its caller is gone".into());
+        let cause = Cause::Other("the caller has disconnected".into());
         self.terminate(Terminate { cause, grace: ABANDON_GRACE }, leaf);
     }
 
@@ -209,7 +209,7 @@ impl Run {
         self.unkillable.is_empty() && self.ladder != Ladder::GivenUp
     }
 
-    /// Records that the exit record waits for disk space.
+    /// Marks the run as waiting for disk space for its exit record.
     pub(crate) fn set_recording(&mut self) {
         self.recording = true;
     }
@@ -341,7 +341,8 @@ impl Run {
         self.ladder = Ladder::GivenUp;
     }
 
-    /// A subreaper without children has no descendants. The leaf may also contain processes that were moved in.
+    /// Whether no process of the run is left. Without children, a subreaper has no descendants; but processes may have
+    /// been moved into the leaf.
     fn is_empty(&self, leaf: Option<&Leaf>) -> bool {
         !self.has_children && leaf.is_none_or(Leaf::is_empty)
     }

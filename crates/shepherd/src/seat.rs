@@ -20,10 +20,11 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::sys;
 
-/// The terminal is standard input.
+/// Descriptor of the terminal: standard input.
 const TERMINAL: libc::c_int = 0;
 
-/// Signals that are forwarded to the command's group. Signals from terminal input reach it directly.
+/// Signals that are forwarded to the command's group. The kernel sends signals from terminal input to the command
+/// directly.
 const PASSED_ON: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -36,8 +37,8 @@ const PASSED_ON: [Signal; 8] = [
 ];
 
 /// Runs a command in the foreground of the terminal on standard input. This process must lead the terminal's session.
-/// Returns its exit code, or 127 or 126 with a message if it cannot be executed. If a signal ends the command, this
-/// process ends by the same signal.
+/// Returns the command's exit code, or 127 or 126 with a message if the command cannot be executed. If a signal ends
+/// the command, this process ends by the same signal.
 ///
 /// # Errors
 /// If this process does not lead the session of a terminal on standard input, or waiting for the command fails.
@@ -74,7 +75,8 @@ fn block_signals() -> io::Result<SigSet> {
     Ok(awaited)
 }
 
-/// Starts the command in its own group, which has the terminal before the program runs.
+/// Starts the command in its own process group, and puts the group in the terminal's foreground before the program
+/// runs.
 fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<u32> {
     let mut command = Command::new(program);
     command.args(arguments);

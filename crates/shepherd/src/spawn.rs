@@ -27,14 +27,14 @@ use crate::{credentials, sys};
 /// Search path for programs if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
-/// Starts the child in the given cgroup. The constant in libc has an unsuitable type.
+/// Flag of `clone3`: start the child in the given cgroup. The constant in libc has an unsuitable type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Value of `oom_score_adj` for programs that [`spawn`] starts, if it differs from the inherited one.
 static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 
-/// Makes the OOM killer prefer the job to its shepherd. With version 1 cgroups, the shepherd is in the job's memory
-/// group. It may use more memory than a job that fills a tmpfs file. As root, this process and its forks are
+/// Makes the OOM killer choose the job before its shepherd. With version 1 cgroups, the shepherd is in the job's memory
+/// group. The shepherd may use more memory than a job that fills a tmpfs file. As root, this process and its forks are
 /// protected. Without that permission, jobs get a higher score.
 pub(crate) fn offer_jobs_to_oom_killer() {
     const SCORE: &str = "/proc/self/oom_score_adj";
@@ -45,7 +45,7 @@ pub(crate) fn offer_jobs_to_oom_killer() {
     let usual: i32 = usual.trim().parse().unwrap_or_default();
     let is_protected = std::fs::write(SCORE, "-1000").is_ok();
     let score = if is_protected { usual } else { usual.max(READILY) };
-    let _ = OOM_SCORE.set(CString::new(score.to_string()).expect("a number has no NUL"));
+    let _ = OOM_SCORE.set(CString::new(score.to_string()).expect("a decimal number contains no NUL"));
 }
 
 /// Program and settings of the child.
@@ -144,9 +144,9 @@ fn explain(step: Step, errno: i32, program: &Program<'_>, image: &Image<'_>) -> 
         Step::Terminal => format!("cannot take the terminal: {why}"),
         Step::Output => format!("cannot redirect output: {why}"),
         Step::Limits => format!("cannot lower a resource limit: {why}"),
-        Step::Namespace => format!("cannot enter its mount namespace: {why}"),
+        Step::Namespace => format!("cannot enter the command's mount namespace: {why}"),
         Step::Credentials => format!("cannot switch to user{}: {why}", named(program.credentials)),
-        Step::Parent => format!("cannot tie the process to its shepherd: {why}"),
+        Step::Parent => format!("cannot set the parent death signal: {why}"),
         Step::Directory if program.credentials.is_some() => {
             format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
         }
@@ -354,11 +354,13 @@ mod borrowing {
 
     use super::{AsRawFd, CLONE_INTO_CGROUP, ChildSide, Leaf, become_program, c_long, io};
 
-    /// Sufficient, because the child calls only a few functions with small frames.
+    /// Size of the child's stack. The child calls only a few functions with small frames.
     const STACK_BYTES: usize = 32 << 10;
 
     #[repr(align(16))]
-    struct Stack(#[expect(dead_code, reason = "used by the child, through its stack pointer")] [u8; STACK_BYTES]);
+    struct Stack(
+        #[expect(dead_code, reason = "the child uses the memory through its stack pointer")] [u8; STACK_BYTES],
+    );
 
     pub(super) fn clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
         let mut stack = Box::<Stack>::new_uninit();

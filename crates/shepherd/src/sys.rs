@@ -17,12 +17,12 @@ pub(crate) fn check(returned: libc::c_long) -> io::Result<libc::c_long> {
     if returned == -1 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-/// The kernel's description of an errno, without Rust's "(os error 2)".
+/// The kernel's description of an errno, without the "(os error 2)" that Rust appends.
 pub(crate) fn describe(errno: i32) -> &'static str {
     Errno::from_raw(errno).desc()
 }
 
-/// Description of an error, without Rust's "(os error 2)".
+/// The system's description of an error, without the "(os error 2)" that Rust appends.
 pub(crate) fn explain(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), |errno| describe(errno).to_owned())
 }
@@ -114,7 +114,7 @@ const DESCRIPTOR_ROOM: usize = 4;
 /// # Errors
 /// On a system error, or if a non-blocking socket has no data.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
-    /// Larger than a header with [`DESCRIPTOR_ROOM`] numbers.
+    /// Buffer for control messages, larger than a header with [`DESCRIPTOR_ROOM`] numbers.
     #[repr(align(16))]
     struct Control([u8; 64]);
     let mut control = Control([0; 64]);
@@ -233,7 +233,7 @@ pub(crate) fn reap() -> Reaped {
 
 impl From<libc::rusage> for Usage {
     fn from(usage: libc::rusage) -> Usage {
-        /// The kernel's unit, independent of the disk's block size.
+        /// Unit of the kernel's counters in bytes, independent of the disk's block size.
         const BLOCK_BYTES: u64 = 512;
         let duration = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
         Usage {
@@ -246,7 +246,7 @@ impl From<libc::rusage> for Usage {
     }
 }
 
-/// Time of a clock since its origin.
+/// Reading of a clock, as the time since the clock's origin.
 pub(crate) fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer refers to a local variable; the requested clocks always exist.

@@ -23,14 +23,14 @@ const SKIPPED: &[u8] = b"\r\n[output skipped]\r\n";
 
 pub(crate) struct Terminal {
     master: File,
-    /// Kept open, so that the job may close and reopen its terminal without a hang-up of the master.
+    /// The slave side. Kept open, so that the job may close and reopen its terminal without a hang-up of the master.
     slave: OwnedFd,
     log: File,
     replay: Replay,
     /// Input that the terminal has not accepted yet. While it is not empty, no client is read.
     typed: Vec<u8>,
     log_error: Option<String>,
-    /// Whether the master has hung up; polling it would only report that again.
+    /// Whether the master has hung up; it is then no longer polled.
     hung_up: bool,
 }
 
@@ -188,7 +188,8 @@ impl Replay {
         self.end - self.kept.len() as u64
     }
 
-    /// A contiguous piece from `position`, which must not be before the start; empty only at the end.
+    /// Returns a contiguous piece of the stream from `position`, which must not be before the start. Empty only at the
+    /// end of the stream.
     fn after(&self, position: u64) -> &[u8] {
         let skip = (position - self.start()) as usize;
         let (front, back) = self.kept.as_slices();

@@ -50,9 +50,9 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
     Ok(owner)
 }
 
-/// Whether no other process has the file open; only then does the kernel grant a write lease. A file system without
-/// leases, such as a network one, counts as no. If another process opens the file meanwhile, the kernel sends a
-/// signal. The default signal is fatal, so SIGURG replaces it.
+/// Whether no other process has the file open: only then does the kernel grant a write lease. Returns `false` on file
+/// systems without leases, such as network file systems. If another process opens the file during the lease, the kernel
+/// sends a signal. The default signal is fatal, so SIGURG replaces it.
 fn is_ours_alone(file: &File) -> bool {
     let set = |what: libc::c_int, value: libc::c_int| {
         // SAFETY: the system call takes plain integers.

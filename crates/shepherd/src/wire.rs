@@ -41,7 +41,7 @@ const REFUSED: u8 = 67;
 const ATTACHED: u8 = 68;
 const STOPPED: u8 = 69;
 
-/// A frame violates the protocol; the connection is closed.
+/// How a frame violates the protocol; the connection is then closed.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The frame exceeds the maximum size.
@@ -64,7 +64,8 @@ impl From<serde_json::Error> for WireError {
 /// Messages from a client to a shepherd.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Request {
-    /// Start this: the first frame for a new shepherd, or the next run of a lingering one. See [`LaunchFrame`].
+    /// Start this launch: the first frame for a new shepherd, or the next run of a lingering shepherd. See
+    /// [`LaunchFrame`].
     Launch(LaunchFrame),
     /// Query the status; answered by [`Event::Status`].
     Status,
@@ -89,7 +90,7 @@ pub(crate) struct Terminate {
 /// Messages from a shepherd to a client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The run was taken; sent to the client that sent the launch.
+    /// The run was claimed; sent to the client that sent the launch.
     Started(Started),
     /// The run has ended and its record is in its directory; sent to all connected clients that are not attached.
     Finished(Box<ExitRecord>),
@@ -103,11 +104,11 @@ pub enum Event {
     Stopped(i32),
 }
 
-/// Body of [`Event::Started`]. The first one has a pidfd of the shepherd attached.
+/// Body of [`Event::Started`]. The first such event has a pidfd of the shepherd attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     pub shepherd: u32,
-    /// Pid of the main process; `None` if it could not be started, see [`Event::Finished`].
+    /// Pid of the main process; `None` if the process could not be started, see [`Event::Finished`].
     pub child: Option<u32>,
 }
 
@@ -141,7 +142,7 @@ pub(crate) fn started_frame(started: &Started) -> Vec<u8> {
     frame(STARTED, &[&json(started)])
 }
 
-/// `record` is the same JSON as in the journal.
+/// Frame with the exit record, in the same JSON as in the journal.
 pub(crate) fn finished_frame(record: &[u8]) -> Vec<u8> {
     frame(FINISHED, &[record])
 }
@@ -174,7 +175,7 @@ fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 pub(crate) fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("plain data with string keys always serialises")
+    serde_json::to_vec(value).expect("data with string keys always serialises")
 }
 
 /// Removes the first complete frame from `inbox` and returns its kind and body.
@@ -237,13 +238,13 @@ pub enum EncodeError {
     /// The command is empty.
     #[error("the command is empty")]
     EmptyCommand,
-    /// The kernel's strings end at the first NUL.
-    #[error("a NUL byte in {0}")]
+    /// A string contains a NUL byte, at which the kernel would end the string.
+    #[error("{0} contains a NUL byte")]
     Nul(&'static str),
     /// The name of a variable is empty or contains `=`.
     #[error("`{0}` cannot name an environment variable")]
     VariableName(String),
-    /// The kernel would refuse it.
+    /// The arguments and the environment exceed the kernel's limit.
     #[error("arguments and environment of {0} bytes exceed the kernel's limit")]
     TooLarge(usize),
 }
@@ -298,7 +299,7 @@ pub(crate) struct LaunchView<'a> {
     pub(crate) options: Options,
     pub(crate) directory: &'a CStr,
     pub(crate) cwd: &'a CStr,
-    /// Contains at least one argument.
+    /// Program and arguments: at least one string.
     pub(crate) argv: Vec<&'a CStr>,
     pub(crate) env: Vec<&'a CStr>,
 }

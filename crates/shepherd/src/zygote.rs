@@ -20,7 +20,7 @@ use crate::spawn;
 use crate::sys;
 use crate::wire;
 
-/// Descriptor number of the agent's socket; all higher ones are closed.
+/// Descriptor number of the agent's socket; the launcher closes all higher descriptors.
 const SOCKET_FD: RawFd = 3;
 
 /// Highest signal number on Linux.

@@ -20,7 +20,7 @@ use crate::sys;
 /// Number of passes over a group's members: later passes see processes that were forked during earlier ones.
 const ROUNDS: u32 = 10;
 
-/// A leaf with a process that existed before.
+/// A leaf around a process that was already running.
 #[derive(Debug)]
 pub struct Enclosure {
     spec: LeafSpec,
@@ -67,8 +67,8 @@ impl Enclosure {
         self.leaf.is_empty()
     }
 
-    /// Sends a signal to every process in the enclosure. May miss processes that are being forked; does not signal
-    /// processes that have left.
+    /// Sends a signal to every process in the enclosure. May miss processes that are being forked. Skips processes that
+    /// have left the enclosure.
     pub fn signal_all(&self, signal: i32) {
         let handles: Vec<_> =
             members(&self.spec.path).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
@@ -79,8 +79,8 @@ impl Enclosure {
         }
     }
 
-    /// Kills all processes in the enclosure, atomically if the kernel supports it. They may take a moment to end: see
-    /// [`Enclosure::is_empty`].
+    /// Kills all processes in the enclosure, atomically if the kernel supports it. The processes may end slightly
+    /// later; see [`Enclosure::is_empty`].
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -127,7 +127,7 @@ fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) 
     put(&spec.path.join("cgroup.procs"), &pid.to_string())?;
     unless_ended(pidfd)?;
     wanted.iter().filter(|limit| matches!(limit, Limit::Memory(_))).for_each(|limit| leaf.change(limit));
-    let limits = wanted::held(options, Some(&leaf), "the leaf has no such limit");
+    let limits = wanted::held(options, Some(&leaf), "the leaf does not have this limit");
     let options = Options { leaf: Some(spec.clone()), ..options.clone() };
     match wanted::open_devices(&options, &limits) {
         Some(reason) => Err(io::Error::other(format!("cannot deny devices that the job does not hold: {reason}"))),

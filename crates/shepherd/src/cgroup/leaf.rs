@@ -30,15 +30,15 @@ pub(crate) struct Leaf {
     memory_stat: Option<File>,
     /// Only with the version 2 io controller; the version 1 controller does not count delayed writes.
     io_stat: Option<File>,
-    /// Whether all its processes were killed once. Since Linux 6.14, the kernel then also kills processes created in
-    /// it later.
+    /// Whether [`Leaf::kill`] was called. Since Linux 6.14, the kernel then also kills every process that is created in
+    /// the leaf later.
     was_killed: Cell<bool>,
 }
 
 /// The process that enters the leaf's version 1 groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entrant {
-    /// The calling process, a shepherd, so that its job is created there.
+    /// The calling process, a shepherd. The job's processes then start in the same groups.
     Shepherd,
     /// The process with this pid, the only member of the leaf.
     Process(u32),
@@ -68,8 +68,8 @@ impl Entrant {
 }
 
 impl Leaf {
-    /// Creates the leaf and applies the limits; [`Leaf::enforcement`] reports which ones the kernel accepted. Replaces
-    /// an empty leaf with this name; a populated one is an error.
+    /// Creates the leaf and applies the limits; [`Leaf::enforcement`] returns the kernel's answer for each. Replaces an
+    /// empty leaf with this name. A leaf with processes is an error.
     pub(crate) fn create(spec: &LeafSpec, limits: &[Limit], entrant: Entrant) -> io::Result<Leaf> {
         make(&spec.path)?;
         let limits = limits.iter().map(|limit| (limit.clone(), spec.prepare(limit, entrant))).collect();
@@ -83,8 +83,8 @@ impl Leaf {
         }
     }
 
-    /// Reuses the leaf for another run with the same kinds of limits. The leaf must match `spec` and hold nothing of
-    /// the last run. After `false`, the leaf must be removed.
+    /// Reuses the leaf for another run with the same kinds of limits. Returns `false` if the leaf does not match `spec`
+    /// or still contains memory of the last run; the caller must then remove the leaf.
     pub(crate) fn take_over(&mut self, spec: &LeafSpec, limits: &[Limit]) -> bool {
         let kinds = |limits: &[Limit]| limits.iter().map(Limit::controller).collect::<Vec<_>>();
         let had: Vec<Limit> = self.limits.iter().map(|(limit, _)| limit.clone()).collect();
@@ -168,7 +168,7 @@ impl Leaf {
         Ok(openat(&self.directory, "cgroup.procs", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
-    /// Whether the leaf and its child groups have no processes. An unreadable leaf was removed, so it is empty.
+    /// Whether the leaf and its child groups have no processes. A missing leaf counts as empty.
     pub(crate) fn is_empty(&self) -> bool {
         read(self.events.as_ref()).is_none_or(|text| value(&text, "populated") != Some(1))
     }

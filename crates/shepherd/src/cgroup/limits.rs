@@ -29,7 +29,7 @@ impl Limit {
         }
     }
 
-    /// Whether the limit of an existing leaf can be changed. Denied devices stay denied.
+    /// Whether this kind of limit can be changed on an existing leaf. Denied devices cannot.
     pub(super) fn can_change(&self) -> bool {
         !matches!(self, Limit::Devices(_))
     }
@@ -49,8 +49,8 @@ impl Limit {
         }
     }
 
-    /// Applies the limit to a version 1 group. `guests` is the number of other processes in it: 1 for a shepherd, else
-    /// 0.
+    /// Applies the limit to a version 1 group. `guests` is the number of processes in the group that do not belong to
+    /// the job: 1 for a shepherd, else 0.
     pub(super) fn write_v1(&self, group: &Path, guests: u64) -> io::Result<()> {
         let write = |name: &str, value: String| put(&group.join(name), &value);
         match self {
@@ -113,9 +113,9 @@ pub(super) fn count_io(parent: &Path) {
     let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
 }
 
-/// Empties the base's own group, because only a group without own processes can pass on controllers. Moves its
-/// processes into a sibling group of the leaves. Moves other programs' processes only if the base is reserved for
-/// jobs. The error is the reason.
+/// Empties the base's own group, because only a group without processes of its own can pass on controllers. Moves its
+/// processes into a sibling group of the leaves. Moves other programs' processes only if the base is reserved for jobs.
+/// Returns a message if processes remain.
 pub(super) fn vacate(base: &Base) -> Result<(), String> {
     let group = &base.group;
     // The kernel's root group has no type and no such restriction.

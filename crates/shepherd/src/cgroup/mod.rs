@@ -73,7 +73,7 @@ impl Controller {
     }
 }
 
-/// The group in which a controller's limits are applied.
+/// Where the limits of a controller are applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -81,7 +81,7 @@ pub enum Place {
     Unified,
     /// In this group of the controller's version 1 hierarchy.
     V1(PathBuf),
-    /// Not available, for this reason.
+    /// Nowhere: the controller is unavailable, for this reason.
     Missing(String),
 }
 
@@ -116,8 +116,8 @@ impl Base {
     }
 }
 
-/// Moves this process from its unified group into a child group, if it is alone there. Agents that it starts can then
-/// pass on controllers to leaves. If this fails, the agents report which limits are missing.
+/// Moves this process from its unified group into a child group, if no other process is in the group. Agents started by
+/// this process can then pass on controllers to leaves. After a failure, the agents report which limits are missing.
 pub fn step_aside() {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = Hierarchies::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")).unified;
@@ -148,7 +148,7 @@ pub enum Unavailable {
 pub struct LeafSpec {
     /// Path in the unified hierarchy.
     pub path: PathBuf,
-    /// Where its limits are applied.
+    /// Where each limit of the leaf is applied.
     #[serde(default)]
     pub controllers: BTreeMap<Controller, Place>,
 }
@@ -198,7 +198,7 @@ impl Tree {
     /// Prepares the parent of leaves without limits below the group `own`.
     ///
     /// # Errors
-    /// If it is not writable.
+    /// If the group is not writable.
     pub fn below(own: &Path) -> Result<Tree, Unavailable> {
         let refused = |source| Unavailable::NotWritable { parent: own.to_owned(), source };
         // Moving a process needs write access to the common ancestor and to the leaf.

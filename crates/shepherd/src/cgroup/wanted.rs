@@ -14,7 +14,8 @@ pub(crate) fn limits_of(options: &Options) -> Vec<Limit> {
     [cpus, memory, options.process_limit.map(Limit::Processes), devices].into_iter().flatten().collect()
 }
 
-/// Which requested limits the kernel enforces. `otherwise` is the reason for limits without an entry in the leaf.
+/// Which requested limits the kernel enforces. `otherwise` is the reason that is reported for limits that the leaf does
+/// not have.
 pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> Limits {
     let enforcement = |is_wanted: bool, controller| {
         let found = leaf.and_then(|leaf| leaf.enforcement(controller)).cloned();

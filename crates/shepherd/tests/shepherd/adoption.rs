@@ -205,7 +205,7 @@ fn damaged_journal_makes_the_run_lost() {
     fs::write(dir.path().join("journal"), "{\"taken\":{\"sheph").expect("writes");
     assert_eq!(lost(dir.path()).reason, LostReason::Damaged);
     let refused = launcher().launch(&command(dir.path(), ["true"])).expect_err("the owner is unknown");
-    assert!(refused.to_string().contains("its journal is damaged"), "{refused}");
+    assert!(refused.to_string().contains("the run's journal is damaged"), "{refused}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn launch_in_the_directory_of_another_run_is_refused() {
     let mut launch = command(dir.path(), ["touch", "ran"]);
     launch.options.identity = "7.1".into();
     let refused = launcher().launch(&launch).expect_err("not its own");
-    assert!(refused.to_string().contains("its directory belongs to another run"), "{refused}");
+    assert!(refused.to_string().contains("the directory belongs to another run"), "{refused}");
     assert!(!dir.path().join("ran").exists());
 
     launch.options.identity = "8.1".into();

@@ -35,7 +35,7 @@ fn runs_can_share_a_shepherd_and_a_leaf() {
     }
     assert!(leaves.leaf("array").path.exists(), "kept while it lingers");
     let refused = shepherd.status().expect_err("nothing runs");
-    assert!(matches!(&refused, ControlError::Refused(reason) if reason == "no run is going on"), "{refused}");
+    assert!(matches!(&refused, ControlError::Refused(reason) if reason == "no run is in progress"), "{refused}");
     drop_and_end(shepherd);
     assert!(!leaves.leaf("array").path.exists());
 }

@@ -187,7 +187,7 @@ fn directory_accepts_only_one_run() {
     let before = fs::read(dir.path().join("journal")).expect("written");
     let refused = launcher().launch(&command(dir.path(), ["false"])).expect_err("taken");
     let LaunchError::Refused(reason) = refused else { panic!("{refused}") };
-    assert!(reason.contains("another shepherd has taken it"), "{reason}");
+    assert!(reason.contains("another shepherd has already claimed the run"), "{reason}");
     assert_eq!(fs::read(dir.path().join("journal")).expect("still there"), before);
 }
 
