@@ -17,10 +17,11 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use crate::frame::{self, Frame, WINDOW};
 use crate::message::{Event, Refusal, RefusalKind};
 
-/// Capacity of a channel's queue: a full window of each output, acknowledgements of input, and a few messages.
+/// Capacity of a channel's queue, in frames: a full window of each output, acknowledgements of input, and a few
+/// messages.
 const CHANNEL_LEN: usize = 3 * WINDOW + 16;
 
-/// Capacity of the send queue, which all channels share.
+/// Capacity of the send queue, in frames. All channels share this queue.
 const OUTGOING_LEN: usize = 64;
 
 /// Maximum number of frames per write.
@@ -32,10 +33,10 @@ const MAX_CHANNELS: usize = 1024;
 /// Maximum number of channels that the other side has opened and this side has not yet accepted.
 const BACKLOG: usize = 64;
 
-/// Settings for detecting a dead peer. They apply while the connection has channels.
+/// Settings for detecting a dead peer. Checks run only while the connection has channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Time between checks. After this much silence, each check sends a ping.
+    /// Time between checks. If the peer has been silent for this long, each check sends a ping.
     pub interval: Duration,
     /// Silence after which the connection is closed.
     pub timeout: Duration,
@@ -46,7 +47,7 @@ impl Heartbeat {
     pub const NODE: Self = Self { interval: Duration::from_secs(2), timeout: Duration::from_secs(10) };
 }
 
-/// A peer counts as alive this long after its last frame.
+/// How long after its last frame a peer counts as alive.
 const RECENT: Duration = Duration::from_secs(2);
 
 /// Timeout for sending the remaining frames when a connection ends.
@@ -84,7 +85,7 @@ struct Shared {
 struct Table {
     by_number: HashMap<u32, mpsc::Sender<Frame>>,
     last: u32,
-    /// Time since which the connection has had at least one channel without interruption.
+    /// Start of the current period with at least one open channel.
     busy_since: Option<Instant>,
 }
 
@@ -153,7 +154,7 @@ impl Connection {
         self.shared.channel(&mut lock(&self.shared.channels), 0)
     }
 
-    /// Returns whether a frame came recently, or the other side answers a ping within `patience`.
+    /// Returns whether the other side has sent a frame in the last two seconds, or answers a ping within `patience`.
     pub async fn is_alive(&self, patience: Duration) -> bool {
         if self.shared.heard.borrow().elapsed() < RECENT {
             return true;
@@ -163,8 +164,8 @@ impl Connection {
 
     /// Returns whether the other side answers a ping within `patience`.
     ///
-    /// With TLS 1.3, a client learns only from the first answer that the server accepted its certificate. A new
-    /// connection is usable only once this returns true.
+    /// With TLS 1.3, a client learns only from the server's first answer that the server accepts the client's
+    /// certificate. A new connection is therefore usable only after this function has returned `true`.
     pub async fn responds(&self, patience: Duration) -> bool {
         let (mut heard, mut closed) = (self.shared.heard.subscribe(), self.shared.closed.subscribe());
         let ping = async { self.shared.outgoing.send((0, Frame::Ping)).await.is_ok() && heard.changed().await.is_ok() };
@@ -299,7 +300,7 @@ fn sort(shared: &Arc<Shared>, accept: &mpsc::Sender<Channel>, number: u32, frame
 
 fn accept_channel(shared: &Arc<Shared>, table: &mut Table, accept: &mpsc::Sender<Channel>, number: u32, frame: Frame) {
     let refuse = || {
-        let message = "it has as many commands on this connection as it takes at a time".to_owned();
+        let message = "the node already runs the maximum number of commands from this node".to_owned();
         let refusal = Refusal { kind: RefusalKind::Unsuitable, code: 126, message, hints: Vec::new() };
         drop(shared.outgoing.try_send((number, Frame::refused(Box::new(refusal)))));
     };

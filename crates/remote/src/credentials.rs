@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::PROTOCOL;
 
-/// The subject name in every certificate. It is not checked.
+/// The subject name in every certificate. Peers do not check the name.
 const NAME: &str = "step.hostler.internal";
 
 /// A private key and its certificate, both PEM.
@@ -107,7 +107,7 @@ pub fn explain_tls(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-            io::Error::other("it runs another version of Hostler; update the older of the two")
+            io::Error::other("the other side runs another version of Hostler; update the older one")
         }
         _ => error,
     }
@@ -146,7 +146,7 @@ impl Known {
     }
 }
 
-/// The handshake signature proves that the peer holds the private key.
+/// Verifies the handshake signature, which proves that the peer holds the private key.
 fn verify_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -157,7 +157,7 @@ fn verify_signature(
 
 /// Refuses TLS 1.2: both ends always support TLS 1.3.
 fn refuse_tls12() -> Result<HandshakeSignatureValid, Error> {
-    Err(Error::General("TLS 1.3 or nothing".into()))
+    Err(Error::General("the peer uses TLS 1.2, but TLS 1.3 is required".into()))
 }
 
 fn schemes() -> Vec<SignatureScheme> {

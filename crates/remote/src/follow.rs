@@ -1,4 +1,4 @@
-//! The caller's program while its command runs on another node. It passes on streams, signals and the exit status.
+//! The caller's program while its command runs on another node. It forwards streams, signals and the exit status.
 //!
 //! Separate threads read and write the standard streams, because a file or a terminal may block. Signals are passed
 //! on meanwhile. Input is read only when the window allows another piece.
@@ -58,13 +58,14 @@ pub struct Shown {
 pub enum Ending {
     /// The command ended.
     Ended(Box<Report>),
-    /// The command's node, or the connection to it, failed.
+    /// The node refused the command, or the connection to the node broke.
     Refused(Box<Refusal>),
     /// The connection broke, so the command's outcome is unknown.
     Lost(io::Error),
 }
 
-/// Represents a started command at the other end of `stream` until the command ends.
+/// Forwards streams and signals between this program and a started command at the other end of `stream`, until the
+/// command ends.
 ///
 /// # Errors
 /// Fails when the system refuses a resource needed at the start.
@@ -72,8 +73,8 @@ pub async fn follow(stream: UnixStream, shown: Shown) -> io::Result<Ending> {
     follow_home(stream, shown, &mut |_| false).await
 }
 
-/// Like [`follow`], for a command with a mirrored tree. `home` takes the pieces of the files that the command wrote;
-/// it returns whether a piece is valid.
+/// Like [`follow`], for a command with a mirrored tree. Calls `home` with each piece of the files that the command
+/// wrote; `home` returns whether the piece is valid.
 ///
 /// # Errors
 /// As for [`follow`].
@@ -101,7 +102,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
                 // The node sends this as a keep-alive before the command starts.
                 Some(Frame::Credit(Stream::TREE, _)) => Ok(()),
                 Some(frame) => hear(frame, &input, &mut outputs),
-                None => Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine is gone")),
+                None => Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine closed the connection")),
             },
             Some(number) = signals.recv() => pass_on(&mut channel, number, shown.has_terminal).await,
             // The shell sends no signal when it moves a running job to the foreground.
@@ -135,7 +136,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     Ok(ending)
 }
 
-/// Returns when this program receives a termination signal.
+/// Waits until this program receives a termination signal.
 async fn told_to_end(signals: &mut mpsc::Receiver<libc::c_int>) -> Option<()> {
     loop {
         let number = signals.recv().await?;
@@ -156,7 +157,7 @@ fn hear(frame: Frame, input: &Input, outputs: &mut Outputs) -> io::Result<()> {
         Frame::Reply(Reply::Started(_)) => true,
         _ => false,
     };
-    let strange = || io::Error::new(ErrorKind::InvalidData, "the agent does not speak this protocol");
+    let strange = || io::Error::new(ErrorKind::InvalidData, "the agent sent an unexpected frame");
     is_proper.then_some(()).ok_or_else(strange)
 }
 
@@ -228,7 +229,7 @@ fn signals() -> io::Result<mpsc::Receiver<libc::c_int>> {
     Ok(receiver)
 }
 
-/// Returns whether this program's parent made it ignore a signal, as `nohup` does. Such a signal is not passed on.
+/// Returns whether this program's parent made it ignore a signal, as `nohup` does. Such a signal is not forwarded.
 fn is_ignored(number: libc::c_int) -> bool {
     // SAFETY: all zeroes is a valid sigaction. The call overwrites it and installs nothing.
     unsafe {
@@ -258,7 +259,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Switches the terminal to raw mode, unless another job has it.
+    /// Switches the terminal to raw mode, unless another job is in the terminal's foreground.
     fn enter(&mut self) {
         if is_in_background() {
             return;
@@ -304,9 +305,9 @@ fn standard(number: RawFd) -> BorrowedFd<'static> {
 /// The command's standard input.
 struct Input {
     pieces: mpsc::Receiver<Vec<u8>>,
-    /// Permits to send pieces, one for each.
+    /// Send window: one permit for each piece that may be sent.
     room: Arc<Semaphore>,
-    /// Whether the input has ended and the end was reported.
+    /// Whether the end of the input was sent to the command.
     is_over: bool,
     read_bytes: Arc<AtomicU64>,
     ended: Arc<AtomicBool>,
@@ -346,7 +347,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Returns the next piece, and `None` once at the end. After that it never returns.
+    /// Returns the next piece, and `None` once at the end of the input. Later calls never return.
     async fn next(&mut self) -> Option<Vec<u8>> {
         if self.is_over {
             return std::future::pending().await;
@@ -381,12 +382,12 @@ impl Input {
     }
 }
 
-/// Reads the next piece of standard input; `None` at its end, or once the command has ended.
+/// Reads the next piece of standard input; `None` at the end of the input, or after the end of the command.
 fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let mut wait = [PollFd::new(standard(0), PollFlags::POLLIN)];
-        let patience = PollTimeout::try_from(BACKGROUND).expect("the interval fits");
+        let patience = PollTimeout::try_from(BACKGROUND).expect("the interval fits into a poll timeout");
         let ready = poll(&mut wait, patience);
         if ended.load(Ordering::SeqCst) {
             return None;
@@ -411,7 +412,7 @@ fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns whether a stream is at its end: it is empty and has no writer.
+/// Returns whether a stream is at its end: no data is left and nobody can write more.
 fn is_at_end(stream: BorrowedFd<'_>) -> bool {
     let mut look = [PollFd::new(stream, PollFlags::POLLIN)];
     poll(&mut look, PollTimeout::ZERO).is_ok() && look[0].revents() == Some(PollFlags::POLLHUP)
@@ -421,18 +422,19 @@ fn is_file(number: RawFd) -> bool {
     nix::sys::stat::fstat(standard(number)).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
-/// The command's outputs. Each stream gets a writer thread with its first piece, since most commands write nothing.
+/// The command's outputs. A stream's writer thread starts with the stream's first piece, because most commands write
+/// nothing.
 #[derive(Default)]
 struct Outputs {
     writers: [Option<mpsc::Sender<Vec<u8>>>; 2],
-    /// Replies about the written pieces.
+    /// Queue of the frames that acknowledge written pieces.
     done: Option<(mpsc::Sender<Frame>, mpsc::Receiver<Frame>)>,
     /// Number of pieces not yet written.
     unwritten: usize,
 }
 
 impl Outputs {
-    /// Queues a piece for writing. Returns whether the window allowed it; the queue is as long as the window.
+    /// Queues a piece for writing. Returns `false` if the node sent more pieces than the window allows.
     fn write(&mut self, stream: Stream, piece: Vec<u8>) -> bool {
         let Some(index) = [Stream::STDOUT, Stream::STDERR].iter().position(|output| *output == stream) else {
             return false;
@@ -443,10 +445,10 @@ impl Outputs {
         writer.try_send(piece).is_ok()
     }
 
-    /// Returns the next reply about the written pieces.
+    /// Returns the next frame that acknowledges written pieces.
     async fn done(&mut self) -> Frame {
         let Some((_, done)) = &mut self.done else { return std::future::pending().await };
-        let frame = done.recv().await.expect("this struct holds a sender");
+        let frame = done.recv().await.expect("this struct keeps the channel open with a sender");
         // No further replies follow for a closed stream.
         self.unwritten = if matches!(frame, Frame::Close(_)) { 0 } else { self.unwritten.saturating_sub(1) };
         frame

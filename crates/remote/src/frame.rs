@@ -17,16 +17,16 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::message::{Event, Open, Reply};
 
-/// Maximum size of a piece of a stream.
+/// Maximum size of a piece of a stream, in bytes.
 pub const PIECE_BYTES: usize = 32 << 10;
 
 /// Maximum number of unacknowledged pieces of a stream.
 pub const WINDOW: usize = 16;
 
-/// Maximum size of a message: twice the command line and environment that Linux accepts by default.
+/// Maximum size of a message in bytes: twice the command line and environment that Linux accepts by default.
 const MESSAGE_BYTES: usize = 4 << 20;
 
-/// Length of the header before the body.
+/// Length of the header before the body, in bytes.
 const HEADER_BYTES: usize = 11;
 
 /// Version of the protocol. Both ends must use the same.
@@ -41,7 +41,7 @@ pub enum Frame {
     Data(Stream, Vec<u8>),
     /// Allows the sender of this stream to send this many more pieces.
     Credit(Stream, u32),
-    /// From the sender: the end of the stream. From the receiver: it no longer reads the stream.
+    /// From the sender: the end of the stream. From the receiver: the receiver no longer reads the stream.
     Close(Stream),
     Event(Event),
     /// Asks whether the other side is alive.
@@ -116,14 +116,14 @@ impl Frame {
 }
 
 fn put(into: &mut Vec<u8>, message: &impl Serialize) {
-    rmp_serde::encode::write_named(into, message).expect("plain data can be encoded");
+    rmp_serde::encode::write_named(into, message).expect("a message encodes as MessagePack");
 }
 
 fn take<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     rmp_serde::from_slice(body).ok()
 }
 
-/// The fixed-size part before a body.
+/// The fixed-size part of a frame before the body.
 struct Header {
     channel: u32,
     kind: u8,
@@ -171,7 +171,7 @@ impl Header {
             8 => Some(Frame::Pong),
             _ => None,
         };
-        Ok((self.channel, frame.ok_or_else(|| invalid("the other side does not speak this protocol"))?))
+        Ok((self.channel, frame.ok_or_else(|| invalid("the other side violates the protocol"))?))
     }
 }
 

@@ -10,7 +10,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 
 use crate::frame::PROTOCOL;
 
-/// Sends the version and, if given, the streams.
+/// Sends the protocol version and, if given, the streams.
 ///
 /// # Errors
 /// Fails when the connection breaks.

@@ -42,7 +42,8 @@ pub enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Agent to its caller: prove which directory you are in by creating an empty file of this name in it.
+    /// Agent to its caller: prove the identity of your directory by creating an empty file with this name in the
+    /// directory.
     ProveDirectory(String),
     /// Caller to its agent: the answer to `ProveDirectory`.
     Proof(Proof),
@@ -50,14 +51,14 @@ pub enum Event {
     DescribeTree,
     /// Caller to its agent: the answer to `DescribeTree`.
     Tree(Box<TreeSpec>),
-    /// Agent to its caller: discard the conversation about the tree, because another node will ask. Caller to its
-    /// agent: done.
+    /// Agent to its caller: forget what the last node asked about the tree, because another node will ask. Caller to
+    /// its agent: done.
     ResetTree,
     /// To the command: deliver this signal.
     Signal(i32),
     /// To the command: the size of the caller's window has changed.
     Resize(WindowSize),
-    /// To the command's node: end the command, because its caller is gone.
+    /// To the command's node: end the command, because its caller has disconnected.
     Cancel,
     /// To the caller: this signal has stopped the command.
     Stopped(i32),
@@ -137,7 +138,7 @@ pub struct Command {
     /// target node.
     #[serde(default)]
     pub directory_id: Option<DirectoryId>,
-    /// Evidence by which a node can recognise the working directory.
+    /// Proof by which a node can recognise the working directory.
     #[serde(default)]
     pub proof: Proof,
     /// The file mode creation mask.
@@ -179,21 +180,22 @@ pub struct DirectoryId {
     pub inode: u64,
 }
 
-/// Evidence that a directory is the caller's own and not another one with the same path.
+/// Proof that a directory is the caller's directory, and not another directory with the same path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
-    /// No evidence yet.
+    /// No proof yet.
     #[default]
     None,
     /// The caller has just created this empty file in the directory.
     File(String),
-    /// An earlier command found the directory with this identity on that node.
+    /// An earlier command found the directory on the target node, with this identity.
     Known(DirectoryId),
     /// The inode and change time of a directory in which the caller may not create files.
     Seen {
         inode: u64,
-        /// When the directory's entries last changed, in nanoseconds, by the file server's clock.
+        /// Time of the last change of the directory's entries, in nanoseconds since the epoch by the file server's
+        /// clock.
         changed_ns: i128,
     },
 }
@@ -217,7 +219,7 @@ pub struct Choice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct How {
     pub node: NodeName,
-    /// Whether it is the caller's own node.
+    /// Whether the node is the caller's own.
     pub is_local: bool,
     /// The sum of the parts below, times the node's load weight.
     pub score: u64,
@@ -265,11 +267,11 @@ pub struct Cost {
 /// Number of commands by where they ran, since this machine's agent started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// On this machine, as chosen.
+    /// Commands that ran on this machine as the best node.
     pub here: u64,
-    /// On other nodes.
+    /// Commands that ran on the best node, which was another one.
     pub elsewhere: u64,
-    /// Not on the first choice: on another node, or here, because better nodes refused.
+    /// Commands that ran on a worse node than the best, or on this machine, because better nodes refused.
     pub fallen_back: u64,
 }
 
@@ -277,7 +279,7 @@ pub struct Counts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     pub node: NodeName,
-    /// Why not, as a sentence about the node.
+    /// Why the node did not run the command, as a sentence.
     pub why: String,
 }
 
@@ -290,7 +292,7 @@ pub struct Started {
     /// command.
     #[serde(default)]
     pub has_streams: bool,
-    /// Identity of the directory on that node, for later commands.
+    /// Identity of the working directory on the command's node, for later commands.
     #[serde(default)]
     pub directory_id: Option<DirectoryId>,
     /// Whether other machines may write to the directory, so that this machine's cached data may be stale.
@@ -353,7 +355,7 @@ pub struct Report {
 }
 
 impl Command {
-    /// Creates a command with an environment and standard input but no terminal. It runs in a directory of the
+    /// Creates a command with an environment and standard input but no terminal. The command runs in a directory of the
     /// caller's machine.
     #[must_use]
     pub fn new(
@@ -395,7 +397,8 @@ impl Command {
         OsStr::from_bytes(&self.directory).into()
     }
 
-    /// Returns the same command with this mirrored tree; `None` when the command cannot start in it.
+    /// Returns the command with a mirrored tree; `None` if the command's directory is not in the tree, or the tree's
+    /// path is not allowed.
     #[must_use]
     pub fn with_tree(&self, tree: TreeSpec) -> Option<Self> {
         tree.is_sound(&self.directory).then(|| Self { tree: Some(tree), ..self.clone() })
@@ -424,7 +427,7 @@ impl DirectoryId {
 }
 
 impl Proof {
-    /// Creates evidence from metadata that is the same on every machine with this directory.
+    /// Creates a proof from metadata that is the same on every machine with this directory.
     #[must_use]
     pub fn seen(found: &Metadata) -> Self {
         let changed_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
@@ -434,7 +437,7 @@ impl Proof {
     /// Prefix of the names of proof files.
     pub const FILE_PREFIX: &str = ".hostler-here-";
 
-    /// Returns whether the name of a proof file is valid. It must not lead out of the directory.
+    /// Returns whether the name of a proof file is valid. A valid name does not lead out of the directory.
     fn is_sound(&self) -> bool {
         let Self::File(name) = self else { return true };
         name.strip_prefix(Self::FILE_PREFIX)

@@ -56,7 +56,7 @@ fn kind_of(directory: &Path) -> Option<u64> {
     statfs(directory).ok().map(|found| u64::from(found.filesystem_type().0 as u32))
 }
 
-/// Returns the files that a command line may name: each word, the text after an equals sign, and the text after an
+/// Returns the paths that a command line may contain: each word, the text after an equals sign, and the text after an
 /// option letter. Relative paths start at the command's directory.
 #[must_use]
 pub fn named(command: &Command) -> Vec<PathBuf> {
@@ -75,7 +75,8 @@ pub fn named(command: &Command) -> Vec<PathBuf> {
     paths.into_iter().take(MOST_PATHS).collect()
 }
 
-/// Makes this machine ask the server about these files and their directories. Ignores errors.
+/// Forces this machine to request the attributes of these files and their directories from the file server. Ignores
+/// errors.
 pub fn refresh<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     let mut directories = BTreeSet::new();
     for path in paths {

@@ -18,21 +18,21 @@ use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
 use crate::message::{Event, Reply, Report};
 use hostler_model::WindowSize;
 
-/// After the command has ended, its background processes may still hold the outputs open. The outputs count as closed
-/// after this silence.
+/// How long the outputs must be silent after the command's end to count as closed. Background processes may keep the
+/// outputs open.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Maximum number of bytes read from an output after the command has ended. A pipe holds less, but a background
-/// process may write forever.
+/// Maximum number of bytes read from an output after the command has ended. A pipe holds less, but a background process
+/// may never stop writing.
 const LEFTOVER_BYTES: usize = 1 << 20;
 
-/// Timeout for passing on the earlier output of a stopped command.
+/// Timeout for sending the output that a stopped command wrote before the stop.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Poll interval while waiting for a terminal's remaining output.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The agent's ends of a command's streams. They become non-blocking.
+/// The agent's ends of a command's streams. All are set to non-blocking mode.
 #[derive(Debug, Default)]
 pub struct Streams {
     /// The standard input, if any.
@@ -56,7 +56,7 @@ pub enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Signal(i32),
-    /// End the command, because its caller is gone.
+    /// End the command, because its caller has disconnected.
     End,
 }
 
@@ -67,8 +67,8 @@ pub enum Became {
     Ended(Box<Report>),
 }
 
-/// Carries a command's streams until `became` reports the end, and then sends the end to the caller. `wanted`
-/// receives the caller's signals, and the request to end the command when the caller is gone.
+/// Forwards a command's streams until `became` reports the end, and then sends the end to the caller. `wanted` receives
+/// the caller's signals, and the request to end the command when the caller has disconnected.
 pub async fn carry(
     channel: &mut Channel,
     streams: Streams,
@@ -78,8 +78,8 @@ pub async fn carry(
     carry_home(channel, streams, wanted, became, async |_: &mut Channel, _: &mut Report| ()).await;
 }
 
-/// Like [`carry`]. After the command has ended and all output is sent, `last` may send more frames and change the
-/// report.
+/// Like [`carry`], but calls `last` after the command has ended and all output is sent. `last` may send more frames and
+/// change the report.
 pub async fn carry_home(
     channel: &mut Channel,
     streams: Streams,
@@ -92,7 +92,7 @@ pub async fn carry_home(
         Ok(flows) => flows,
         Err(error) => {
             let _ = wanted.send(Wanted::End).await;
-            let message = format!("cannot carry its streams: {error}");
+            let message = format!("the agent cannot forward the command's streams: {error}");
             let report = Report { code: 126, message: Some(message), ..Report::default() };
             return drop(channel.send(Frame::Reply(Reply::Ended(Box::new(report)))).await);
         }
@@ -143,7 +143,7 @@ pub async fn carry_home(
 }
 
 fn lost() -> Box<Report> {
-    let message = "the process that looked after it is gone".to_owned();
+    let message = "the command's supervising process has ended; the exit status is unknown".to_owned();
     Box::new(Report { code: 125, message: Some(message), ..Report::default() })
 }
 
@@ -155,7 +155,7 @@ struct Flows {
     /// The command's own end of its input.
     unread: Option<OwnedFd>,
     terminal: Option<Arc<Pipe>>,
-    /// For each output, permits to send pieces.
+    /// Send window of each output: one permit for each piece that may be sent.
     rooms: [Arc<Semaphore>; 2],
     /// For each output, notified when the caller no longer reads it.
     closed: [Arc<Notify>; 2],
@@ -200,7 +200,7 @@ impl Flows {
         Ok(Self { input, taken, unread, terminal, rooms, closed, over, left, _tasks: tasks })
     }
 
-    /// Carries out a frame of the caller. Returns false when the caller is gone or violates the protocol.
+    /// Executes a frame of the caller. Returns `false` when the caller has disconnected or violates the protocol.
     async fn obey(&self, frame: Option<Frame>, wanted: &mpsc::Sender<Wanted>) -> bool {
         match frame {
             Some(Frame::Data(Stream::STDIN, piece)) => self.input.try_send(Some(piece)).is_ok(),
@@ -230,13 +230,13 @@ impl Flows {
         }
     }
 
-    /// Stops all outputs, because the caller is gone.
+    /// Stops all outputs, because the caller has disconnected.
     fn abandon(&self) {
         self.closed.iter().for_each(|closed| closed.notify_one());
     }
 
-    /// Waits until the terminal has no more unsent output, but at most `until`: background processes may write
-    /// without end.
+    /// Waits until all output of the terminal is sent, but at most until `until`. Background processes may never stop
+    /// writing.
     async fn passed_on(&self, until: Option<Instant>) {
         let is_late = || until.is_none_or(|until| Instant::now() >= until);
         while self.terminal.as_ref().is_some_and(|terminal| terminal.has_more()) && !is_late() {
@@ -317,7 +317,7 @@ async fn quiet(over: &mut watch::Receiver<bool>) {
 #[derive(Debug)]
 struct Pipe {
     fd: AsyncFd<OwnedFd>,
-    /// Whether data is being read, or was read and is not sent yet.
+    /// Whether data is being read, or was read but not sent.
     is_read: AtomicBool,
 }
 
@@ -332,7 +332,7 @@ impl Pipe {
         Ok(Self { fd, is_read: AtomicBool::new(false) })
     }
 
-    /// Returns whether data is readable, or was read and is not sent yet.
+    /// Returns whether data is readable, or was read but not sent.
     fn has_more(&self) -> bool {
         let mut wait = [PollFd::new(self.fd.get_ref().as_fd(), PollFlags::POLLIN)];
         let is_readable = poll(&mut wait, PollTimeout::ZERO).is_ok()

@@ -177,7 +177,7 @@ async fn a_stranger_learns_nothing_and_starts_nothing() {
     let (refused, _) = run.step_as(&stranger, &touch).await;
     let error = refused.expect_err("the host does not trust the key");
     assert!(matches!(error, StepError::Stranger { .. }), "{error:?}");
-    assert!(error.to_string().contains("is not node n2 of this job, or does not take steps of it"), "{error}");
+    assert!(error.to_string().contains("is not node n2 of this job, or rejects this node's certificate"), "{error}");
     // A server with another key at the node's address.
     let mut deceived = run.first.clone();
     deceived.nodes[1].certificate = deceived.nodes[0].certificate;
@@ -235,7 +235,7 @@ async fn a_node_that_is_not_there_is_named() {
     let signals = broadcast::channel(1).0;
     let outcome = launch(&first, 1, &wanted(&["true"]), signals.subscribe(), |_, _| Ok(())).await;
     let error = outcome.expect_err("the address is unreachable");
-    assert!(error.to_string().starts_with("node n2 cannot be reached for a step at 192.0.2.77:"), "{error}");
+    assert!(error.to_string().starts_with("cannot connect to node n2 at 192.0.2.77:"), "{error}");
 }
 
 #[test]

@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use super::Message;
 use super::talk::Assembler;
 
-/// Tolerance when comparing file times with the command's start and end, because file times are coarser than the
-/// clock.
+/// Tolerance in nanoseconds when comparing file times with the command's start and end, because file times are coarser
+/// than the clock.
 const COARSE_NS: i64 = 20_000_000;
 
 /// Statistics of the received changes.
@@ -52,7 +52,7 @@ struct Opened {
 }
 
 impl Homecoming {
-    /// Prepares to receive the files of a command with a tree surveyed at `as_of_ns`.
+    /// Prepares to receive the files of a command. The tree was surveyed at `as_of_ns`, in nanoseconds since the epoch.
     #[must_use]
     pub fn new(placing: Placing, as_of_ns: i64) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Homecoming {
         }
     }
 
-    /// Takes a piece. [`Self::finish`] reports errors.
+    /// Processes a received piece. [`Self::finish`] reports errors.
     pub fn take(&mut self, piece: &[u8]) {
         self.came.bytes += piece.len() as u64;
         if self.failure.is_some() {
@@ -88,25 +88,24 @@ impl Homecoming {
         }
     }
 
-    /// Puts everything in place. Removes only entries that were mirrored.
+    /// Moves the received files to their places in the tree. Removes only entries that were mirrored.
     ///
     /// # Errors
-    /// Returns a sentence about the error. Nothing has changed here unless the error occurs during
-    /// placement.
+    /// Returns a sentence about the error. The tree is unchanged unless the error occurs while files are moved.
     pub fn finish(self, mirrored: &[Arc<Named>]) -> Result<Came, String> {
         if let Some(why) = self.failure {
             return Err(why);
         }
         if !self.is_done {
             // The command could not be followed to its end, so its files are discarded.
-            return Err("not all of it has come".to_owned());
+            return Err("the connection ended before all files had arrived".to_owned());
         }
         self.placing.commit(mirrored).map_err(|error| said(&error))?;
         Ok(self.came)
     }
 
     fn hear(&mut self, message: Message) -> Result<(), String> {
-        let strange = || Err("the node says what does not belong here".to_owned());
+        let strange = || Err("the node sent an unexpected message".to_owned());
         if self.is_done {
             return strange();
         }
@@ -155,12 +154,13 @@ impl Homecoming {
     }
 
     fn fill(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let opened = self.filling.as_mut().ok_or("a part of no file has come")?;
-        let chunk = opened.missing.pop_front().ok_or("more of a file has come than there is")?;
+        let opened = self.filling.as_mut().ok_or("the node sent file content without a file")?;
+        let chunk = opened.missing.pop_front().ok_or("the node sent more file content than announced")?;
         if chunk.len as usize > MAX_BYTES {
-            return Err("a part of a file is longer than any".to_owned());
+            return Err("the node announced a chunk above the maximum size".to_owned());
         }
-        let bytes = wire::decode(&chunk.digest, bytes).map_err(|error| format!("a file came damaged: {error}"))?;
+        let bytes = wire::decode(&chunk.digest, bytes)
+            .map_err(|error| format!("the node sent damaged file content: {error}"))?;
         opened.filling.write(&bytes).map_err(|error| said(&error))?;
         self.close_if_whole()?;
         self.go_on()
@@ -191,7 +191,7 @@ impl Homecoming {
 fn check(path: &[u8]) -> Result<(), String> {
     match fault(path) {
         None => Ok(()),
-        Some(why) => Err(format!("the node has sent a file that cannot be: {why}")),
+        Some(why) => Err(format!("the node sent an invalid path: {why}")),
     }
 }
 
@@ -200,7 +200,7 @@ fn said(error: &PlaceError) -> String {
         Some(code) => Errno::from_raw(code).desc().to_owned(),
         None => error.source.to_string(),
     };
-    format!("cannot put {} in place: {why}", show(&error.path))
+    format!("cannot write {}: {why}", show(&error.path))
 }
 
 #[cfg(test)]

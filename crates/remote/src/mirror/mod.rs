@@ -48,10 +48,10 @@ pub use tree::{Delta, Fault, Partial, Tree};
 /// Maximum number of entries in a tree: files, directories and links.
 pub const MOST_ENTRIES: usize = 400_000;
 
-/// Maximum size of a tree's description.
+/// Maximum size of a tree's description, in bytes.
 pub const MOST_WORDS_BYTES: usize = 256 << 20;
 
-/// Maximum total size of a tree's files.
+/// Maximum total size of a tree's files, in bytes.
 pub const MOST_BYTES: u64 = 16 << 30;
 
 /// Paths where no tree may be mounted, because the machine needs them. The second list also covers everything below
@@ -87,7 +87,7 @@ pub struct TreeSpec {
     root: ByteBuf,
     /// The digest that names the tree.
     pub tree: Digest,
-    /// Digest of the program, if the node's program must equal it and the tree does not hold it.
+    /// Digest that the program on the node must have. `None` if the program is in the tree, or any program is allowed.
     #[serde(default)]
     pub program: Option<Digest>,
 }
@@ -141,13 +141,13 @@ pub enum Message {
     },
     /// A chunk in its wire form, in order of the request or of the preceding entries.
     Chunk(ByteBuf),
-    /// To the node: the tree has changed meanwhile, so start again.
+    /// To the node: the tree has changed since the survey; start again.
     Changed,
-    /// To the caller: when the command ran, in nanoseconds since the epoch by the node's clock. First message about
-    /// the written files.
+    /// To the caller: start and end of the command, in nanoseconds since the epoch by the node's clock. The first
+    /// message about the written files.
     Ran { began_ns: i64, ended_ns: i64 },
-    /// To the caller: the entries that the command removed, and the directories of which only the following entries
-    /// remain.
+    /// To the caller: the entries that the command removed, and the directories that it emptied. Of an emptied
+    /// directory, only the entries in later messages remain.
     Gone { removed: Vec<ByteBuf>, emptied: Vec<ByteBuf> },
     /// To the caller: the last message.
     Done,

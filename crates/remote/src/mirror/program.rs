@@ -15,7 +15,7 @@ use crate::message::Command;
 /// The search path when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Maximum size of a program to compare, since the file is read into memory.
+/// Maximum size in bytes of a program to compare. The file is read into memory.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// File metadata that shows whether a file has changed.
@@ -73,7 +73,7 @@ pub fn places_of_program(command: &Command) -> Vec<PathBuf> {
     std::env::split_paths(&path).map(|at| directory.join(at).join(name)).collect()
 }
 
-/// Returns whether an executable file is there. It may be executable for another user only.
+/// Returns whether `path` is an executable file. The file may be executable for other users only.
 #[must_use]
 pub fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

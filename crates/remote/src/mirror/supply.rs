@@ -59,11 +59,11 @@ pub struct Went {
     pub bytes: u64,
     /// Number of chunks sent.
     pub chunks: u64,
-    /// Time from the first question to the last.
+    /// Time between the node's first and last question.
     pub took: Duration,
 }
 
-/// Answers questions about a tree.
+/// Answers a node's questions about a tree.
 pub struct Supplier<'a> {
     described: Described,
     again: Box<dyn FnMut() -> io::Result<Described> + 'a>,
@@ -92,7 +92,8 @@ impl<'a> Supplier<'a> {
         (self.described, self.went)
     }
 
-    /// Answers a frame about the tree. Returns any other frame, which may also arrive while this side is sending.
+    /// Answers a frame about the tree. Returns every other frame to the caller; such a frame may also arrive while this
+    /// side is sending.
     ///
     /// # Errors
     /// Fails when the connection breaks, the tree cannot be read, or the other side violates the protocol.
@@ -165,8 +166,8 @@ impl<'a> Supplier<'a> {
         self.send(&mut outgoing, agent, true)
     }
 
-    /// Sends the ready pieces as the window allows. Stops and returns any other frame, since it makes the answer
-    /// obsolete.
+    /// Sends the ready pieces as the window allows. If another frame arrives, stops and returns that frame, because the
+    /// answer is then obsolete.
     fn send(
         &mut self,
         outgoing: &mut Outgoing,

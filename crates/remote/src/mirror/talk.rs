@@ -9,10 +9,10 @@ use crate::connection::Channel;
 use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
 use crate::message::Event;
 
-/// Maximum size of a message.
+/// Maximum size of a message, in bytes.
 const MESSAGE_BYTES: usize = 8 << 20;
 
-/// Approximate maximum size of the entries in one message.
+/// Approximate maximum size of the entries in one message, in bytes.
 const PART_BYTES: usize = 256 << 10;
 
 /// Joins pieces into messages.
@@ -32,7 +32,10 @@ impl Assembler {
         let Some(length) = self.0.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > MESSAGE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes are too many here")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a message of {length} bytes exceeds the maximum size"),
+            ));
         }
         if self.0.len() < 4 + length {
             return Ok(None);
@@ -42,7 +45,8 @@ impl Assembler {
         if self.0.is_empty() {
             self.0.shrink_to(PIECE_BYTES);
         }
-        let strange = |error| io::Error::new(io::ErrorKind::InvalidData, format!("no message about a tree: {error}"));
+        let strange =
+            |error| io::Error::new(io::ErrorKind::InvalidData, format!("invalid message about a tree: {error}"));
         message.map(Some).map_err(strange)
     }
 }
@@ -55,10 +59,10 @@ impl Outgoing {
     pub(crate) fn add(&mut self, message: &Message) -> io::Result<()> {
         let at = self.0.len();
         self.0.extend([0; 4]);
-        rmp_serde::encode::write_named(&mut self.0, message).expect("a message holds plain data");
+        rmp_serde::encode::write_named(&mut self.0, message).expect("a message encodes as MessagePack");
         let length = self.0.len() - at - 4;
         if length > MESSAGE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a file is too large to travel"));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a message about a tree is too large"));
         }
         self.0[at..at + 4].copy_from_slice(&(length as u32).to_be_bytes());
         Ok(())
@@ -80,7 +84,7 @@ pub struct Talk<'l> {
     room: usize,
     /// Bytes received.
     heard_bytes: u64,
-    /// Whether the command has ended. Other frames may then still arrive and are ignored.
+    /// Whether the command has ended. Frames of other kinds may then still arrive and are ignored.
     is_farewell: bool,
 }
 
@@ -173,7 +177,7 @@ impl<'l> Talk<'l> {
 }
 
 pub(crate) fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the other side says what does not belong here")
+    io::Error::new(io::ErrorKind::InvalidData, "the other side sent an unexpected message")
 }
 
 /// Splits entries into messages of limited size.

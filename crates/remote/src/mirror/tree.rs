@@ -11,12 +11,12 @@ use hostler_snapshot::mirror::Named;
 
 use super::MOST_ENTRIES;
 
-/// A short stand-in for an entry: the first bytes of its digest.
+/// Short identifier of an entry: the first bytes of its digest.
 type Tag = u64;
 
 const TAG_BYTES: usize = size_of::<Tag>();
 
-/// The contents of a directory.
+/// A directory with everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
     pub mode: u32,
@@ -24,7 +24,7 @@ pub struct Tree {
     pub entries: Vec<Arc<Named>>,
 }
 
-/// A tree whose entries are known by tag, some of them also in full.
+/// A tree of which all tags and some complete entries are known.
 #[derive(Debug)]
 pub struct Partial {
     entries: Vec<Option<Arc<Named>>>,
@@ -33,9 +33,9 @@ pub struct Partial {
 /// Why a caller's description of a tree is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    #[error("what was told of the tree is not the tree that was named")]
+    #[error("the described tree does not have the announced digest")]
     OtherTree,
-    #[error("the tree holds more than {MOST_ENTRIES} files")]
+    #[error("the tree has more than {MOST_ENTRIES} files")]
     TooMany,
     #[error(transparent)]
     Malformed(#[from] ManifestError),
@@ -44,7 +44,7 @@ pub enum Fault {
 /// The changes that turn one tree into another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// New and changed entries, with the directories above changed and removed entries; sorted.
+    /// New and changed entries, and the parent directories of changed and removed entries; sorted by path.
     pub entries: Vec<Entry>,
     /// Removed entries. Entries below a removed directory are not listed.
     pub removed: Vec<Vec<u8>>,
@@ -77,7 +77,7 @@ impl Tree {
         self.place_of(path).map(|place| self.entries[place].entry())
     }
 
-    /// Fills in a tree with these tags from the entries of this tree.
+    /// Looks up the entries with these tags in this tree. Returns a tree with the entries that were found.
     #[must_use]
     pub fn recognise(&self, tags: &[u8]) -> Partial {
         let mut by_tag: Option<Vec<(Tag, u32)>> = None;
@@ -136,7 +136,7 @@ impl Tree {
         delta
     }
 
-    /// Notes a removed entry. If its directory still exists, the directory has changed too.
+    /// Adds a removed entry to `delta`. If its parent directory still exists, adds the directory as changed.
     fn note_removed(&self, path: &[u8], delta: &mut Delta) {
         let is_directory = |above: &[u8]| matches!(self.at(above), Some(Entry { kind: EntryKind::Directory, .. }));
         if above(path).next().is_none_or(is_directory) {

@@ -32,7 +32,7 @@ pub struct Place {
     pub address: Option<IpAddr>,
     /// The port of the step host.
     pub port: u16,
-    /// The fingerprint of its certificate for this run.
+    /// The fingerprint of the node's certificate for this run.
     pub certificate: Digest,
 }
 
@@ -45,23 +45,23 @@ impl Allocation {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// Returns the stored form.
+    /// Returns the allocation as JSON.
     ///
     /// # Panics
-    /// Never: an allocation holds plain data.
+    /// Never: an allocation always serializes to JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("an allocation holds plain data")
+        serde_json::to_vec(self).expect("an allocation serializes to JSON")
     }
 
-    /// Returns this node.
+    /// Returns the entry of this node.
     ///
     /// # Errors
-    /// Fails when the file names a rank without a node.
+    /// Fails when the file has no node with its own rank.
     pub fn own(&self) -> io::Result<&Place> {
         self.nodes
             .get(self.rank as usize)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the allocation does not have its own node"))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the allocation file has no entry for this node"))
     }
 
     /// Returns the rank of a node, given its name, address or rank.

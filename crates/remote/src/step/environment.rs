@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::allocation::Place;
 
-/// The `ssh` replacement by which MPI launchers start their daemons on other nodes: this program under another name.
+/// The name under which MPI launchers call this program instead of `ssh`, to start their daemons on other nodes.
 pub const REMOTE_SHELL: &str = "hostler-rsh";
 
 /// Name of the node list in Open MPI's format.

@@ -37,16 +37,18 @@ use crate::{
     keep_alive, multiplex,
 };
 
-/// Timeout for the TLS handshake, and then for the request.
+/// Timeout for the TLS handshake, and another timeout of this length for the request.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
 /// Maximum number of connections in their handshake.
 const MAX_AT_THE_DOOR: usize = 64;
 
-/// Maximum number of concurrent steps: more than a node has CPUs, but within the limit of descriptors.
+/// Maximum number of concurrent steps: larger than a node's number of CPUs, but small enough for the limit of open
+/// files.
 const MAX_STEPS: usize = 256;
 
-/// How long binding the port is retried. The port was free when the run was prepared, but may be in use for a moment.
+/// How long the host retries to bind the port. The port was free when the run was prepared, but another process may use
+/// it briefly.
 const BIND_BOUND: Duration = Duration::from_secs(5);
 
 /// Time between SIGTERM and SIGKILL for a step that has lost its caller.
@@ -105,8 +107,8 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
     }
 }
 
-/// Locks the temporary directory, if it exists. `systemd-tmpfiles` removes directories unused for ten days, but not
-/// locked ones.
+/// Locks the temporary directory, if it exists. `systemd-tmpfiles` removes directories that were unused for ten days,
+/// unless they are locked.
 fn keep(temporary: &Path) -> Option<Flock<File>> {
     Flock::lock(File::open(temporary).ok()?, FlockArg::LockSharedNonblock).ok()
 }
@@ -206,14 +208,15 @@ impl Host {
         }
     }
 
-    /// Runs one step. The step ends at the latest when its caller is gone.
+    /// Runs one step. Ends the step when its caller disconnects.
     async fn step(&self, channel: &mut Channel, start: &StepStart) {
         let refuse = |code, message| {
             let kind = RefusalKind::Hopeless;
             Frame::refused(Box::new(Refusal { kind, code, message, hints: Vec::new() }))
         };
         let Ok(_permit) = self.steps.try_acquire() else {
-            let message = format!("node {} has {MAX_STEPS} steps already; wait until some have ended", self.node);
+            let message =
+                format!("node {} already runs {MAX_STEPS} steps, the maximum; wait until some have ended", self.node);
             return drop(channel.send(refuse(1, message)).await);
         };
         let (child, streams) = match self.start(start) {
@@ -296,7 +299,7 @@ async fn end(mut child: Child) {
     }
 }
 
-/// Signals the step's process group. The leader is not reaped yet, so its number cannot be reused.
+/// Signals the step's process group. Nobody has reaped the leader yet, so the kernel cannot reuse the group's number.
 fn send_signal(group: u32, number: i32) {
     let (Ok(group), Ok(signal)) = (i32::try_from(group), nix::sys::signal::Signal::try_from(number)) else { return };
     // The group may have just ended; ignore the error.

@@ -27,7 +27,7 @@ use crate::{
 /// Timeout for connecting, because the host on the other node may still be starting.
 const REACH_BOUND: Duration = Duration::from_secs(15);
 
-/// Pause between two attempts.
+/// Pause between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The command of a step.
@@ -42,10 +42,10 @@ pub struct Step {
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The host does not answer.
-    #[error("node {node} cannot be reached for a step at {address}")]
+    #[error("cannot connect to node {node} at {address} to start a step")]
     Unreachable { node: String, address: String, source: io::Error },
     /// The TLS handshake failed: the peer is another program, or does not trust this node's certificate.
-    #[error("what answers at {address} is not node {node} of this job, or does not take steps of it")]
+    #[error("the program at {address} is not node {node} of this job, or rejects this node's certificate")]
     Stranger { node: String, address: String, source: io::Error },
     /// The host refused to start the step.
     #[error("{message}")]
@@ -56,7 +56,7 @@ pub enum StepError {
         message: String,
     },
     /// The connection broke, which ends the step.
-    #[error("the connection with node {node} broke before the step had ended")]
+    #[error("the connection with node {node} broke before the end of the step")]
     Broken { node: String, source: io::Error },
     /// The step was ended because its output could not be written.
     #[error("cannot write the output of the step on node {node}")]
@@ -166,7 +166,7 @@ async fn connect(allocation: &Allocation, place: &Place) -> Result<TlsStream<Tcp
     }
 }
 
-/// Connects, and retries while the host has not started yet.
+/// Connects to a host, and retries while the host is still starting.
 async fn reach(address: &str) -> io::Result<TcpStream> {
     let until = Instant::now() + REACH_BOUND;
     loop {

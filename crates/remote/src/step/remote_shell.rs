@@ -27,25 +27,25 @@ impl RemoteShell {
         let mut rest = arguments.iter();
         let mut no_input = false;
         let host = loop {
-            let word = rest.next().ok_or("it names no node")?;
+            let word = rest.next().ok_or("the node is missing")?;
             let bytes = word.as_bytes();
             match bytes.strip_prefix(b"-") {
                 None => break word,
-                Some(b"-") => break rest.next().ok_or("it names no node")?,
+                Some(b"-") => break rest.next().ok_or("the node is missing")?,
                 Some(flags) => {
                     no_input |= flags.contains(&b'n') && !takes_value(flags);
                     // `-p22` contains its value; `-p 22` has it in the next word.
                     if flags.last().is_some_and(|last| WITH_VALUE.contains(last))
                         && !takes_value(&flags[..flags.len() - 1])
                     {
-                        rest.next().ok_or("an option lacks its value")?;
+                        rest.next().ok_or("the value of an option is missing")?;
                     }
                 }
             }
         };
         let words: Vec<&[u8]> = rest.map(|word| word.as_bytes()).collect();
         if words.is_empty() {
-            return Err("it names no command");
+            return Err("the command is missing");
         }
         let host = host.to_string_lossy();
         let host = host.rsplit_once('@').map_or(&*host, |(_, host)| host).to_owned();
