@@ -12,7 +12,7 @@ use crate::{Gpu, Machine, Note, Topic};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caps {
-    /// Number of CPUs. They are chosen as for a job.
+    /// Maximum number of CPUs. The scheduler's rules for jobs choose which CPUs are offered.
     pub cpus: Option<u32>,
     pub memory_bytes: Option<u64>,
     /// The GPUs to offer; an empty list offers none.

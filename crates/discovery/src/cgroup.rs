@@ -7,7 +7,7 @@ use hostler_model::CpuSet;
 
 use crate::Source;
 
-/// Version 1 expresses "no limit" as a number larger than any memory.
+/// Memory limits from this value on mean no limit: version 1 expresses "no limit" as a number larger than any memory.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
 /// The control groups of this process.
@@ -15,7 +15,7 @@ const UNLIMITED_BYTES: u64 = 1 << 60;
 pub(crate) struct Groups {
     /// The group in the unified hierarchy.
     v2: Option<Group>,
-    /// The groups of the version 1 controllers that matter here.
+    /// The groups of the version 1 controllers for CPUs and memory.
     cpu: Option<Group>,
     cpuset: Option<Group>,
     memory: Option<Group>,
@@ -95,7 +95,7 @@ impl Groups {
     }
 }
 
-/// `None` if there is no limit, which version 1 reports as -1.
+/// Converts a CPU quota to thousandths of a CPU; `None` without a limit, which version 1 reports as -1.
 fn millicpus(quota_us: i64, period_us: i64) -> Option<u64> {
     let (quota, period) = (u64::try_from(quota_us).ok()?, u64::try_from(period_us).ok()?);
     quota.saturating_mul(1000).checked_div(period)

@@ -53,14 +53,14 @@ fn online(source: &Source, notes: &mut Vec<Note>) -> CpuSet {
         return listed;
     }
     if let Some(allowed) = affinity(source) {
-        note("/sys does not list the online CPUs; the CPUs that this process may use are assumed to be all");
+        note("/sys does not list the online CPUs; only the CPUs that this process may use are counted");
         return allowed;
     }
     note("neither /sys nor /proc lists the CPUs; one CPU is assumed");
     CpuSet::first(1)
 }
 
-/// The CPUs that this process may run on. They are those of its first thread.
+/// The CPU affinity of this process's first thread.
 fn affinity(source: &Source) -> Option<CpuSet> {
     let status = source.lines("/proc/self/status", &["Cpus_allowed_list:"])?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -75,7 +75,7 @@ fn allowed(source: &Source, groups: &Groups, online: &CpuSet, notes: &mut Vec<No
         let Some(limit) = limit else { continue };
         let left = allowed.intersection(&limit);
         if left.is_empty() {
-            let text = format!("{what} allows only {limit}, which cannot be used; the limit is ignored");
+            let text = format!("{what} allows only {limit}, and none of these CPUs is available; the limit is ignored");
             notes.push(Note::new(Topic::Cpus, text));
         } else if left != allowed {
             notes.push(Note::new(Topic::Cpus, format!("{what} allows {left} of {online}")));
@@ -85,7 +85,7 @@ fn allowed(source: &Source, groups: &Groups, online: &CpuSet, notes: &mut Vec<No
     allowed
 }
 
-/// As many of the allowed CPUs as the quota covers, rounded down, but at least one.
+/// Returns as many of the allowed CPUs as the CPU time limit covers, rounded down, but at least one.
 fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, notes: &mut Vec<Note>) -> CpuSet {
     let Some(quota) = quota_millicpus else { return allowed };
     let count = u32::try_from(quota / 1000).unwrap_or(u32::MAX).max(1);
@@ -96,7 +96,7 @@ fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, not
     let time = format!("{}.{:03}", quota / 1000, quota % 1000);
     let time = time.trim_end_matches('0').trim_end_matches('.');
     let text = format!(
-        "a control group limits the CPU time to that of {time} CPUs; {} of {} CPUs are offered",
+        "a control group limits the CPU time to {time} CPUs; {} of {} CPUs are offered",
         usable.len(),
         allowed.len()
     );
@@ -167,7 +167,7 @@ impl Groupings {
     }
 }
 
-/// The package of a CPU, and its CPUs.
+/// The package of a CPU, and all CPUs of that package.
 fn package(source: &Source, id: u32) -> Option<(u32, CpuSet)> {
     let number = source.number(&format!("{CPU}/cpu{id}/topology/physical_package_id"))?;
     let members = topology_set(source, id, ["package_cpus_list", "core_siblings_list"]);

@@ -8,11 +8,10 @@ use crate::{Note, Source, Topic};
 /// Minimum reserve for the system: enough for an idle server distribution, the agent, and a shepherd per job.
 const LEAST_RESERVE_BYTES: u64 = 256 << 20;
 
-/// On large machines, one part in this many (2 %) is reserved, because page tables and kernel caches grow with the
-/// memory.
+/// Divisor for the reserve on large machines (2 %), because page tables and kernel caches grow with the memory.
 const RESERVE_PART: u64 = 50;
 
-/// The reserve is at most one part in this many, so that small boards have memory to offer.
+/// Divisor for the largest reserve (a quarter), so that small boards have memory to offer.
 const LARGEST_RESERVE_PART: u64 = 4;
 
 /// The memory of a machine, in bytes.
@@ -20,7 +19,7 @@ const LARGEST_RESERVE_PART: u64 = 4;
 pub struct Memory {
     /// Memory that the kernel manages.
     pub total_bytes: u64,
-    /// The part that control groups and huge pages leave; at most `total_bytes`.
+    /// Memory within the limits of control groups, without huge pages; at most `total_bytes`.
     pub limit_bytes: u64,
     /// The part reserved for the kernel, system services and the agent: 2 % of the limit, but at least 256 MiB and at
     /// most a quarter.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Fixture, NvmlAnswer};
 
-/// Maximum size of a file. The largest one is `mountinfo` with a hundred bytes per mount.
+/// Maximum size of a file in bytes. The largest file is `mountinfo`, with about a hundred bytes per mount.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 const MAX_ENTRIES: usize = 1 << 16;
@@ -105,7 +105,7 @@ impl Source {
         Some(text)
     }
 
-    /// Reads a file that contains one number.
+    /// The number in a file; `None` if the file cannot be read or contains no number.
     pub(crate) fn number(&self, path: &str) -> Option<i64> {
         self.read(path)?.parse().ok()
     }

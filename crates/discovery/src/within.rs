@@ -21,7 +21,7 @@ impl<T: Send + 'static> TimedCall<T> {
         Self { answer }
     }
 
-    /// The result, if it arrives before `deadline`; `None` also if the call has panicked.
+    /// The result; `None` if the call does not return before `deadline`, or panics.
     pub(crate) fn wait_until(&self, deadline: Instant) -> Option<T> {
         self.answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }

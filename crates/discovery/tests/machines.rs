@@ -151,7 +151,7 @@ fn a_container() {
         cores begin at 0-7, frugal:
         memory 1.8G of 62.8G
         cpus: the affinity mask allows 4-7,12-15 of 0-15
-        cpus: a control group limits the CPU time to that of 2.5 CPUs; 2 of 8 CPUs are offered
+        cpus: a control group limits the CPU time to 2.5 CPUs; 2 of 8 CPUs are offered
         memory: a control group limits memory to 2G
         ",
     );
@@ -230,7 +230,7 @@ fn next_to_nothing() {
         numa 0: 0-2
         cores begin at 0-2, frugal:
         memory 1.8G of 2G
-        cpus: /sys does not list the online CPUs; the CPUs that this process may use are assumed to be all
+        cpus: /sys does not list the online CPUs; only the CPUs that this process may use are counted
         cpus: the CPUs of each core are unknown; each CPU counts as a core
         cpus: the packages of CPUs are unknown; one package is assumed
         ",

@@ -20,7 +20,7 @@ const INTEL: i64 = 0x8086;
 /// Device file that all compute programs open in addition to a card's render device.
 const AMD_SHARED: &str = "/dev/kfd";
 
-/// Whether the machine may have such GPUs.
+/// Whether the machine may have GPUs of AMD or Intel.
 pub(super) fn may_have_gpus(source: &Source) -> bool {
     !source.numbered(DRM, RENDER).is_empty() || !source.numbered(NODES, "").is_empty()
 }
@@ -58,14 +58,14 @@ pub(super) fn find(source: &Source) -> Found {
 /// Data of AMD's compute driver about a GPU.
 struct Node {
     name: String,
-    /// Number of its render device.
+    /// Number of the GPU's render device.
     render: u32,
     properties: BTreeMap<String, u64>,
     memory_bytes: Option<u64>,
 }
 
 impl Node {
-    /// `None` for processors, which are in the same list, and for entries that this process may not read.
+    /// Reads an entry of the driver's list; `None` for processors, and for entries that this process may not read.
     fn read(source: &Source, node: u32) -> Option<Self> {
         let at = format!("{NODES}/{node}");
         let properties = properties(&source.read(&format!("{at}/properties"))?);

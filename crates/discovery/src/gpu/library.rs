@@ -73,9 +73,10 @@ struct MigFunctions {
     compute_instance: Number,
 }
 
-/// Queries the cards from the first library that can be loaded. May hang.
+/// Queries the cards from the first library that can be loaded. May never return.
 ///
-/// An error is a phrase whose subject is the library.
+/// # Errors
+/// Returns a phrase whose subject is the library.
 pub(super) fn ask(libraries: &[String]) -> Result<NvmlAnswer, String> {
     let functions = load(libraries)?;
     // SAFETY: the functions have the types that NVML documents, and initialization is the first call.
@@ -118,7 +119,7 @@ impl Functions {
         })
     }
 
-    /// The parts of a card; `None` if it is not in MIG mode.
+    /// The parts of a card; `None` if the card is not in MIG mode.
     fn slices(&self, mig: &MigFunctions, card: Device) -> Result<Option<Vec<NvmlSlice>>, String> {
         let (mut current, mut after_reset) = (0, 0);
         // SAFETY: see `cards`.
@@ -162,7 +163,7 @@ impl Functions {
         Ok(number)
     }
 
-    /// `None` for cards without dedicated memory.
+    /// Memory of a card in bytes; `None` for cards without dedicated memory.
     fn memory_bytes(&self, device: Device) -> Result<Option<u64>, String> {
         let mut memory = MemoryInfo::default();
         // SAFETY: see `cards`.
@@ -207,7 +208,7 @@ fn until_nul(buffer: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Loads the library. It stays loaded, because its threads and handlers may outlive this use.
+/// Loads the library and never unloads it, because its threads and handlers may outlive this use.
 fn load(libraries: &[String]) -> Result<Functions, String> {
     let loaded = libraries.iter().filter_map(|name| CString::new(name.as_str()).ok()).find_map(|name| {
         // SAFETY: the name is a C string. Initialization code is from NVIDIA, or from users with write access to system

@@ -35,9 +35,9 @@ pub struct Gpu {
     pub memory_bytes: Option<u64>,
     /// PCI address, e.g. `0000:07:00.0`.
     pub pci: Option<String>,
-    /// The closest NUMA node; `None` if it is unknown, or if the machine has only one.
+    /// The closest NUMA node; `None` if the node is unknown, or the machine has only one NUMA node.
     pub numa: Option<u32>,
-    /// Unique id of the whole card, if this is a part of one (MIG).
+    /// Unique id of the whole card, if this GPU is a part of a card (MIG).
     pub slice_of: Option<String>,
     /// Device files that a job needs for computing, profiling and rendering. A job that cannot open one of them cannot
     /// use the GPU. Some are shared with other GPUs.

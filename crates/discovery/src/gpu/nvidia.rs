@@ -13,7 +13,7 @@ const CARDS: &str = "/proc/driver/nvidia/gpus";
 /// Device files that all programs open in addition to the card's own. The last one is for profilers.
 const SHARED_DEVICES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
-/// The only device file under WSL, where cards have none of their own.
+/// The only device file under WSL, where cards have no device files of their own.
 const WINDOWS_DEVICE: &str = "/dev/dxg";
 
 /// Timeout for `/proc` if NVML did not respond, because both use the same driver.

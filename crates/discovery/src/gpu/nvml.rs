@@ -29,9 +29,9 @@ pub struct NvmlCard {
     pub memory_bytes: Option<u64>,
     /// PCI address, with eight digits for the domain.
     pub pci: Option<String>,
-    /// Number in the name of its device file.
+    /// Number in the name of the card's device file.
     pub minor: Option<u32>,
-    /// Its parts, if the card is in MIG mode.
+    /// The card's parts, if the card is in MIG mode.
     pub slices: Option<Vec<NvmlSlice>>,
 }
 
@@ -44,7 +44,7 @@ pub struct NvmlSlice {
     pub name: String,
     pub memory_bytes: Option<u64>,
     pub gpu_instance: u32,
-    /// Number of the compute instance within it.
+    /// Number of the compute instance in the GPU instance.
     pub compute_instance: u32,
 }
 

@@ -200,7 +200,7 @@ fn said(error: &PlaceError) -> String {
         Some(code) => Errno::from_raw(code).desc().to_owned(),
         None => error.source.to_string(),
     };
-    format!("cannot write {}: {why}", show(&error.path))
+    format!("cannot place {}: {why}", show(&error.path))
 }
 
 #[cfg(test)]
