@@ -212,7 +212,7 @@ impl Accounts {
         self.is_root && !self.root_jobs
     }
 
-    /// Whether jobs here can belong to several users.
+    /// Whether jobs on this node can belong to several users.
     pub(crate) fn are_many(&self) -> bool {
         self.is_root
     }
@@ -371,7 +371,8 @@ fn lookup(name: &str, source: io::Error) -> AccountError {
 }
 
 impl Ids {
-    /// Owner of a directory; `None` if it is the agent's own user. Only root can give a directory to another user.
+    /// Owner of a directory; `None` if the agent's own user owns the directory. Only root can give a directory to
+    /// another user.
     pub(crate) fn of_directory(path: &Path) -> io::Result<Option<Self>> {
         let metadata = fs::symlink_metadata(path)?;
         let is_other = metadata.uid() != geteuid().as_raw();

@@ -150,7 +150,7 @@ impl Runs {
         remove_later(directory);
     }
 
-    /// Path for another spare directory; `None` if there are enough.
+    /// Path for another spare directory; `None` if there are already [`MAX_SPARE`].
     fn name_spare(&self) -> Option<PathBuf> {
         let mut spares = self.spares();
         if spares.waiting.len() >= MAX_SPARE {
@@ -288,7 +288,7 @@ impl RunDirectory {
         hostler_proto::decode(&fs::read(self.path.join("end")).ok()?).ok()
     }
 
-    /// The launch stored here; `None` if there is none, or if it belongs to another run.
+    /// The launch in the journal; `None` if the journal is missing or belongs to another run.
     fn launch(&self) -> io::Result<Option<Note<RunLaunch>>> {
         let story = Story::read(&self.path)?;
         if !story.is_of(self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {

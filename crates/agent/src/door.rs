@@ -44,8 +44,8 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent connections. Each also needs a connection to the head. Further clients wait.
 const CONNECTIONS: usize = 512;
 
-/// Maximum number of connections per user, so that one user cannot block all others. Beyond it, users are asked to
-/// retry.
+/// Maximum number of connections per user, so that one user cannot block all others. Above the limit, users are asked
+/// to retry.
 const CONNECTIONS_OF_ONE: usize = CONNECTIONS / 2;
 
 /// Timeout for the answer to a refused connection.
@@ -301,7 +301,7 @@ impl Relay {
     }
 }
 
-/// The answer while the head is unreachable. Clients recognise it and retry.
+/// Returns the answer to requests while the head is unreachable. Clients recognise this answer and retry.
 fn away(error: &anyhow::Error) -> Answer {
     let message = format!("this node cannot reach the head: {error:#}");
     answer(StatusCode::BAD_GATEWAY, &error_body(message, "running jobs continue; try again when the head is back"))

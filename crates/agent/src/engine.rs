@@ -56,7 +56,7 @@ pub(crate) struct Node {
     pub(crate) gossiping: Option<Arc<Gossiping>>,
     /// Activity on the node other than jobs.
     pub(crate) activity: Arc<Activity>,
-    /// Whether other activity on the machine keeps it from being switched off.
+    /// Whether the node is the machine's only use, so that other activity on the machine prevents a shutdown.
     pub(crate) has_whole_machine: bool,
 }
 
@@ -73,7 +73,7 @@ impl Node {
         self.cgroups.as_ref().ok()?.leaf(&format!("{}{name}", self.leaf_prefix)).ok()
     }
 
-    /// Limits that the kernel does not enforce here, and why.
+    /// Returns the limits that the kernel does not enforce on this node, with the reasons.
     fn advisory(&self) -> Advisory {
         Advisory {
             cpus: self.missing(Controller::Cpuset),

@@ -50,7 +50,7 @@ fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
     }
 }
 
-/// Determines the state of a run, and its shepherd if it continues.
+/// Determines the state of a run. Also returns the run's shepherd if the run continues.
 async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Watched>) {
     if let Some(end) = directory.end() {
         return (Found::Over(end), None);

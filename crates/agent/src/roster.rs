@@ -81,17 +81,19 @@ fn by_gid(gid: u32) -> Option<String> {
     Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
 }
 
-/// State of an account, given the local uid of its name, and the local user and group with its uid.
+/// Compares an account with this machine. `here` holds the local uid of the account's name, the local user with the
+/// account's uid, and the local group with this number.
 fn standing(account: &Account, here: (Option<u32>, Option<String>, Option<String>)) -> Standing {
     match here {
         (Some(uid), ..) if uid == account.uid => Standing::Good,
-        (Some(uid), ..) => {
-            Standing::Wrong(format!("{} has uid {uid} here; change it to the uid in the cluster", account.name))
-        }
+        (Some(uid), ..) => Standing::Wrong(format!(
+            "{} has uid {uid} on this machine; change it to the uid in the cluster",
+            account.name
+        )),
         (None, ..) if account.uid < FIRST_PERSON => Standing::Wrong("uids below 1000 belong to the system".to_owned()),
-        (None, Some(owner), _) => Standing::Wrong(format!("uid {} belongs to {owner} here", account.uid)),
+        (None, Some(owner), _) => Standing::Wrong(format!("uid {} belongs to {owner} on this machine", account.uid)),
         (None, None, Some(group)) if group != account.name.as_str() => Standing::Wrong(format!(
-            "gid {} belongs to group {group} here, so the account would get another gid",
+            "gid {} belongs to group {group} on this machine, so the account would get another gid",
             account.uid
         )),
         (None, None, _) => Standing::Missing,

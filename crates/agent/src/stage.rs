@@ -156,8 +156,8 @@ impl Preparation {
 
     /// Finds or builds the environment, and returns orders to start the entry point. Blocks.
     ///
-    /// The user owns the folder by now, and other jobs of the same user may change it, so it is read with the user's
-    /// rights.
+    /// The user owns the folder by now, and other jobs of the same user may change it. The agent therefore reads the
+    /// folder with the user's rights.
     fn project(&self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
         let began = Instant::now();
         let work = self.directory.work();
@@ -183,7 +183,7 @@ impl Preparation {
         Ok(orders)
     }
 
-    /// Provides the required environment, built if necessary, and keeps it as long as the run exists.
+    /// Provides the required environment and builds it if necessary. Pins the environment until the run is removed.
     fn environment(
         &self,
         requirements: &Requirements,

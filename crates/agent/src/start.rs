@@ -61,24 +61,25 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// Whether to create accounts for the cluster's users.
     pub accounts: NewAccounts,
-    /// Whether the machine has other uses besides this node. If so, other activity on it does not keep it from being
-    /// switched off.
+    /// Whether the machine has other uses besides this node. Other activity on such a machine does not prevent a
+    /// shutdown.
     pub shared_machine: bool,
     /// Addresses for gossip: the agent uses the first free one. Empty to disable gossip.
     pub gossip: Vec<SocketAddr>,
-    /// Whether to run remote commands of other nodes and to send some to them.
+    /// Whether to run remote commands of other nodes, and to send remote commands to other nodes.
     pub calls: bool,
     /// The node's weights, which gossip distributes.
     pub weights: Weights,
-    /// Policy that selects a node for a remote command sent from here.
+    /// Policy that selects a node for a remote command sent from this node.
     pub policy: Policy,
-    /// Machines that may get remote commands from here, with their weights; all nodes if absent.
+    /// Machines that may get remote commands from this node, with their weights; all nodes if absent.
     pub machines: Option<Machines>,
     /// Ports that serve load data as plain text.
     pub status: StatusPorts,
 }
 
-/// Limit for each of the chunk and environment caches, in bytes. Beyond it, least recently used entries are removed.
+/// Limit for each of the chunk and environment caches, in bytes. Above the limit, least recently used entries are
+/// removed.
 const CACHE_BYTES: u64 = 10 << 30;
 
 /// Runs an agent until SIGTERM or SIGINT. Jobs continue afterwards.
@@ -238,8 +239,8 @@ async fn serve(
     Ok(())
 }
 
-/// Creates the agent's directory. Only the agent can read keys and chunks. If jobs belong to several users, these can
-/// pass through the directory to their own files, but cannot list it.
+/// Creates the agent's directory. Only the agent can read keys and chunks. If jobs belong to several users, each user
+/// can reach their own files through the directory, but cannot list the directory.
 fn lay_out(directory: &Path, accounts: &Accounts) -> anyhow::Result<()> {
     let passage = if accounts.are_many() { 0o711 } else { 0o700 };
     for (path, mode) in
@@ -272,7 +273,7 @@ fn closed_parent(directory: &Path) -> Option<PathBuf> {
     directory.ancestors().skip(1).find(is_closed).map(Path::to_owned)
 }
 
-/// Serves the socket for local users, if configured. Without it, the node still runs jobs.
+/// Serves the socket for local users, if configured. Without the socket, the node still runs jobs.
 async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
@@ -288,7 +289,7 @@ async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Opti
     }
 }
 
-/// Starts this node's part in the gossip. Without it, the node still runs jobs.
+/// Starts load gossip on this node. Without gossip, the node still runs jobs.
 fn gossip(
     name: &NodeName,
     resources: &Resources,

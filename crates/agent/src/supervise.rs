@@ -74,7 +74,7 @@ impl Watched {
         Self { has_started: shepherd.child().is_some(), shepherd, connection: connection.ok() }
     }
 
-    /// Hands another run to the shepherd. Returns whether the shepherd confirmed it.
+    /// Hands another run to the shepherd. Returns whether the shepherd confirmed the start.
     async fn take(&mut self, orders: &Launch) -> bool {
         // Pending events belong to the previous run.
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
@@ -82,7 +82,7 @@ impl Watched {
     }
 
     /// Hands another remote command to the shepherd, optionally in a mount namespace. Returns whether the shepherd
-    /// confirmed it.
+    /// confirmed the start.
     pub(crate) async fn take_call(
         &mut self,
         orders: &Launch,
@@ -166,14 +166,14 @@ impl IdleShepherds {
 pub(crate) enum LaunchOutcome {
     /// The run has started under this shepherd.
     Started(Watched),
-    /// The run began and has ended, or its state is unknown: it must not begin again.
+    /// The run began and has ended, or its state is unknown. In both cases the agent must not start the run again.
     Ended(Exit),
 }
 
 /// Starts a run with an idle shepherd or a new one.
 ///
 /// # Errors
-/// If no shepherd took the run; nothing is running then, and nothing will start later.
+/// If no shepherd claimed the run. Nothing is running then, and nothing will start later.
 pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<LaunchOutcome> {
     if orders.options.linger.is_some()
         && let Some((mut shepherd, leaf)) = node.idle.take(&launch.placement.resources.cpus, owner_of(orders))

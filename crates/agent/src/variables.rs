@@ -12,7 +12,7 @@ use hostler_shepherd::ranks;
 
 use crate::account::Account;
 
-/// Variables of the agent that a job of the agent's own user inherits if it has no environment.
+/// Variables of the agent for projects, and for commands without an environment, that run as the agent's own user.
 const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
 /// Inherited variables that apply to every user of the node.

@@ -299,7 +299,7 @@ struct Site {
     /// Directory for a Python that uv installs.
     python: PathBuf,
     work: PathBuf,
-    /// `TMPDIR`: uv leaves lock files there, and a large build may not fit into a small `/tmp`.
+    /// Directory for `TMPDIR`: uv leaves lock files in `TMPDIR`, and a large build may not fit into a small `/tmp`.
     temporary: PathBuf,
 }
 

@@ -35,7 +35,8 @@ pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Size limit for environments and downloads in bytes. Above it, least recently used ones are removed.
+    /// Size limit for environments and downloads in bytes. Above the limit, the least recently used environments and
+    /// downloads are removed.
     pub cap_bytes: u64,
     /// Search path for interpreters, uv and compilers; by default the agent's `PATH`.
     pub search_path: OsString,
@@ -69,7 +70,7 @@ impl Settings {
     }
 
     /// Variables for builds, before a build adds its own. A build of another user gets only those agent variables that
-    /// configure access to package indexes and the locale, because others may be confidential.
+    /// configure access to package indexes and the locale; other variables may be confidential.
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
         std::env::vars_os()
@@ -99,7 +100,7 @@ impl Settings {
         step
     }
 
-    /// Variables that identify the building user, if it is not the agent's own user.
+    /// Variables that identify the building user; empty for the agent's own user.
     pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
         let of = |user: &Arc<Account>| {
             let name = OsString::from(&user.name);
@@ -146,7 +147,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Keeps the environment in use after this lease and this process are gone, until [`Cache::release`].
+    /// Keeps the environment in use after the end of this lease and this process, until [`Cache::release`].
     ///
     /// `run_id` must be a plain file name, e.g. `17.2`. Idempotent.
     pub fn pin(&self, run_id: &str) -> Result<(), EnvError> {
@@ -364,7 +365,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns a lease if the environment is ready. `None` also while it is being removed.
+    /// Returns a lease if the environment is ready; `None` for a missing environment, or while the environment is being
+    /// removed.
     fn ready(&self, key: &Key) -> Result<Option<Lease>, EnvError> {
         // Checks the marker before the lock, so that a missing environment leaves no lock file, and again under the
         // lock.
@@ -406,7 +408,8 @@ impl Cache {
         serde_json::from_slice(&fs::read(self.lock_path(key)).ok()?).ok()
     }
 
-    /// Stores a failure. Written in place, because the file is the lock that this process holds.
+    /// Stores a failure in the lock file. Overwrites the file in place, because this process holds the lock on this
+    /// file.
     fn remember_failure(&self, key: &Key, failure: &Failure) {
         let content = serde_json::to_vec(failure).expect("a build failure serializes to JSON");
         if let Err(error) = fs::write(self.lock_path(key), content) {
@@ -452,7 +455,7 @@ fn keys_in(dir: &Path) -> Vec<Key> {
     entries.filter_map(|entry| Key::parse(entry.file_name().to_str()?)).collect()
 }
 
-/// Separates node name and run id; neither contains it.
+/// Separates node name and run id in the file name of a pin; neither contains this character.
 const PIN_SEPARATOR: char = '~';
 
 /// File name of a pin. The run id must not contain path components.

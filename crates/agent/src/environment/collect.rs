@@ -18,17 +18,17 @@ use super::runner::{Runner, Step};
 use super::{files, tools};
 use crate::account::act_as;
 
-/// Age at which lock files are removed. They store failures for waiting jobs, which check much more often.
+/// Age at which lock files are removed. Lock files store failures for waiting jobs, which check much more often.
 const LOCK_FILE_KEPT: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug)]
 pub struct EnvironmentInfo {
     pub key: Key,
-    /// Size when it was built.
+    /// Size in bytes after the build.
     pub size_bytes: u64,
-    /// Last time that it was used or released.
+    /// Last time that the environment was used or released.
     pub last_used: SystemTime,
-    /// Ids of the runs that pin it.
+    /// Ids of the runs that pin the environment.
     pub pins: Vec<String>,
 }
 
@@ -50,8 +50,8 @@ impl Cache {
         found
     }
 
-    /// Reduces the cache to its limit without touching anything in use. Runs after every build, and is safe at any
-    /// time. Returns immediately if another thread or process is collecting.
+    /// Reduces the cache to its limit. Removes no environments or downloads in use. Runs after every build, and is safe
+    /// at any time. Returns immediately if another thread or process is collecting.
     pub fn collect(&self, runner: &dyn Runner) -> Collected {
         let Some(_collecting) = self.exclusive_file("collect.lock") else { return Collected::default() };
         let mut done = Collected::default();

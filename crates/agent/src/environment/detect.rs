@@ -282,7 +282,8 @@ fn inline_metadata(text: &str) -> Option<String> {
     }
 }
 
-/// Lock for parsing a `uv.lock`: it needs many times its size in memory, and many jobs may start at once.
+/// Lock that serializes the parsing of `uv.lock` files. Parsing needs many times the file's size in memory, and many
+/// jobs may start at once.
 static LOCK_TURN: Mutex<()> = Mutex::new(());
 
 fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Requirements, EnvError> {

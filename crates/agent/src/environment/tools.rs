@@ -226,7 +226,7 @@ impl Answers {
         Err(EnvError::PythonVersion { wanted: wanted.to_string(), found, lacks_uv: settings.installs_python() })
     }
 
-    /// Properties of an interpreter, and whether a process was started for them.
+    /// Returns the properties of an interpreter, and whether a process was started to query them.
     fn python(
         &mut self,
         program: PathBuf,

@@ -79,11 +79,11 @@ enum Failed {
 pub(super) struct Client {
     pub(super) caller: Caller,
     pub(super) peer: Peer,
-    /// The program's standard streams, if it has handed them over.
+    /// The program's standard streams, if the program has handed them over.
     pub(super) streams: Option<[OwnedFd; 3]>,
 }
 
-/// Answers a user's request. If the command runs elsewhere, follows it to its end.
+/// Answers a user's request. If the command runs on another node, forwards its streams until its end.
 pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask, client: Client) {
     let Caller { name, uid } = &client.caller;
     if let Err(error) = exec.node.accounts.let_in(name, Some(*uid)) {
@@ -167,8 +167,8 @@ async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
     }
 }
 
-/// Runs the command here with its caller's streams, supervised by a shepherd. On a terminal, or when the shepherd
-/// cannot start it, the caller becomes the command instead.
+/// Runs the command on this node with its caller's streams, supervised by a shepherd. On a terminal, or if the shepherd
+/// cannot start the command, tells the caller to execute the command itself.
 async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed, kind: &str, client: Client) {
     count(exec, &placed);
     // Local users are served even when a shutdown is planned. The shutdown ends the command.
@@ -194,7 +194,7 @@ async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed
     become_it(exec, channel, ask, placed, kind, (score, &peer)).await;
 }
 
-/// Tells the caller to become the command.
+/// Tells the caller to execute the command itself, within the command's limits.
 async fn become_it(
     exec: &Arc<Exec>,
     channel: &mut Channel,

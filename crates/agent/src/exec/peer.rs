@@ -70,7 +70,7 @@ impl Process {
         self.handle.as_fd()
     }
 
-    /// Returns whether the process runs with the rights of this user only. It may have executed a set-user-id
+    /// Returns whether the process runs with the rights of this user only: not after it has executed a set-user-id
     /// program.
     fn is_of(&self, uid: u32) -> bool {
         ProcessId::of(self.id.pid) == Some(self.id)

@@ -31,7 +31,7 @@ use crate::account::{Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
 
-/// Time between SIGTERM and SIGKILL for a command that has lost its caller.
+/// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Minimum memory limit of a command, even if less is free.

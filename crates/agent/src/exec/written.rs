@@ -52,11 +52,11 @@ impl Default for Written {
 /// How writes on a disk are tracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disk {
-    /// Other machines do not write there, except through this machine.
+    /// Other machines do not write to this disk, except through this machine.
     Own,
-    /// Other machines write there, and the kernel reports local writes.
+    /// Other machines write to this disk, and the kernel reports local writes.
     Watched,
-    /// Other machines write there, and the kernel does not report local writes.
+    /// Other machines write to this disk, and the kernel does not report local writes.
     Unwatched,
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Gossiping {
 /// Gossip settings of operators.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setup {
-    /// Weights of the node, unless the machine list has others.
+    /// Weights of the node, unless the machine list sets other weights.
     pub(crate) weights: Weights,
     pub(crate) policy: Policy,
     pub(crate) machines: Option<Machines>,
@@ -143,7 +143,7 @@ impl Gossiping {
         self.socket.local_addr().ok()
     }
 
-    /// Requests the peer list. `head` is the address at which the head was reached, if it is new.
+    /// Requests the peer list. `head` is the head's IP address after a new connection to the head.
     pub(crate) fn ask(&self, head: Option<IpAddr>) {
         if head.is_some() {
             *lock(&self.head) = head;
@@ -323,7 +323,7 @@ impl Gossiping {
         self.forget_calls();
         self.send(datagrams);
         if outlived && let Err(error) = self.disk.outlive(&secret, life) {
-            tracing::warn!(%error, "cannot store the incarnation; peers will report it again after the next start");
+            tracing::warn!(%error, "cannot store the incarnation; peers will report the incarnation after the next start");
         }
     }
 
@@ -425,7 +425,7 @@ fn member(peer: &GossipPeer) -> Member {
     }
 }
 
-/// Parses 64 hexadecimal digits. The head derives the secret from a key that it does not share.
+/// Parses a secret of 64 hexadecimal digits. The head derives this secret from a key that only the head knows.
 fn secret(text: &str) -> Option<[u8; 32]> {
     text.parse::<Digest>().ok().map(|digest| digest.0)
 }

@@ -57,11 +57,11 @@ pub(super) struct Generation {
     layers: Vec<Arc<Layer>>,
 }
 
-/// A directory of files. It exists while any state uses it.
+/// A directory of files, which is removed when no state of the tree uses it any longer.
 struct Layer {
     mirror: PathBuf,
     name: String,
-    /// The tree that this layer and those below show together.
+    /// The tree that results from this layer and all layers below.
     tree: Arc<Tree>,
     weight: u64,
 }
@@ -92,7 +92,7 @@ impl Mirror {
         }
     }
 
-    /// Returns the state with this digest, if it is remembered.
+    /// Returns the remembered state with this digest.
     pub(super) fn known(&self, digest: Digest) -> Option<Arc<Generation>> {
         self.recent().iter().find(|generation| generation.digest == digest).cloned()
     }

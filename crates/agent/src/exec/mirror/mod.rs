@@ -83,7 +83,7 @@ pub(super) struct MirroredTree {
 type Failed = Box<Refusal>;
 
 impl Mirrors {
-    /// Opens the trees in the agent's directory. Removes a previous agent's trees, but keeps its chunks.
+    /// Opens the trees in the agent's directory. Removes a previous agent's trees, but keeps the chunks of these trees.
     pub(super) fn open(agent: &Path) -> Self {
         let directory = agent.join("mirrors");
         let (trees, old) =
@@ -374,7 +374,7 @@ impl MirroredTree {
         self.namespace.as_fd()
     }
 
-    /// Sends the command's changes to the caller, after all its processes have ended.
+    /// Sends the command's changes to the caller. All processes of the command must have ended.
     pub(super) async fn go_home(self, channel: &mut Channel, report: &mut Report) {
         if let Err(error) = self.tell(channel).await {
             let message = format!("the command's changes could not be copied back: {error}");

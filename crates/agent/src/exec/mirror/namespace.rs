@@ -78,7 +78,7 @@ struct Nearest<'a> {
 /// Opens the tree's path, or the nearest existing directory above it.
 ///
 /// Uses the user's rights and keeps the directory open. The agent can access more directories than the user, and must
-/// not expose one through a symbolic link.
+/// not expose such a directory through a symbolic link.
 fn nearest(layout: &Layout) -> io::Result<Nearest<'_>> {
     let find = || {
         for at in layout.root.ancestors() {
