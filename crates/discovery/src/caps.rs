@@ -23,7 +23,7 @@ pub struct Caps {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GpuPick {
-    /// The index among all GPUs of the machine. It may change when cards are added or moved.
+    /// The index among all GPUs of the machine. The index may change when cards are added or moved.
     Index(u32),
     /// The unique id, which never changes.
     Uuid(String),

@@ -128,7 +128,7 @@ struct Mount<'a> {
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,
-    /// Mount options; for version 1, they contain the controllers' names.
+    /// Mount options; for version 1, the list contains the controllers' names.
     options: &'a str,
 }
 

@@ -17,7 +17,7 @@ const NODE: &str = "/sys/devices/system/node";
 const MAX_CPUS: u32 = 1 << 16;
 
 /// Cores below this fraction of the fastest core's capacity are efficiency cores. On boards with three kinds of cores,
-/// the middle ones count as fast: they have about nine tenths of the capacity.
+/// the middle kind has about nine tenths of the capacity and counts as fast.
 const FAST_PART: (i64, i64) = (2, 3);
 
 #[derive(Debug, Default)]
@@ -175,7 +175,7 @@ fn package(source: &Source, id: u32) -> Option<(u32, CpuSet)> {
     Some((u32::try_from(number).unwrap_or(0), members.unwrap_or_else(|| CpuSet::from_iter([id]))))
 }
 
-/// A CPU set from a CPU's topology directory, under its current name or the name before Linux 5.3.
+/// A CPU set from a CPU's topology directory. `names` are the file's current name and its name before Linux 5.3.
 fn topology_set(source: &Source, id: u32, names: [&str; 2]) -> Option<CpuSet> {
     names.into_iter().find_map(|name| set(source, &format!("{CPU}/cpu{id}/topology/{name}")))
 }

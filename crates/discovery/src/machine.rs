@@ -20,7 +20,8 @@ pub struct Machine {
     pub cpus: Vec<Cpu>,
     /// CPUs that jobs may use: at least one, unless caps forbid all.
     pub usable: CpuSet,
-    /// CPU time limit of control groups, in thousandths of a CPU; `None` without a limit. `usable` respects it.
+    /// CPU time limit of control groups, in thousandths of a CPU; `None` without a limit. The CPUs in `usable` respect
+    /// this limit.
     pub quota_millicpus: Option<u64>,
     pub memory: Memory,
     /// GPUs that jobs may use, by index.

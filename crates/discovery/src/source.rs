@@ -88,7 +88,7 @@ impl Source {
         }
     }
 
-    /// The trimmed content of a file; `None` if it cannot be read.
+    /// The trimmed content of a file; `None` if the file cannot be read.
     pub(crate) fn read(&self, path: &str) -> Option<String> {
         self.lines(path, &[""])
     }
@@ -110,7 +110,7 @@ impl Source {
         self.read(path)?.parse().ok()
     }
 
-    /// The entries of a directory, sorted by name; empty if it does not exist.
+    /// The entries of a directory, sorted by name; empty if the directory does not exist.
     pub(crate) fn list(&self, directory: &str) -> BTreeSet<String> {
         match &self.place {
             Place::Directory(root) => {
@@ -127,7 +127,7 @@ impl Source {
         names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
     }
 
-    /// Major and minor number of a character device; `None` if it does not exist.
+    /// Major and minor number of a character device; `None` if the device does not exist.
     pub(crate) fn device(&self, path: &str) -> Option<(u32, u32)> {
         let (major, minor) = match &self.place {
             Place::Directory(root) => {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// A call that runs on a thread of its own.
 ///
-/// A thread that hangs in a driver cannot be stopped. It is abandoned together with its resources.
+/// A thread that hangs in a driver cannot be stopped. The caller then abandons the thread together with its resources.
 pub(crate) struct TimedCall<T> {
     answer: Receiver<T>,
 }

@@ -120,7 +120,7 @@ where
     (connection, Incoming(incoming), run)
 }
 
-/// Closes all channels when the connection ends, also when its driver is dropped.
+/// Closes all channels when the connection ends, or when its driver is dropped.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {

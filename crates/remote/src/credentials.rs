@@ -96,7 +96,7 @@ impl Credentials {
     }
 }
 
-/// The ALPN name. It holds the protocol version, so that peers with another version refuse the connection.
+/// The ALPN name, which contains the protocol version. Peers with another version therefore refuse the connection.
 fn alpn() -> Vec<u8> {
     format!("hostler-remote/{PROTOCOL}").into_bytes()
 }

@@ -39,7 +39,7 @@ const PASSED_ON: [libc::c_int; 9] = [
     libc::SIGWINCH,
 ];
 
-/// How often a background program checks whether it is in the foreground.
+/// Interval at which a program in the background checks whether it is in the foreground.
 const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Timeout for writing a stopped command's last output to the terminal. The terminal's output may itself be stopped.
@@ -359,8 +359,8 @@ impl Input {
         self.is_over |= piece.is_none();
     }
 
-    /// For a file, moves the offset back to the first byte that the command has not read, so that the next reader
-    /// gets it.
+    /// If the input is a file, moves the offset back to the first byte that the command has not read. The next reader
+    /// of the file then gets this byte.
     fn give_back(&mut self, input_bytes: u64) {
         self.ended.store(true, Ordering::SeqCst);
         self.pieces.close();

@@ -20,8 +20,7 @@ use crate::{
 /// Reads bytes as frames, as either end of a connection does, and returns the number of valid frames.
 ///
 /// # Panics
-/// Panics when a frame changes by encoding and decoding it again, or names something that its sender may not
-/// name.
+/// Panics when encoding and decoding changes a frame, or when a path in a valid frame is not absolute.
 pub fn frames(mut bytes: &[u8]) -> usize {
     let mut understood = 0;
     while let Ok(Some(read)) = read_blocking(&mut bytes) {

@@ -128,7 +128,7 @@ pub struct Caller {
     pub uid: u32,
 }
 
-/// A command with the context of its caller: environment, directory, terminal and limits.
+/// A command with its caller's environment, directory, terminal and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     argv: Vec<ByteBuf>,
@@ -167,7 +167,7 @@ pub struct Limit {
     pub resource: i32,
     /// The limit that the kernel enforces.
     pub soft: u64,
-    /// The maximum to which the process may raise its soft limit.
+    /// The maximum to which the process may raise the soft limit.
     pub hard: u64,
 }
 
@@ -256,7 +256,7 @@ pub struct Placed {
 /// Average cost of one kind of command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// The name of the program, and its mode such as `-c` for a compiler.
+    /// The name of the program, and the program's mode such as `-c` for a compiler.
     pub kind: String,
     /// Run time on an idle standard node, in microseconds.
     pub run_us: u64,
@@ -264,7 +264,7 @@ pub struct Cost {
     pub way_us: u64,
 }
 
-/// Number of commands by where they ran, since this machine's agent started.
+/// Numbers of commands since the start of this machine's agent, by where they ran.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Commands that ran on this machine as the best node.
@@ -322,7 +322,7 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// This node lacks a requirement. Another node may run the command.
     Unsuitable,
-    /// This node needs proof that its directory is the caller's.
+    /// This node needs proof that the directory is the caller's directory.
     Unproven,
     /// Every node would refuse.
     Hopeless,

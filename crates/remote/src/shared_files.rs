@@ -100,7 +100,7 @@ pub fn refresh<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     }
 }
 
-/// Calls `statx` and forces it to bypass the cache.
+/// Calls `statx` on a file, and forces the kernel to bypass its cache.
 fn ask_again(path: &Path) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_STATX_FORCE_SYNC;

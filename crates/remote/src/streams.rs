@@ -39,7 +39,7 @@ pub struct Streams {
     pub input: Option<Input>,
     /// The standard output or the terminal; `None` if the command uses the caller's own.
     pub output: Option<OwnedFd>,
-    /// The standard error, unless it goes to the standard output.
+    /// The standard error; `None` if the command writes it to the standard output.
     pub errors: Option<OwnedFd>,
 }
 
@@ -152,12 +152,12 @@ struct Flows {
     input: mpsc::Sender<Option<Vec<u8>>>,
     /// Bytes of input written to the command's pipe.
     taken: Arc<AtomicU64>,
-    /// The command's own end of its input.
+    /// The command's end of its input pipe.
     unread: Option<OwnedFd>,
     terminal: Option<Arc<Pipe>>,
     /// Send window of each output: one permit for each piece that may be sent.
     rooms: [Arc<Semaphore>; 2],
-    /// For each output, notified when the caller no longer reads it.
+    /// One notifier for each output. It fires when the caller no longer reads the output.
     closed: [Arc<Notify>; 2],
     over: watch::Sender<bool>,
     left: watch::Receiver<usize>,
@@ -262,7 +262,7 @@ fn index_of(stream: Stream) -> Option<usize> {
     [Stream::STDOUT, Stream::STDERR].iter().position(|output| *output == stream)
 }
 
-/// Writes input to the command for as long as the command reads it.
+/// Writes input to the command until the command closes its input.
 async fn feed(
     mut pieces: mpsc::Receiver<Option<Vec<u8>>>,
     mut stdin: Option<Arc<Pipe>>,
@@ -340,7 +340,8 @@ impl Pipe {
         is_readable || self.is_read.load(Ordering::SeqCst)
     }
 
-    /// Reads available data; returns 0 at the end. A terminal without users reports its end as an error.
+    /// Reads available data; returns 0 at the end of the data. A terminal without users reports its end as an error,
+    /// which also counts as the end.
     async fn read(&self, buffer: &mut [u8]) -> usize {
         loop {
             let Ok(mut ready) = self.fd.readable().await else { return 0 };

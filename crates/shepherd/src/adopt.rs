@@ -39,7 +39,7 @@ pub enum LostReason {
     /// No shepherd claimed the run, and no shepherd can claim the run later.
     NeverStarted,
     Rebooted,
-    /// The shepherd is gone without an exit record: it was killed.
+    /// The shepherd was killed before it wrote an exit record.
     ShepherdGone,
     /// The shepherd's pid belongs to another process.
     PidReused,

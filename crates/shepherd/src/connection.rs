@@ -9,14 +9,14 @@ use nix::sys::socket::MsgFlags;
 use crate::sys;
 use crate::wire::{Request, WireError, take_frame};
 
-/// Read size. The buffer is zeroed for each read, so it is no larger than most launches.
+/// Read size in bytes. The buffer is zeroed for each read, so the size is no larger than most launches.
 const CHUNK_BYTES: usize = 4 << 10;
 
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     inbox: Vec<u8>,
     /// The last received descriptors, and the index in `inbox` of the last byte received with them. Valid clients
-    /// finish a frame before they send more descriptors; otherwise, the earlier ones are closed.
+    /// finish a frame before they send more descriptors. If a client does not, its earlier descriptors are closed.
     along: Option<(usize, Vec<OwnedFd>)>,
     /// Whether this client requested the current call.
     pub(crate) is_caller: bool,

@@ -22,11 +22,11 @@ use crate::wire::{
 /// Timeout for answers. A shepherd never blocks, so an answer takes much less time.
 pub(crate) const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
-/// A shepherd with its run or call.
+/// The agent's handle on a shepherd and its run or call.
 ///
-/// Its descriptor ([`AsFd`]) is a pidfd, which becomes readable after the shepherd has written the exit record and
-/// exited. [`Shepherd::connection`] becomes readable slightly earlier, when an event arrives. Dropping the handle does
-/// not affect a run, but ends a call.
+/// The handle's descriptor ([`AsFd`]) is a pidfd, which becomes readable after the shepherd has written the exit record
+/// and exited. [`Shepherd::connection`] becomes readable slightly earlier, when an event arrives. Dropping the handle
+/// does not affect a run, but ends a call.
 #[derive(Debug)]
 pub struct Shepherd {
     pid: u32,
@@ -77,12 +77,12 @@ impl Shepherd {
         self.link.stream.as_fd()
     }
 
-    /// Ends the run: sends TERM to all its processes now, and KILL after `grace`, or immediately if that is zero. Does
-    /// not wait. The first cause is recorded; a shorter grace replaces a longer one. Has no effect after the main
-    /// process has ended.
+    /// Ends the run: sends TERM to all its processes now, and KILL after `grace`. A zero `grace` sends KILL
+    /// immediately. Does not wait. The first cause is recorded; a shorter grace replaces a longer one. Has no effect
+    /// after the main process has ended.
     ///
     /// # Errors
-    /// If the shepherd is gone.
+    /// If the shepherd has ended.
     pub fn terminate(&self, cause: Cause, grace: Duration) -> Result<(), ControlError> {
         Ok(self.link.send(&terminate_frame(&Terminate { cause, grace }))?)
     }
@@ -90,7 +90,7 @@ impl Shepherd {
     /// Kills all processes of the run immediately.
     ///
     /// # Errors
-    /// If the shepherd is gone.
+    /// If the shepherd has ended.
     pub fn kill(&self, cause: Cause) -> Result<(), ControlError> {
         self.terminate(cause, Duration::ZERO)
     }
@@ -102,7 +102,7 @@ impl Shepherd {
     /// nothing in such a session could continue the process.
     ///
     /// # Errors
-    /// If the shepherd is gone.
+    /// If the shepherd has ended.
     pub fn signal(&self, signal: i32) -> Result<(), ControlError> {
         Ok(self.link.send(&signal_frame(signal))?)
     }
@@ -110,7 +110,7 @@ impl Shepherd {
     /// Queries the status of the run. Events that arrive earlier are kept for [`Shepherd::next_event`].
     ///
     /// # Errors
-    /// If the shepherd is gone or has no run.
+    /// If the shepherd has ended or has no run.
     pub fn status(&mut self) -> Result<StatusReport, ControlError> {
         self.link.send(&status_frame())?;
         let deadline = Instant::now() + ANSWER_BOUND;
@@ -168,7 +168,7 @@ impl Shepherd {
     /// unless the journal says that the shepherd claimed the run; use [`crate::adopt`] to find out.
     ///
     /// # Errors
-    /// If the launch is invalid or the shepherd is gone.
+    /// If the launch is invalid or the shepherd has ended.
     pub fn launch_next(&mut self, launch: &Launch) -> Result<(), ControlError> {
         Ok(self.link.send(&launch_frame(launch)?)?)
     }
@@ -177,7 +177,7 @@ impl Shepherd {
     /// [`crate::Launcher::call`].
     ///
     /// # Errors
-    /// If the launch is invalid or the shepherd is gone.
+    /// If the launch is invalid or the shepherd has ended.
     pub fn call_next(&mut self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<(), ControlError> {
         Ok(self.link.send_along(&launch_frame(launch)?, &stdio)?)
     }
@@ -309,7 +309,8 @@ impl Link {
         Link { stream, inbox: Vec::new(), descriptor: None }
     }
 
-    /// Connects to the shepherd of `record`, and rejects any other process that has taken its socket name since.
+    /// Connects to the shepherd of `record`. Rejects another process that has bound the same socket name after the
+    /// shepherd's end.
     pub(crate) fn connect(record: &RunningRecord) -> io::Result<Link> {
         let stream = connect_soon(record.socket.as_bytes())?;
         let peer = sys::peer(&stream)?;

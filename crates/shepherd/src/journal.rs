@@ -130,7 +130,7 @@ impl Journal {
         }
     }
 
-    /// Writes the exit record, given as JSON. Must be retried if it fails.
+    /// Writes the exit record, given as JSON. After an error, the caller must retry.
     pub(crate) fn ended(&self, record: &[u8], is_durable: bool) -> io::Result<()> {
         let text = [b"{\"ended\":", record, b"}\n"].concat();
         self.file.write_all_at(&text, self.end)?;
@@ -153,7 +153,7 @@ pub struct Story {
 }
 
 impl Story {
-    /// Reads the journal in the run's directory; returns the empty default if there is none.
+    /// Reads the journal in the run's directory; returns the empty default if no journal exists.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -239,8 +239,8 @@ impl Story {
     }
 }
 
-/// Whether a complete line has a kind that this version does not know. An invalid line of a known kind must not be
-/// skipped, because it may record that the run has begun.
+/// Whether a complete line has a kind that this version does not know. Readers skip such lines. They must not skip an
+/// invalid line of a known kind, which may record that the run has begun.
 fn is_of_unknown_kind(line: &[u8]) -> bool {
     const KNOWN: [&str; 5] = ["launch", "taken", "void", "started", "ended"];
     match serde_json::from_slice::<serde_json::Value>(line) {

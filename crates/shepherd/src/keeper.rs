@@ -503,7 +503,7 @@ fn streams_of_call<'a>(
     }
 }
 
-/// Gives the terminal of a call to its user.
+/// Makes the call's user the owner of the call's terminal.
 fn give_terminal<'a>(
     streams: [BorrowedFd<'a>; 3],
     owner: Option<&Credentials>,
@@ -559,7 +559,8 @@ fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollf
     entry
 }
 
-/// Opens an output file and gives it to the user, because programs may reopen it by name, e.g. as `/dev/stdout`.
+/// Opens an output file and makes the run's user its owner, because programs may reopen the file by name, e.g. as
+/// `/dev/stdout`.
 fn open_log(name: &str, owner: Option<&Credentials>) -> io::Result<File> {
     let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)?;
     if let Some(owner) = owner

@@ -11,8 +11,8 @@ use crate::cgroup::{Device, LeafSpec};
 /// One run: one attempt of one job task on this machine; or one call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
-    /// The run's own directory. It exists, has no files of an earlier run, and only the agent can write to it. Calls
-    /// have none.
+    /// The run's own directory, which must exist. It contains no files of an earlier run, and only the agent can write
+    /// to it. Calls have no directory.
     pub directory: PathBuf,
     /// Program and arguments. A program without a slash is searched in the `PATH` of [`Launch::env`], as in a shell.
     pub argv: Vec<OsString>,
@@ -72,7 +72,7 @@ pub struct Options {
     pub denied_devices: Option<Vec<Device>>,
     /// Cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
     pub leaf: Option<LeafSpec>,
-    /// Flush the exit record to the disk before it is announced.
+    /// Flush the exit record to the disk before the end is announced.
     pub durable: bool,
     /// After a run that left no processes, wait this long for the next launch on the same connection.
     pub linger: Option<Duration>,
@@ -104,16 +104,17 @@ impl Default for Options {
     }
 }
 
-/// Options of a remote command (call). Its streams are descriptors sent with the launch. It has no directory and no
-/// journal, and ends with its connection. See [`crate::Launcher::call`].
+/// Options of a remote command (call). The call's streams are descriptors sent with the launch. A call has no directory
+/// and no journal, and ends with its connection. See [`crate::Launcher::call`].
 ///
 /// A call does not use the directory, the journal, the terminal and the output options of [`Options`] and [`Launch`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallOptions {
-    /// Standard input is the slave of a pseudo terminal. It becomes the controlling terminal and belongs to the user.
+    /// Whether standard input is the slave of a pseudo terminal. The terminal then becomes the controlling terminal and
+    /// belongs to the user.
     pub terminal: bool,
-    /// Resource limits of the program, where they are lower than the shepherd's own.
+    /// Resource limits of the program. A limit above the shepherd's own has no effect.
     pub limits: Vec<ResourceLimit>,
     /// Whether a fourth descriptor follows: the mount namespace for the program. Needs root.
     pub namespace: bool,

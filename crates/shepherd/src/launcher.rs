@@ -57,7 +57,7 @@ impl Launcher {
     /// little memory is in use.
     ///
     /// # Errors
-    /// If there is a second thread, or on a system error.
+    /// If the process has a second thread, or on a system error.
     pub fn start() -> Result<Launcher, StartError> {
         let threads = std::fs::read_dir("/proc/self/task")?.count();
         if threads != 1 {

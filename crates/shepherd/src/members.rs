@@ -32,8 +32,8 @@ pub(crate) fn signal(signals: &[libc::c_int]) {
     });
 }
 
-/// Visits the descendants of `parent`. Children come before their parents, so that the chain is complete when it is
-/// visited.
+/// Visits the descendants of `parent`. Visits children before their parents, so that all ancestors of a visited process
+/// still exist.
 fn walk(parent: u32, parent_lives: &dyn Fn() -> bool, visit: &mut dyn FnMut(u32, BorrowedFd<'_>)) {
     for child in children(parent) {
         let Ok(pidfd) = sys::pidfd_open(child) else { continue };

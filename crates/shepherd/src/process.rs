@@ -17,7 +17,7 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// The process that has `pid` now; `None` if there is none.
+    /// The process that has `pid` now; `None` if no process has this pid.
     pub fn of(pid: u32) -> Option<ProcessId> {
         stat(pid).map(|stat| ProcessId { pid, start_time: stat.start_time })
     }

@@ -16,7 +16,7 @@ use crate::sys;
 pub(crate) const STDOUT: &str = "stdout";
 pub(crate) const STDERR: &str = "stderr";
 
-/// How a run ended: the last line of its journal.
+/// How a run ended: the last line of the run's journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitRecord {
     /// [`crate::Options::identity`].
@@ -124,8 +124,8 @@ pub struct Io {
 pub enum IoSource {
     /// The leaf's io controller, which covers all processes.
     Leaf,
-    /// Per-process accounting. It misses processes that no parent waited for, and counts writes when they are made in
-    /// memory.
+    /// Per-process accounting. This misses processes that no parent waited for, and counts a write when the process
+    /// writes to memory.
     Processes,
 }
 
@@ -228,7 +228,7 @@ pub struct StatusReport {
     /// [`crate::Options::identity`].
     pub identity: String,
     pub phase: Phase,
-    /// Pid of the main process while it lives.
+    /// Pid of the main process; `None` after its end.
     pub child: Option<u32>,
     /// Time since the start of the program.
     pub elapsed: Duration,

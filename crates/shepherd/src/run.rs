@@ -26,7 +26,7 @@ const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 /// Time between TERM and KILL for a call without a caller.
 const ABANDON_GRACE: Duration = Duration::from_secs(2);
 
-/// Timeout after KILL. A process in an uninterruptible wait can exceed it.
+/// Timeout for processes to end after KILL. A process in an uninterruptible wait can take longer.
 const KILL_BOUND: Duration = Duration::from_secs(10);
 
 /// Interval between repeated KILLs. A KILL can miss processes that are being forked.
@@ -60,7 +60,7 @@ pub(crate) struct Run {
     recording: bool,
 }
 
-/// Output files, kept open to read their size.
+/// Output files. The shepherd keeps the files open to read their size.
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) stdout: Option<File>,

@@ -30,7 +30,7 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// Flag of `clone3`: start the child in the given cgroup. The constant in libc has an unsuitable type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Value of `oom_score_adj` for programs that [`spawn`] starts, if it differs from the inherited one.
+/// Value of `oom_score_adj` for programs that [`spawn`] starts; unset if programs inherit the value of this process.
 static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 
 /// Makes the OOM killer choose the job before its shepherd. With version 1 cgroups, the shepherd is in the job's memory
@@ -58,7 +58,7 @@ pub(crate) struct Program<'a> {
     /// Whether standard input is a terminal that should become the controlling one.
     pub(crate) terminal: bool,
     pub(crate) umask: u32,
-    /// Resource limits, applied where they are lower than those of this process.
+    /// Resource limits. A limit above this process's own has no effect.
     pub(crate) limits: &'a [ResourceLimit],
     /// Mount namespace of the program.
     pub(crate) namespace: Option<BorrowedFd<'a>>,
@@ -71,9 +71,9 @@ pub(crate) struct Program<'a> {
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: u32,
-    /// Why the child is not in the requested leaf; `None` if it is.
+    /// Why the child is not in the requested leaf; `None` if the child is in the leaf.
     pub(crate) outside_leaf: Option<io::Error>,
-    /// Why the child is not bound to the requested CPUs; `None` if it is.
+    /// Why the child is not bound to the requested CPUs; `None` if the child is bound.
     pub(crate) unbound: Option<io::Error>,
 }
 
@@ -239,7 +239,8 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Whether any candidate is a file, although executing it failed with "no such file".
+    /// Whether any candidate is a file. The kernel reports "no such file" also for a script whose interpreter is
+    /// missing.
     fn found(&self, cwd: &CStr) -> bool {
         use std::os::unix::ffi::OsStrExt;
         let cwd = PathBuf::from(std::ffi::OsStr::from_bytes(cwd.to_bytes()));
@@ -289,7 +290,7 @@ impl Lowered {
     }
 }
 
-/// The value to set for a wanted limit; `None` if the kernel does not know it.
+/// The value to set for a wanted limit; `None` if the kernel does not know the resource.
 fn lower(wanted: &ResourceLimit) -> Option<(c_int, Lowered)> {
     let mut own = Lowered::default();
     let nothing = ptr::null::<Lowered>();

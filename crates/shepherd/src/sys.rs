@@ -35,7 +35,7 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Sends a signal to the process of the pidfd; `ESRCH` if it was reaped.
+/// Sends a signal to the process of the pidfd; fails with `ESRCH` if the process was reaped.
 pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
     let info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: a null siginfo is allowed and means the same as in kill(2).
@@ -196,7 +196,7 @@ pub(crate) enum Reaped {
         status: libc::c_int,
         usage: Usage,
     },
-    /// There are children, and all are alive.
+    /// The process has children, and all are alive.
     AllAlive,
     /// The process has no children. A subreaper then has no descendants either.
     NoneLeft,

@@ -27,7 +27,7 @@ pub(crate) struct Terminal {
     slave: OwnedFd,
     log: File,
     replay: Replay,
-    /// Input that the terminal has not accepted yet. While it is not empty, no client is read.
+    /// Input that the terminal has not accepted yet. The shepherd reads no client until this buffer is empty.
     typed: Vec<u8>,
     log_error: Option<String>,
     /// Whether the master has hung up; it is then no longer polled.
@@ -81,8 +81,8 @@ impl Terminal {
         unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
     }
 
-    /// Reads one chunk of the job's output; `false` if there is none now. A hung-up master returns EIO instead of an
-    /// end of file; both are treated alike.
+    /// Reads one chunk of the job's output; `false` if no output is available. A hung-up master returns EIO instead of
+    /// an end of file; this function treats both alike.
     pub(crate) fn take_output(&mut self) -> bool {
         let mut chunk = [0; CHUNK_BYTES];
         let length = match self.master.read(&mut chunk) {
@@ -120,7 +120,7 @@ impl Terminal {
         self.typed = Vec::new();
     }
 
-    /// Poll events for the master; `None` if it has hung up.
+    /// Poll events for the master; `None` if the master has hung up.
     pub(crate) fn interest(&self) -> Option<libc::c_short> {
         let write = if self.is_congested() { libc::POLLOUT } else { 0 };
         (!self.hung_up).then_some(libc::POLLIN | write)
@@ -141,8 +141,8 @@ impl Terminal {
         position == self.replay.end
     }
 
-    /// Sends outstanding output to a client, as far as its socket accepts it now. An error means that the client is
-    /// gone.
+    /// Sends outstanding output to a client, as far as its socket accepts it now. An error means that the client has
+    /// disconnected.
     pub(crate) fn show(&self, client: &UnixStream, position: &mut u64) -> io::Result<()> {
         if *position < self.replay.start() {
             match sys::send(client.as_fd(), SKIPPED, &[]) {
@@ -183,7 +183,7 @@ impl Replay {
         self.end += bytes.len() as u64;
     }
 
-    /// Position of the oldest byte kept.
+    /// Position of the oldest byte in the buffer.
     fn start(&self) -> u64 {
         self.end - self.kept.len() as u64
     }

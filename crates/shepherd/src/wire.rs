@@ -92,7 +92,8 @@ pub(crate) struct Terminate {
 pub enum Event {
     /// The run was claimed; sent to the client that sent the launch.
     Started(Started),
-    /// The run has ended and its record is in its directory; sent to all connected clients that are not attached.
+    /// The run has ended, and the run's directory contains the exit record. Sent to all connected clients that are not
+    /// attached.
     Finished(Box<ExitRecord>),
     /// Answer to a status query.
     Status(StatusReport),

@@ -52,7 +52,7 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Sets limits that jobs inherit: no core files by default. As root, also raises the process limit and locks the
-/// keyring: both were meant for the agent, and users' jobs must not inherit them.
+/// session keyring. The old limit and keyring were meant for the agent, and users' jobs must not inherit them.
 fn settle_limits() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_CORE)?;
     setrlimit(Resource::RLIMIT_CORE, 0, most)?;

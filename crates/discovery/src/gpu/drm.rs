@@ -121,7 +121,7 @@ fn amd(source: &Source, node: &Node) -> Option<Gpu> {
     })
 }
 
-/// An Intel card, or the reason for not offering it.
+/// Returns an Intel card, or the reason why the card is not offered.
 fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
     let pci = pci_of(source, device);
     // The graphics of Intel's processors are on the first PCI bus, which has no slots.
@@ -164,13 +164,13 @@ pub(super) fn add_drawing_devices(source: &Source, gpus: &mut [Gpu]) {
     }
 }
 
-/// PCI address of a device; `None` if it is not a PCI device.
+/// PCI address of a device; `None` if the device is not a PCI device.
 fn pci_of(source: &Source, device: &str) -> Option<String> {
     let uevent = source.read(&format!("{device}/uevent"))?;
     uevent.lines().find_map(|line| pci_address(line.strip_prefix("PCI_SLOT_NAME=")?))
 }
 
-/// A render device and its shared device files; `None` if one is missing.
+/// Returns a render device and the given shared device files; `None` if one of these files is missing.
 fn devices(source: &Source, render: u32, shared: &[&str]) -> Option<Vec<DeviceFile>> {
     let render = format!("/dev/dri/{RENDER}{render}");
     let paths = std::iter::once(render).chain(shared.iter().map(|path| (*path).to_owned()));

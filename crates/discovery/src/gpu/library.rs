@@ -82,7 +82,7 @@ pub(super) fn ask(libraries: &[String]) -> Result<NvmlAnswer, String> {
     // SAFETY: the functions have the types that NVML documents, and initialization is the first call.
     let status = unsafe { (functions.init)() };
     functions.check(status).map_err(|error| format!("cannot start ({error})"))?;
-    let answer = functions.cards().map_err(|error| format!("cannot list its cards ({error})"));
+    let answer = functions.cards().map_err(|error| format!("cannot list the cards ({error})"));
     // SAFETY: as above; no other function is called after this.
     unsafe { (functions.shutdown)() };
     answer

@@ -22,7 +22,7 @@ use crate::{Note, Source, Topic};
 /// A GPU, or a part of one that can be assigned separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Index among the GPUs of this machine, from 0. It may change when cards are added, moved or fail.
+    /// Index among the GPUs of this machine, from 0. The index may change when cards are added, moved or fail.
     pub index: u32,
     /// The vendor, which determines the environment variable for jobs.
     pub vendor: Vendor,
@@ -31,7 +31,7 @@ pub struct Gpu {
     pub uuid: String,
     /// The model.
     pub name: String,
-    /// Dedicated memory in bytes; `None` if it is unknown, or if the GPU shares the machine's memory.
+    /// Dedicated memory in bytes; `None` if unknown, or if the GPU shares the machine's memory.
     pub memory_bytes: Option<u64>,
     /// PCI address, e.g. `0000:07:00.0`.
     pub pci: Option<String>,
@@ -39,8 +39,8 @@ pub struct Gpu {
     pub numa: Option<u32>,
     /// Unique id of the whole card, if this GPU is a part of a card (MIG).
     pub slice_of: Option<String>,
-    /// Device files that a job needs for computing, profiling and rendering. A job that cannot open one of them cannot
-    /// use the GPU. Some are shared with other GPUs.
+    /// Device files that a job needs for computing, profiling and rendering. A job cannot use the GPU unless it can
+    /// open all of these files. Some files are shared with other GPUs.
     pub devices: Vec<DeviceFile>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Starts the detection. On machines without GPUs, it takes only a few system calls.
+    /// Starts the detection. On machines without GPUs, the detection takes only a few system calls.
     pub(crate) fn begin(source: &Source, deadline: Instant) -> Self {
         let nvidia = nvidia::Search::begin(source);
         let others = drm::may_have_gpus(source).then(|| {
@@ -91,7 +91,7 @@ impl Search {
         Self { source: source.clone(), nvidia, others, deadline }
     }
 
-    /// Returns the GPUs found by the deadline, or shortly after it if a fallback is used.
+    /// Returns the GPUs found before the deadline. If a fallback is used, returns shortly after the deadline.
     pub(crate) fn end(self, notes: &mut Vec<Note>) -> Vec<Gpu> {
         let nvidia = self.nvidia.map(|search| search.end(self.deadline)).unwrap_or_default();
         let others = self.others.map(|asked| {

@@ -32,8 +32,8 @@ enum Library {
 }
 
 impl Search {
-    /// Starts the query of NVML if there is a driver. Without a driver, loading the library may start programs that try
-    /// to load the driver.
+    /// Starts the query of NVML if NVIDIA's driver is loaded. Without the driver, loading the library may start
+    /// programs that try to load the driver.
     pub(super) fn begin(source: &Source) -> Option<Self> {
         let has_driver = source.device(SHARED_DEVICES[0]).is_some()
             || source.device(WINDOWS_DEVICE).is_some()

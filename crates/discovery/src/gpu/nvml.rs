@@ -75,7 +75,7 @@ mod asking {
 
     impl Question {
         /// Queries the first library that can be loaded. If an earlier query of the same library is unfinished, waits
-        /// for that one.
+        /// for that query instead.
         pub(in crate::gpu) fn ask(libraries: &[String]) -> Self {
             let mut unanswered = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
             let owed = unanswered.iter().position(|(of, _)| of == libraries).map(|owed| unanswered.swap_remove(owed).1);
@@ -88,7 +88,7 @@ mod asking {
             Self { libraries, answer }
         }
 
-        /// The response, or the reason for its absence, as a phrase whose subject is the library.
+        /// The response. Without a response, the reason as a phrase whose subject is the library.
         pub(in crate::gpu) fn answer_by(self, deadline: Instant) -> Result<NvmlAnswer, String> {
             self.answer.wait_until(deadline).unwrap_or_else(|| {
                 let mut unanswered = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);

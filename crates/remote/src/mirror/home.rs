@@ -26,7 +26,7 @@ pub struct Came {
     pub removed: u64,
 }
 
-/// Receives a command's written files, and puts them in place once all have arrived.
+/// Receives the files that a command wrote, and puts the files in place once all have arrived.
 #[derive(Debug)]
 pub struct Homecoming {
     placing: Placing,
@@ -173,8 +173,9 @@ impl Homecoming {
         Ok(())
     }
 
-    /// Returns the modification time of a written file by this machine's clock: the survey time plus the time since
-    /// the command's start. The file is thus newer than its sources. A time that the command has set is kept.
+    /// Returns the modification time of a written file by this machine's clock: the survey time plus the time since the
+    /// command's start. The file is thus newer than its sources. If the command itself has set a time, returns that
+    /// time.
     fn stamp(&self, modified_ns: i64) -> Stamp {
         match self.ran {
             Some((began, ended))

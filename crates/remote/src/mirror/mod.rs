@@ -54,8 +54,8 @@ pub const MOST_WORDS_BYTES: usize = 256 << 20;
 /// Maximum total size of a tree's files, in bytes.
 pub const MOST_BYTES: u64 = 16 << 30;
 
-/// Paths where no tree may be mounted, because the machine needs them. The second list also covers everything below
-/// its paths.
+/// Paths where no tree may be mounted, because the machine needs these paths. The second list also covers everything
+/// below its paths.
 const OUT_OF_BOUNDS: [&str; 12] =
     ["/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/root", "/run", "/sbin", "/usr", "/var"];
 const DEEPLY_OUT_OF_BOUNDS: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -139,7 +139,7 @@ pub enum Message {
         entries: Vec<Entry>,
         is_last: bool,
     },
-    /// A chunk in its wire form, in order of the request or of the preceding entries.
+    /// A chunk in wire format. Chunks have the order of the request or of the preceding entries.
     Chunk(ByteBuf),
     /// To the node: the tree has changed since the survey; start again.
     Changed,

@@ -29,7 +29,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Opens a file and reads its mark.
+    /// Opens a file and reads the metadata for its mark.
     ///
     /// # Errors
     /// Fails when the file cannot be opened.

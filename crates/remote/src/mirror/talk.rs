@@ -100,7 +100,7 @@ impl<'l> Talk<'l> {
         Self { is_farewell: true, ..Self::before(channel) }
     }
 
-    /// Queues a message. Sends each piece once it is full; [`Talk::flush`] sends the rest.
+    /// Queues a message. Sends each full piece; [`Talk::flush`] sends the last, shorter piece.
     ///
     /// # Errors
     /// Fails when the connection breaks.

@@ -15,7 +15,8 @@ use crate::credentials::Credentials;
 pub struct Allocation {
     pub rank: u32,
     pub directory: PathBuf,
-    /// The run's temporary directory on this node, to which `TMPDIR` is set; `None` when the job sets its own.
+    /// The run's temporary directory on this node, which is the value of `TMPDIR`; `None` when the job sets its own
+    /// `TMPDIR`.
     #[serde(default)]
     pub temporary: Option<PathBuf>,
     /// All nodes, in rank order.
@@ -28,7 +29,7 @@ pub struct Allocation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub name: NodeName,
-    /// The node's address, if known; otherwise the name must resolve.
+    /// The node's address, if known. Without an address, the name must resolve.
     pub address: Option<IpAddr>,
     /// The port of the step host.
     pub port: u16,

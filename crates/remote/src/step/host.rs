@@ -51,7 +51,7 @@ const MAX_STEPS: usize = 256;
 /// it briefly.
 const BIND_BOUND: Duration = Duration::from_secs(5);
 
-/// Time between SIGTERM and SIGKILL for a step that has lost its caller.
+/// Time between SIGTERM and SIGKILL for a step whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Pause before retrying to listen or to accept.
@@ -60,8 +60,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Capacity of the queues between a step's streams and its supervision.
 const EVENTS: usize = 16;
 
-/// Serves steps for this node's part of a run. Returns the exit code of `program` when it ends; without a program,
-/// returns 0 on SIGTERM.
+/// Serves steps for this node's part of a run. With a `program`, returns the program's exit code when the program ends;
+/// without, returns 0 on SIGTERM.
 ///
 /// # Errors
 /// Fails when the host cannot listen or cannot start the program.
@@ -288,7 +288,7 @@ async fn supervise(mut child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: m
     }
 }
 
-/// Ends a step that has lost its caller.
+/// Ends a step whose caller has disconnected.
 async fn end(mut child: Child) {
     let Some(group) = child.id() else { return };
     send_signal(group, nix::libc::SIGTERM);

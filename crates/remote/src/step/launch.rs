@@ -38,7 +38,7 @@ pub struct Step {
     pub has_input: bool,
 }
 
-/// Why a step could not be followed to its end.
+/// Why a step did not start, or ended without a known exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The host does not answer.
@@ -58,12 +58,12 @@ pub enum StepError {
     /// The connection broke, which ends the step.
     #[error("the connection with node {node} broke before the end of the step")]
     Broken { node: String, source: io::Error },
-    /// The step was ended because its output could not be written.
+    /// The caller ended the step, because it could not write the step's output.
     #[error("cannot write the output of the step on node {node}")]
     Output { node: String, source: io::Error },
 }
 
-/// Runs a step on the node with this rank, in the current directory and environment. Passes on the output and the
+/// Runs a step on the node with this rank, in the current directory and environment. Forwards the output and the
 /// signals, and returns the exit code.
 ///
 /// Dropping the future ends the step.
@@ -137,7 +137,7 @@ pub async fn launch(
     }
 }
 
-/// Returns the current directory relative to the job's directory, if it is inside.
+/// Returns the current directory relative to the job's directory; `None` if the current directory is outside.
 fn below(current: &Path, jobs: &Path) -> Option<PathBuf> {
     let canonical = jobs.canonicalize();
     let below = current.strip_prefix(jobs).ok().or_else(|| current.strip_prefix(canonical.as_deref().ok()?).ok());

@@ -60,7 +60,7 @@ impl RemoteShell {
     }
 }
 
-/// Returns whether one of these flags uses the rest of its word as its value.
+/// Returns whether one of these flags takes a value that follows in the same word.
 fn takes_value(flags: &[u8]) -> bool {
     flags.iter().any(|flag| WITH_VALUE.contains(flag))
 }

@@ -56,7 +56,7 @@ pub(super) fn prepare_unified(parent: &Path) -> Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Instruction {
     code: u8,
-    /// Destination register in the first four bits, source register in the others.
+    /// Destination register in the lower four bits, source register in the upper four bits.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -200,8 +200,8 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<RawFd> 
     Ok(sys::check(returned)? as RawFd)
 }
 
-/// Runs `what` without a limit on locked memory, if the limit can be raised. Restores the limit afterwards, because
-/// the job inherits it.
+/// Runs `what` without a limit on locked memory, if the limit can be raised. Restores the limit afterwards, because the
+/// job would inherit the raised limit.
 fn with_locked_memory<T>(what: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
     let is_lifted = setrlimit(Resource::RLIMIT_MEMLOCK, libc::RLIM_INFINITY, libc::RLIM_INFINITY).is_ok();

@@ -17,7 +17,7 @@ use crate::launch::Options;
 use crate::record::Limits;
 use crate::sys;
 
-/// Number of passes over a group's members: later passes see processes that were forked during earlier ones.
+/// Number of passes over a group's members. A later pass finds processes that were forked during an earlier pass.
 const ROUNDS: u32 = 10;
 
 /// A leaf around a process that was already running.
@@ -29,16 +29,16 @@ pub struct Enclosure {
 }
 
 impl Enclosure {
-    /// Creates a leaf with the limits from [`Options`] and moves a process into it. Other options are ignored. The
-    /// calling process stays where it is.
+    /// Creates a leaf with the limits from [`Options`] and moves a process into it. Ignores all other options. The
+    /// calling process keeps its own groups.
     ///
     /// The process is given by `pidfd` and its pid. The memory limit is set last, when it is certain that the pid was
-    /// not reused for another process. If devices can be denied here but that fails, this is an error.
-    /// [`Enclosure::limits`] reports the other limits.
+    /// not reused for another process. If this machine supports denying devices but denying them fails, this is an
+    /// error. [`Enclosure::limits`] reports the other limits.
     ///
     /// # Errors
-    /// If the process does not exist, the leaf is in use, creating it or moving the process fails, or the process has
-    /// ended meanwhile. The process is then back in its previous groups and the leaf is removed, as far as the system
+    /// If the process does not exist or ends during the call, the leaf is in use, or creating the leaf or moving the
+    /// process fails. The process is then back in its previous groups and the leaf is removed, as far as the system
     /// allows.
     pub fn around(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
         let origin = groups_of(pid)?;
@@ -49,7 +49,7 @@ impl Enclosure {
         enclose(pid, pidfd, spec, options).inspect_err(|_| release(spec, &origin))
     }
 
-    /// Opens the existing leaf of an earlier agent. Its limits are unknown.
+    /// Opens the existing leaf of an earlier agent. The limits of this leaf are unknown.
     ///
     /// # Errors
     /// If the leaf does not exist.
@@ -57,7 +57,7 @@ impl Enclosure {
         Ok(Enclosure { spec: spec.clone(), leaf: Leaf::open(spec)?, limits: Limits::default() })
     }
 
-    /// Which limits are enforced; `None` for those not requested.
+    /// Which limits are enforced; `None` for limits that were not requested.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -100,7 +100,7 @@ impl Enclosure {
     /// Removes the leaf, which must be empty, and its child groups.
     ///
     /// # Errors
-    /// If a process is left in it.
+    /// If a process is left in the leaf.
     pub fn remove(self) -> io::Result<()> {
         self.spec.remove(Entrant::Other)
     }

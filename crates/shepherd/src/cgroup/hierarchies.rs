@@ -54,7 +54,7 @@ struct Mount<'a> {
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,
-    /// Options of the file system; for version 1, they contain the controllers.
+    /// Options of the file system; for version 1, the list contains the controllers.
     options: &'a str,
 }
 

@@ -61,7 +61,7 @@ impl Entrant {
         }
     }
 
-    /// Returns to the parent group, if the entrant came from there.
+    /// Moves the shepherd back to the parent group. Has no effect for other entrants.
     fn leave(self, group: &Path) -> io::Result<()> {
         if self == Entrant::Shepherd { self.enter(group.parent().unwrap_or(group)) } else { Ok(()) }
     }
@@ -287,7 +287,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a group, and its parent if that was removed while it was empty.
+/// Creates a group. Also creates the parent group if somebody removed it while it was empty.
 pub(super) fn create_group(path: &Path) -> io::Result<()> {
     match (fs::create_dir(path), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {

@@ -154,8 +154,8 @@ fn copy_from_parent(group: &Path, name: &str) -> io::Result<()> {
     put(&group.join(name), fs::read_to_string(parent.join(name))?.trim())
 }
 
-/// Writes a control file. Never creates it: cgroup file systems answer that with a permission error, even if the file
-/// is only missing.
+/// Writes to an existing control file. Never tries to create the file: cgroup file systems would report a missing file
+/// as a permission error.
 pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }

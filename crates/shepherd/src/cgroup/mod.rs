@@ -97,7 +97,7 @@ pub struct Tree {
 #[derive(Debug, PartialEq, Eq)]
 struct Base {
     group: PathBuf,
-    /// Whether the group is reserved for jobs, so that any process in it may be moved.
+    /// Whether the group is reserved for jobs. All processes in a reserved group may be moved.
     is_for_jobs: bool,
 }
 
@@ -237,7 +237,7 @@ impl Tree {
         }
     }
 
-    /// Names of existing leaves with this prefix, including those of earlier processes.
+    /// Names of existing leaves with this prefix, including leaves that earlier processes created.
     ///
     /// # Errors
     /// If the leaves cannot be listed.
@@ -273,7 +273,8 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Kills and removes one leaf without a shepherd; `false` if it could not be emptied in time.
+    /// Kills the processes of one leaf without a shepherd and removes the leaf; `false` if processes remain after the
+    /// timeout.
     pub fn end(&self, leaf: &Path) -> bool {
         let ended = end_leaf(leaf);
         for place in self.controllers.values() {
@@ -290,7 +291,8 @@ impl Tree {
     }
 }
 
-/// Kills the processes of a leaf without a shepherd, and removes it; `false` if it could not be emptied in time.
+/// Kills the processes of a leaf without a shepherd, and removes the leaf; `false` if processes remain after the
+/// timeout.
 fn end_leaf(path: &Path) -> bool {
     let Ok(leaf) = Leaf::open(&LeafSpec { path: path.to_owned(), ..LeafSpec::default() }) else {
         return !path.exists();
@@ -307,8 +309,8 @@ fn end_leaf(path: &Path) -> bool {
     leaf.remove().is_ok()
 }
 
-/// Removes the version 1 groups of removed leaves. A group that cannot be removed still has a process, either an
-/// unkillable one or a shepherd that is just exiting; the next sweep removes it.
+/// Removes the version 1 groups of removed leaves. A group with a process remains, and the next sweep removes it. Such
+/// a process is unkillable, or is a shepherd that is exiting.
 fn sweep_v1(parent: &Path, prefix: &str, live: &HashSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(parent)? {
         let entry = entry?;
