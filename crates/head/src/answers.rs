@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Maximum size of a piece of a body. Each piece sent counts as progress, so half a kilobyte per second is enough.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Slots of an unfinished request: the user's, and that of the node that relayed the request.
+/// Slots that an unfinished request occupies: one of its user's, and one of the node's if a node relayed the request.
 pub(crate) type Pending = (Share<String>, Option<Share<NodeName>>);
 
 /// Resources that a request holds until its response is sent. Handlers find it in the request's extensions.
@@ -45,7 +45,7 @@ impl Answer {
         Arc::new(Self { party, _share: share, memory: Mutex::default() })
     }
 
-    /// The client that these resources count for.
+    /// Returns the client that is charged for these resources.
     pub(crate) fn party(&self) -> &Party {
         &self.party
     }
@@ -76,9 +76,9 @@ pub(crate) const fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1 << 10)
 }
 
-/// Bytes that keep their memory reservation as long as any part of them is in use.
+/// Attaches a memory reservation to bytes. The reservation ends when no part of the bytes is in use any longer.
 pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -> Bytes {
-    struct Holder<B>(B, #[expect(dead_code, reason = "dropped with the bytes")] Held);
+    struct Holder<B>(B, #[expect(dead_code, reason = "dropping the bytes must also drop their reservation")] Held);
     impl<B: AsRef<[u8]>> AsRef<[u8]> for Holder<B> {
         fn as_ref(&self) -> &[u8] {
             self.0.as_ref()
@@ -98,7 +98,7 @@ pub(crate) struct Unsent {
 }
 
 struct Progress {
-    /// Pieces in transit, plus bodies that may have more data.
+    /// Number of pieces that are not yet in the socket's buffer, plus number of bodies that may have more data.
     pending: usize,
     /// Time at which the client last read data, or at which data began to wait.
     moved: Instant,
@@ -126,7 +126,7 @@ impl Unsent {
         progress.pending > 0 && now.saturating_duration_since(progress.moved) >= READ_TIMEOUT
     }
 
-    /// Watches a response while it is sent.
+    /// Wraps a response, so that its unsent data counts as pending on this connection.
     pub(crate) fn watch(self: &Arc<Self>, mut response: Response) -> hyper::Response<Watched> {
         let answer = response.extensions_mut().remove();
         response.map(|inner| {
@@ -160,7 +160,7 @@ impl More {
 
 impl Drop for More {
     fn drop(&mut self) {
-        // A body without data at the moment is not progress of the client.
+        // This does not update `moved`: the client has read nothing.
         self.0.progress().pending -= 1;
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct About(pub(crate) String);
 #[derive(Debug, Clone)]
 pub(crate) enum Identity {
     User(Person),
-    /// An agent on its own behalf.
+    /// An agent that sends a request for itself, without a user.
     Agent(Bearer),
     /// An unidentified or rejected caller.
     Nobody(Nobody),
@@ -56,7 +56,7 @@ pub(crate) struct Person {
     pub(crate) name: String,
     /// The uid from a kernel, or the uid that the cluster knows for the name.
     pub(crate) uid: u32,
-    /// The user's role on this way of access.
+    /// The user's role for this request. It can be lower than the user's role in the cluster, depending on the origin.
     pub(crate) role: Role,
     pub(crate) origin: Origin,
 }
@@ -104,7 +104,7 @@ impl Origin {
 }
 
 impl Person {
-    /// The caller for the core.
+    /// Converts the person into the caller of a command to the core.
     pub(crate) fn caller(&self) -> Caller {
         Caller { user: self.name.clone(), uid: Some(self.uid), operator: self.role >= Role::Operator }
     }
@@ -153,7 +153,7 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     response
 }
 
-/// Slots for a request, counted for its user. Operators have no limit.
+/// Takes the slots for a request, or returns the error 429 if its user or node has none left. Operators need no slots.
 fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Pending>, ApiError> {
     let Identity::User(person) = identity else { return Ok(None) };
     let too_many = |code, what: &str, most: usize| {
@@ -320,14 +320,14 @@ fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
             StatusCode::FORBIDDEN,
             "users_only",
             format!(
-                "only users may call this operation, and the certificate is that of the agent of node {}",
+                "only users may call this operation, but the client's certificate belongs to the agent of node {}",
                 bearer.node
             ),
         )),
         Identity::Nobody(Nobody::Stranger) if rule == Who::Agents => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "agents_only",
-            "only agents may call this operation, and the client sent no certificate of the cluster",
+            "only agents may call this operation, but the client sent no certificate of the cluster",
         )
         .hint("join first: POST /nodes/invite on the head's own socket makes a join code")),
         Identity::Nobody(nobody) => Err(unknown(nobody, head)),
@@ -355,10 +355,10 @@ pub(super) fn too_little(least: Role, person: &Person) -> ApiError {
 
 /// The error for an unidentified or rejected caller.
 fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
-    let again = "`hostler login` with the head's address gets a new one";
+    let again = "`hostler login` with the head's address gets a new token";
     match nobody {
         Nobody::Stranger => {
-            ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "only users may call this, and the request has no credentials")
+            ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "only users may call this operation; the request has no credentials")
                 .hint(format!("on the head's machine, use its socket {}", head.config.socket.display()))
                 .hint("on other machines, log in first: `hostler login` with the head's address or a login code")
         }

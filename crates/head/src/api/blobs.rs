@@ -103,7 +103,7 @@ pub(crate) async fn upload(
                 }
                 decoder.feed(&bytes);
             }
-            Ok(Some(Err(error))) => break Err(ApiError::bad_request(format!("the body broke off: {error}"))),
+            Ok(Some(Err(error))) => break Err(ApiError::bad_request(format!("the request body ended early: {error}"))),
             Ok(None) => break decoder.finish().map_err(|error| not_a_pack(&error)),
             Err(_) => break Err(stalled()),
         }
@@ -209,8 +209,8 @@ pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
     }
 }
 
-/// Checks that the caller may read these blobs. Agents and operators may read all blobs, and users those in the results
-/// of their jobs. Knowing a digest is not enough to read another user's files.
+/// Checks that the caller may read these blobs. Agents and operators may read all blobs. A user may read only blobs in
+/// the results of their own jobs: knowing a digest must not give access to another user's files.
 async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results: Vec<TaskId>) -> Result<(), ApiError> {
     let person = match identity {
         Identity::Agent(_) => return Ok(()),
@@ -220,8 +220,10 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
     };
     let results: BTreeSet<TaskId> = results.into_iter().collect();
     if results.len() > MOST_RESULTS {
-        let text = format!("a request can name at most {MOST_RESULTS} results, but this one names {}", results.len());
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, "too_many_results", text).hint("split the request"));
+        let text = format!("a request can list at most {MOST_RESULTS} results, but this one lists {}", results.len());
+        return Err(
+            ApiError::new(StatusCode::BAD_REQUEST, "too_many_results", text).hint("split it into several requests")
+        );
     }
     // Reading a manifest blocks a thread, and the number of such threads is limited.
     let _turn = head.guests.manifests.take(&Party::from(identity), 1).await;
@@ -237,7 +239,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         let mut named = HashSet::new();
         for task in results {
             let row = history.ended_one(task)?;
-            // A row that is not durable yet is missing here. Its result is not known to any client then.
+            // If a row is not durable yet, it is missing here. Then no client knows its result yet either.
             for result in row.iter().flat_map(hostler_proto::record::EndedTask::results) {
                 named.extend(library.named_by(&result.manifest)?);
             }
@@ -250,9 +252,9 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         Some(first) => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "not_in_results",
-            format!("blob {} is not part of any of the named results", first.short()),
+            format!("blob {} is not part of any of the listed results", first.short()),
         )
-        .hint("name your tasks whose results contain the blob")),
+        .hint("list your tasks whose results contain the blob in the request")),
     }
 }
 
@@ -267,10 +269,10 @@ pub(crate) async fn commit(
     let _turn = head.guests.commits.take(&Party::from(&identity), 1).await;
     let outcome = on_disk(&head, move |library| library.commit(&manifest)).await;
     outcome.map(|()| NoContent).map_err(|error| match error {
-        // A different error than for a missing blob, because the client can upload the manifest.
+        // This error differs from that of a missing blob, because the client can upload the manifest.
         Failure::Library(LibraryError::Missing(_)) => {
             ApiError::new(StatusCode::CONFLICT, "chunks_missing", format!("the manifest {manifest} is not on the head"))
-                .hint("upload it with its chunks")
+                .hint("upload the manifest and its chunks")
         }
         other => other.into(),
     })

@@ -36,23 +36,23 @@ impl ApiError {
         self
     }
 
-    /// A malformed request.
+    /// Creates the error for a malformed request.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// The head accepts no new work at the moment.
+    /// Creates the error for a request that the head refuses because it accepts no new work at the moment.
     pub(crate) fn refusing(why: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "refusing", why).hint("running jobs continue; try again later")
     }
 
-    /// The disk is full.
+    /// Creates the error for a full disk on the head.
     pub(crate) fn disk_full(why: impl Into<String>) -> Self {
         Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", why)
             .hint("free space on the head's disk; running jobs continue")
     }
 
-    /// The result was dropped from the head.
+    /// Creates the error for a result that the head has deleted to free disk space.
     pub(crate) fn dropped(task: TaskId) -> Self {
         let why = format!(
             "the result of task {task} was fetched before; the head has deleted it and its output to free disk space"
@@ -60,7 +60,7 @@ impl ApiError {
         Self::new(StatusCode::GONE, "result_dropped", why).hint("use the fetched copy: stdout.log, stderr.log")
     }
 
-    /// An internal error. The head's log contains details.
+    /// Creates the error for a failure inside the head, and logs the details.
     pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!("request failed: {error}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("the head failed: {error}"))
@@ -121,7 +121,7 @@ impl From<Refusal> for ApiError {
             Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::TerminalForSeveral => StatusCode::CONFLICT,
         };
         let hint = match &refusal {
-            Refusal::NoPower(_) => Some("configure the node's controller there; the guide on power has an example of each kind".to_owned()),
+            Refusal::NoPower(_) => Some("add the node's controller to power.toml; the guide on power has examples".to_owned()),
             Refusal::NotForRoot => Some(
                 "submit the job as another user with an account on the nodes, or start the agents with `hostler agent run --root-jobs`"
                     .to_owned(),
@@ -140,7 +140,7 @@ impl From<Refusal> for ApiError {
                 Some(format!("existing partitions: {}", there.join(", ")))
             }
             Refusal::PartitionExists(name) => {
-                Some(format!("`hostler configure partition set {name}` changes it"))
+                Some(format!("`hostler configure partition set {name}` changes the existing partition"))
             }
             Refusal::PartitionRefuses { partition, .. } => Some(format!(
                 "`hostler configure partition show {partition}` shows its limits; select another with `-p`, or set a time limit with `-t`"
@@ -155,7 +155,7 @@ impl From<Refusal> for ApiError {
                 Some("`hostler configure user show NAME` shows your quota; an admin can change it".to_owned())
             }
             Refusal::TooMuchWaits(_) => Some(
-                "submit again when some of them have started, or submit them as one array; an operator can change \
+                "submit again when some waiting jobs have started, or submit one array; an operator can change \
                 the settings `waiting-jobs` and `waiting-bytes`"
                     .to_owned(),
             ),
@@ -164,10 +164,10 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
-            Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows its state")),
+            Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows the job's state")),
             Refusal::NoSuchNode(_) => Some("`hostler nodes` lists all nodes".to_owned()),
             Refusal::NodeInUse { .. } => {
-                Some("wait until its tasks have ended; the head gives them up one minute after the node's last message".to_owned())
+                Some("wait until the node's tasks have ended, or until `lost-after` has passed since its last message".to_owned())
             }
             Refusal::BadSetting(_) => {
                 Some("`hostler configure setting` lists the settings and their allowed values; `--reset` restores a default".to_owned())
@@ -201,9 +201,9 @@ impl From<LibraryError> for ApiError {
         let message = error.to_string();
         match error {
             LibraryError::Missing(_) => Self::new(StatusCode::NOT_FOUND, "no_such_blob", message)
-                .hint("unused blobs are deleted after an hour; upload it again"),
+                .hint("upload the blob again; the head deletes unused blobs after an hour"),
             LibraryError::Incomplete { .. } => Self::new(StatusCode::CONFLICT, "chunks_missing", message)
-                .hint("POST /api/v1/blobs/missing lists them; upload them"),
+                .hint("upload the missing chunks; POST /api/v1/blobs/missing lists them"),
             LibraryError::NotAManifest(_) | LibraryError::BadManifest(_) => {
                 Self::new(StatusCode::CONFLICT, "bad_manifest", message)
             }

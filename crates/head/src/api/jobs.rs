@@ -40,7 +40,8 @@ const AT_ONCE: usize = 50;
 const TASKS: usize = 100;
 const MOST_TASKS: usize = 10_000;
 
-/// Memory to reserve in a response: per job of a list (with its specification), for a single job, and per task.
+/// Memory to reserve for each job of a list, including its specification. Then for the details of one job without its
+/// tasks, and for each of its tasks.
 const IN_LIST_BYTES: usize = 8 << 10;
 const DETAIL_BYTES: usize = 2 << 20;
 const TASK_BYTES: usize = 2 << 10;
@@ -86,7 +87,8 @@ pub(crate) async fn submit(
     let environment = packed.as_ref().map(|(digest, _)| *digest);
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), environment, snapshot_is_complete };
     let done = head.engine.submit(command, packed).await?;
-    let (id, duplicate) = done.submitted.ok_or_else(|| ApiError::internal("a submission without a job"))?;
+    let (id, duplicate) =
+        done.submitted.ok_or_else(|| ApiError::internal("the engine returned no job id for a submission"))?;
     Ok((Extension(About(format!("job {id}"))), Json(Submitted { id, duplicate })))
 }
 
@@ -97,7 +99,7 @@ fn shrink(work: &mut Work) {
     }
 }
 
-/// Includes the user, because two users may choose the same key.
+/// Returns the hash of the user and the key that the user chose. Two users may choose the same key.
 fn submission_key(user: &str, key: &str) -> SubmissionKey {
     let digest = name_of(&[user.as_bytes(), b"\0", key.as_bytes()].concat());
     let half = digest.0.first_chunk::<16>().expect("a digest has 32 bytes");
@@ -127,7 +129,7 @@ pub(crate) struct Filter {
     user: Option<String>,
     /// Maximum number of jobs: 100 if absent, at most 1000. A page has fewer jobs if command lines are long.
     limit: Option<u32>,
-    /// `next` of the previous page.
+    /// The value of `next` on the previous page.
     before: Option<JobId>,
     /// Include the command line of each job.
     #[serde(default)]
@@ -179,7 +181,7 @@ pub(crate) async fn list(
     Ok(Json(JobPage { jobs, total, next }))
 }
 
-/// History rows of ended jobs without an array, which contain their nodes.
+/// Reads the history rows of all jobs that have ended and have no array. Such a row lists the nodes of the job.
 async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
     let single: Vec<JobId> =
         jobs.iter().filter(|job| job.spec.array.is_none() && job.is_ended()).map(|job| job.id).collect();
@@ -246,7 +248,7 @@ async fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> 
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
-/// A job, and its history up to the same state.
+/// Returns a job and its history. Waits for the disk if the history lacks tasks that have ended according to the job.
 async fn settled_history(
     head: &Head,
     id: JobId,
@@ -257,12 +259,12 @@ async fn settled_history(
     if !lags(&job, &history) {
         return Ok((job, history));
     }
-    // The state precedes the disk by one fsync, and rows become visible only after that.
+    // The state changes before the disk, and history rows become visible only after the fsync.
     head.engine.settled().await?;
     history_of(head, id, range, limit).await
 }
 
-/// Whether a row is missing, or is that of an earlier attempt, for a task that must have one.
+/// Returns whether the history lacks the current row of a task that has an exit code or a result.
 fn lags(job: &Job, history: &History) -> bool {
     history.ended.iter().any(|(index, ending)| {
         let must = ending.exit_code.is_some() || job.results.contains(*index);
@@ -270,8 +272,8 @@ fn lags(job: &Job, history: &History) -> bool {
     })
 }
 
-/// The first ended tasks of a job with an index in `range`. For a job without an array, its only task is always
-/// included, because the summary needs it.
+/// Reads the ended tasks of a job with an index in `range`, at most `limit`. The only task of a job without an array is
+/// always included, because the summary needs it.
 async fn history_of(
     head: &Head,
     id: JobId,
@@ -296,7 +298,7 @@ async fn history_of(
     let history = head.history.clone();
     let read = move || -> Result<_, hostler_store::StoreError> {
         let rows = history.ended_of(id, *range.start()..=last, limit)?;
-        // Usually the first row. Rows before it belong to tasks that users cancelled individually.
+        // The reason is usually in the first row. Rows before it belong to tasks that users cancelled individually.
         let cancelled = match first_cancelled {
             Some(first) => history.ended_of(id, first..=u32::MAX, LOOKED_AT)?,
             None => Vec::new(),
@@ -310,7 +312,8 @@ async fn history_of(
     Ok((job, History { ended, rows, why_cancelled, next }))
 }
 
-/// The first cancelled task of an array with dependencies. Its row contains the reason for all of them.
+/// Returns the first cancelled task of an array with dependencies. The row of this task contains the reason for all
+/// tasks.
 fn first_cancelled_by_dependency(job: &Job) -> Option<u32> {
     let may = job.spec.array.is_some() && !job.spec.after.is_empty();
     let mut cancelled = job.endings.iter().filter(|(ending, _)| ending.state == JobState::Cancelled);
@@ -333,7 +336,7 @@ pub(crate) async fn until(head: &Head, id: JobId, deadline: Instant, done: impl 
     }
 }
 
-/// Waits for a change, or a possible change, of the job.
+/// Waits for a change of the job. Also returns if notices were missed, because the job may have changed.
 pub(crate) async fn next_change(notices: &mut Receiver<Notice>, id: JobId) {
     loop {
         match notices.recv().await {

@@ -74,14 +74,14 @@ pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Res
         return Err(ApiError::new(
             StatusCode::CONFLICT,
             "not_logged_in",
-            "this connection is identified by the kernel, not by a token",
+            "there is no login to end: the kernel identifies this connection, not a token",
         ));
     };
     head.engine.command(Command::Users(UsersCommand::RevokeToken(token))).await?;
     Ok(NoContent)
 }
 
-/// Issues a token for an authenticated user. If the user was removed meanwhile, the error is `otherwise`.
+/// Issues a token for an authenticated user. Returns the error `otherwise` if the user was removed meanwhile.
 async fn issue(
     head: &Head,
     user: UserName,
@@ -91,7 +91,7 @@ async fn issue(
     let token = secret();
     let command = UsersCommand::IssueToken { token: name_of(token.as_bytes()), user: user.clone() };
     match head.engine.command(Command::Users(command)).await {
-        // The user is authenticated, so the error may tell the details.
+        // The user is authenticated, so the error may contain details.
         Err(EngineError::Refused(refusal @ Refusal::Users(UsersRefusal::Blocked { .. }))) => {
             return Err(refusal.into());
         }
@@ -104,7 +104,7 @@ async fn issue(
     Ok((Extension(about), Json(LoggedIn { user, role, token, ends_in_ms: TOKEN_TTL_MS })))
 }
 
-/// The client's address, if it is on another machine.
+/// Returns the client's address if the client is on another machine.
 fn address(visitor: Option<&Extension<Visitor>>) -> Option<IpAddr> {
     visitor.map(|visitor| visitor.0.from.ip())
 }

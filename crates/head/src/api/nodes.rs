@@ -31,7 +31,7 @@ use crate::{link, views};
 /// Delay of the response to a wrong join code.
 const WRONG_CODE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Size of a node in a list.
+/// Memory to reserve for each node of a list.
 const NODE_BYTES: usize = 2 << 10;
 
 /// `GET /nodes`.
@@ -211,7 +211,7 @@ pub(crate) async fn join(
     joined.map(Json)
 }
 
-/// Makes the holder of a ticket a node.
+/// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.
 async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiError> {
     let Ticket { node, is_for_it } = ticket.clone();
     let issued = head.trust.sign(&node, csr)?;
@@ -236,7 +236,7 @@ pub(crate) async fn renew(
     Ok(Json(joined(&head, node, issued)))
 }
 
-/// The response with a new certificate.
+/// Creates the response with a new certificate.
 fn joined(head: &Head, node: NodeName, issued: Issued) -> Joined {
     let now = head.engine.now().at;
     let renew_in_ms = head.engine.state().renew_in_ms(&node, issued.key, now).unwrap_or_default();
@@ -270,7 +270,7 @@ pub(crate) async fn link(
     upgrade
         .max_message_size(MAX_FRAME_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
-        // Each frame is flushed before the next one. This limits only a single frame.
+        // The limit applies to a single frame, because each frame is flushed before the next one.
         .max_write_buffer_size(2 * MAX_FRAME_BYTES)
         // The buffer is zeroed before every read, and most frames are small.
         .read_buffer_size(8 << 10)

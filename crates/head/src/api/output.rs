@@ -1,4 +1,5 @@
-//! A task's output and terminal. The source is its result after its end, and its node before.
+//! A task's output and terminal. While the task runs, its node supplies the output; afterwards, the task's result
+//! contains the output.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,8 @@ const AGENT_TIME: Duration = Duration::from_secs(10);
 /// Maximum size of a terminal message, in both directions.
 pub(super) const TERMINAL_BYTES: usize = 1 << 20;
 
-/// Practically infinite: a following client waits until it leaves.
+/// A timeout that never expires in practice. The client that follows the output ends the wait by closing its
+/// connection.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The query of an output.
@@ -105,7 +107,7 @@ enum Standing {
     Ended,
 }
 
-/// A task on a node.
+/// A task that is placed on a node and has not ended there.
 struct Live {
     run: RunId,
     rank: u32,
@@ -146,7 +148,7 @@ fn answer(attempt: Attempt, body: Body) -> Binary {
     Binary((headers, body).into_response())
 }
 
-/// The output of an ended task, from its result.
+/// Reads the output of an ended task from its result.
 async fn from_result(
     head: &Arc<Head>,
     holds: Arc<Answer>,
@@ -201,8 +203,8 @@ async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError
     Ok(tokio::task::spawn_blocking(move || history.ended_one(task)).await.map_err(ApiError::internal)??)
 }
 
-/// The output of a live task, from its node. `None` if the task has left the node, so that its state must be checked
-/// again.
+/// Requests the output of a live task from its node. Returns `None` if the task is no longer on the node; the caller
+/// then checks the task's state again.
 async fn from_node(
     head: &Head,
     live: &Live,
@@ -224,7 +226,7 @@ async fn from_node(
     }
 }
 
-/// Asks the node of a live task to open a stream. `false` if the node is not connected.
+/// Asks the node of a live task to open a stream. Returns `false` if the node is not connected.
 fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
     let connection = {
         let state = head.engine.state();
@@ -244,12 +246,12 @@ async fn gone(head: &Head, live: &Live) {
     until(head, run.task.job, Instant::now() + FOREVER, is_gone).await;
 }
 
-/// Handles an unreachable node. With `follow`, waits briefly so that the caller tries again; otherwise returns an
-/// error.
+/// Handles an unreachable node. With `follow`, waits briefly and returns `None`, so that the caller tries again.
+/// Otherwise returns an error.
 async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Body>, ApiError> {
     const PAUSE: Duration = Duration::from_millis(500);
     if follow {
-        // A reconnecting node is not a change of the job, so retry after a pause too.
+        // A node that reconnects does not change the job, so the wait also ends after a pause.
         let _ = timeout(PAUSE, gone(head, live)).await;
         return Ok(None);
     }
@@ -258,7 +260,7 @@ async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Bo
 
 fn silent(node: &NodeName) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node_unreachable", format!("node {node} does not respond"))
-        .hint("the job is not affected; its output is available when the node is back, or with the result")
+        .hint("the job is not affected; try again when the node is connected, or fetch the result after the job's end")
 }
 
 /// The query of a terminal.
@@ -316,7 +318,7 @@ pub(crate) async fn attach(
 fn no_such_rank(job: &Job, rank: u32) -> ApiError {
     let last = job.spec.nodes - 1;
     ApiError::new(StatusCode::NOT_FOUND, "no_such_node", format!("job {} has no node of rank {rank}", job.id))
-        .hint(format!("its ranks are 0 to {last}"))
+        .hint(format!("the job's ranks are 0 to {last}"))
 }
 
 fn no_terminal(id: JobId) -> ApiError {
@@ -330,7 +332,7 @@ fn not_running(id: JobId, standing: &str) -> ApiError {
         "not_running",
         format!("there is no terminal to attach to: the task is {standing}"),
     )
-    .hint(format!("`hostler job {id}` shows its state"))
+    .hint(format!("`hostler job {id}` shows the task's state"))
 }
 
 /// Relays messages in both directions until either side closes.
@@ -359,6 +361,6 @@ async fn pass(mut from: Source, mut to: Sink) {
             Message::Ping(_) | Message::Pong(_) => {}
         }
     }
-    // The peer may have left.
+    // The peer may have closed the connection already.
     let _ = to.close().await;
 }

@@ -14,7 +14,7 @@ use super::who::Agent;
 use crate::answers::Answer;
 use crate::head::Head;
 
-/// Size of a node in the response.
+/// Memory to reserve for each node of the response.
 const PEER_BYTES: usize = 512;
 
 /// `GET /agent/peers`. The response is the full list if it has changed since the agent's last request, else null.

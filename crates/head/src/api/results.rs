@@ -39,7 +39,7 @@ pub(crate) struct Filter {
     jobs: Option<String>,
     /// Maximum number of jobs in a page: 1000 if absent, at most 1000.
     limit: Option<u32>,
-    /// `next` of the previous page: list only jobs after this one.
+    /// The value of `next` on the previous page. Only jobs with higher ids are listed.
     after: Option<JobId>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) async fn list(
 struct Listing {
     head: Arc<Head>,
     caller: Caller,
-    /// The request names the jobs. They were checked, and may belong to other users.
+    /// The request lists job ids. The caller's permission for each was checked, and the jobs may belong to other users.
     are_named: bool,
     unfetched: bool,
     jobs: std::vec::IntoIter<JobId>,
@@ -112,7 +112,7 @@ struct Listing {
     has_any: bool,
 }
 
-/// Generates the next piece when memory is available. Also returns the remaining listing.
+/// Reserves memory and generates the next piece. Also returns the rest of the listing, unless this was the last piece.
 async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Option<Listing>), ArchiveError> {
     let memory = answer.memory_for(&listing.head.guests, 2 * PIECE_BYTES).await;
     let (text, rest) = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
