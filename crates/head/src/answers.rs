@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Maximum size of a piece of a body. Each piece sent counts as progress, so half a kilobyte per second is enough.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Slots that an unfinished request occupies: one of its user's, and one of the node's if a node relayed the request.
+/// Slots that an unfinished request occupies: one of its user and, if a node relayed the request, one of the node.
 pub(crate) type Pending = (Share<String>, Option<Share<NodeName>>);
 
 /// Resources that a request holds until its response is sent. Handlers find it in the request's extensions.

@@ -1,6 +1,6 @@
-//! Ended jobs: those in the store, and those on their way there.
+//! Finds ended jobs, which are in the store or still being moved to the store.
 //!
-//! The state contains the other jobs. All queries about jobs go through this module.
+//! The state contains all other jobs. All queries about jobs go through this module.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,17 +41,18 @@ impl Archive {
         Self { history, moves: Mutex::default() }
     }
 
-    /// Jobs on their way between the state and the store. Lock order: the state first, then this.
+    /// Locks and returns the jobs that are being moved between the state and the store. Lock order: the state first,
+    /// then this lock.
     pub(crate) fn moves(&self) -> MutexGuard<'_, Moves> {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock behind [`Self::moves`], for the engine's loop.
+    /// Returns the lock behind [`Self::moves`], for the engine's loop.
     pub(crate) fn moves_lock(&self) -> &Mutex<Moves> {
         &self.moves
     }
 
-    /// Jobs deleted since the start because their retention time was over.
+    /// Returns the number of jobs that were deleted since the start because their retention time was over.
     pub(crate) fn forgotten(&self) -> u64 {
         self.moves().forgotten()
     }
@@ -183,10 +184,10 @@ impl Engine {
                 let read_page = move || read_ended(&history, &filter, before, limit);
                 let ended = tokio::task::spawn_blocking(read_page).await??;
                 if let Some(last) = ended.jobs.last().filter(|_| ended.is_truncated) {
-                    // Ended jobs that were cut off come before older live jobs.
+                    // The page ends at the last ended job that was read. Older live jobs belong on the next page.
                     page.retain(|job| job.id > last.id);
                 }
-                // A job in both was reopened, so the version in the state counts.
+                // A job that is both in the state and in the store was reopened; the page shows the state's version.
                 total += ended.total;
                 is_truncated = ended.is_truncated;
                 page.extend(ended.jobs);
@@ -200,8 +201,9 @@ impl Engine {
         }
     }
 
-    /// Ids of the user's jobs with a kept result, in order: about `limit` ids after `after`. If there may be more, also
-    /// the last id that was examined. With `unfetched`, only jobs with a result that no client has downloaded.
+    /// Returns about `limit` ids of the user's jobs with a kept result, in order, starting after `after`. If there may
+    /// be more such jobs, also returns the last id that was examined. With `unfetched`, returns only jobs with a result
+    /// that no client has downloaded.
     pub(crate) async fn jobs_with_results(
         &self,
         user: &str,

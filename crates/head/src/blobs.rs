@@ -49,7 +49,7 @@ const REMEMBERED: usize = 4_096;
 const RESERVE_BYTES: u64 = 512 << 20;
 const RESERVE_PART: u64 = 20;
 
-/// Default limit for results: one part in this many of the disk.
+/// By default, all results together may use the disk's size divided by this number.
 const RESULTS_PART: u64 = 2;
 
 /// Larger manifests are read one at a time, because a decoded manifest takes several times its size in memory.
@@ -87,7 +87,7 @@ impl Deref for Opened<'_> {
     }
 }
 
-/// A decoded manifest of either kind.
+/// A decoded manifest of a folder or of a result.
 pub(crate) enum Anything {
     Folder(Manifest),
     Result(ResultManifest),
@@ -109,7 +109,7 @@ pub(crate) enum LibraryError {
     /// The bytes are not a manifest.
     #[error("{0} is not a manifest")]
     NotAManifest(Digest),
-    /// The manifest is not acceptable.
+    /// The manifest is invalid.
     #[error(transparent)]
     BadManifest(#[from] ManifestError),
     #[error(transparent)]
@@ -182,7 +182,7 @@ impl Library {
         }
     }
 
-    /// The `digests` that are not stored here, in their order. The others are kept for at least an hour.
+    /// Returns the `digests` that are not stored here, in their order. The stored ones are kept for at least an hour.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -191,7 +191,7 @@ impl Library {
         if not_files.is_empty() {
             return Ok(not_files);
         }
-        // Pins come first, so that a concurrent collection keeps these blobs.
+        // Pins the blobs before the query, so that a concurrent collection keeps them.
         self.pins().ask(&not_files);
         let missing = self.table.missing_blobs(&not_files)?;
         self.pins().forget(&missing);
@@ -251,7 +251,8 @@ impl Library {
         }
     }
 
-    /// The size of a result in bytes, if it is complete together with the blobs in its report.
+    /// Returns the size of a result in bytes, or `None` if chunks are missing. The chunks may be in the store or in the
+    /// report that contains the result.
     ///
     /// # Errors
     /// The disk fails.
@@ -329,7 +330,7 @@ impl Library {
         }
     }
 
-    /// The reason for which uploads and submissions are rejected if the disk is too full, as text for users.
+    /// Returns a message for users if the disk is too full for uploads and submissions.
     pub(crate) fn too_full(&self) -> Option<String> {
         // A disk that does not report its usage will report an error on a write.
         let stat = statvfs(&self.directory).ok()?;

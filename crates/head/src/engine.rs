@@ -74,7 +74,7 @@ pub(crate) enum Outgoing {
 }
 
 /// An input of the loop.
-#[expect(clippy::large_enum_variant, reason = "nearly all are commands; a box each would cost more than the room")]
+#[expect(clippy::large_enum_variant, reason = "nearly all requests are commands; boxing each would cost more memory")]
 enum Request {
     Command(Input<ReplyTo>),
     Stop(oneshot::Sender<()>),
@@ -146,7 +146,7 @@ impl Engine {
         history: Reader,
     ) -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (inputs, queue) = mpsc::channel(QUEUE_LEN);
-        #[expect(clippy::disallowed_methods, reason = "a node's controller is asked one thing at a time")]
+        #[expect(clippy::disallowed_methods, reason = "the core sends at most one order per node at a time")]
         let (power, orders) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             clock: Clock { origin: state.last_event_at, started: Instant::now() },
@@ -194,15 +194,15 @@ impl Engine {
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
 
-    /// Queues `command` without waiting for the outcome. For messages of agents, which repeat them until the head
-    /// answers.
+    /// Queues `command` without waiting for the outcome. Suits messages of agents, because agents repeat a message
+    /// until the head answers.
     pub(crate) async fn post(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) {
         // A closed queue means that the head is stopping; the agent notices by itself.
         let input = Input { command, blobs, environment: None, reply: None };
         let _ = self.inputs.send(Request::Command(input)).await;
     }
 
-    /// The state, for reading. Hold the lock only briefly.
+    /// Locks the state for reading. Hold the lock only briefly.
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.shared.state()
     }
@@ -224,7 +224,10 @@ impl Engine {
 
     /// Registers the sender task of an agent's connection.
     pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<Outgoing> {
-        #[expect(clippy::disallowed_methods, reason = "the loop never waits for one agent; its runs bound what waits")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the loop must not wait for an agent, whose runs limit the queue"
+        )]
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.agents().insert(connection, sender);
         receiver
@@ -240,14 +243,14 @@ impl Engine {
         self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Say(message)).is_ok())
     }
 
-    /// Why nothing can be stored at the moment, if that is the case.
+    /// Returns the error because of which nothing can be stored at the moment, or `None` if the store works.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.shared.durability().trouble().map(str::to_owned)
     }
 
     /// Waits until the current state is durable, including history rows.
     pub(crate) async fn settled(&self) -> Result<(), EngineError> {
-        // A tick only does what is due anyway, and its answer follows all earlier batches.
+        // The answer to a tick comes after all earlier batches. A tick changes nothing that would not change anyway.
         self.command(Command::Tick).await.map(drop)
     }
 
@@ -294,7 +297,8 @@ impl Shared {
             match effect {
                 Effect::Send { connection, message } => {
                     if let Some(agent) = agents.get(&connection) {
-                        // The connection may be about to end; the agent's next hello makes up for the message.
+                        // The connection may be about to end. The answer to the agent's next hello then replaces the
+                        // message.
                         let _ = agent.send(Outgoing::Say(message));
                     }
                 }
@@ -305,7 +309,7 @@ impl Shared {
                     }
                 }
                 Effect::Power { node, verb, ask } => {
-                    // The receiver is gone when the head stops; the next head asks again.
+                    // When the head stops, the receiver no longer exists. The next head sends the order again.
                     let _ = self.power.send(Order { node, verb, ask });
                 }
                 Effect::Notify(notice) => {
@@ -326,7 +330,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// Runs rounds until it is told to stop. Runs on its own thread, where it may block; only the wait for inputs is
+    /// Runs rounds until the engine is stopped. Uses its own thread, which may block; only the wait for inputs is
     /// asynchronous.
     async fn run(mut self) {
         let mut requests = Vec::with_capacity(ROUND_LEN);
@@ -419,7 +423,7 @@ impl Loop {
         match forget {
             Ok(Some(command)) => self.take(Input::of(command)),
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "cannot look for jobs whose retention is over"),
+            Err(error) => tracing::error!(%error, "cannot find the jobs whose retention time is over"),
         }
     }
 
@@ -432,7 +436,7 @@ impl Loop {
         let shared = Arc::clone(&self.shared);
         self.writer.commit(batch, move |stored| {
             if let Err(error) = &stored {
-                tracing::error!(%error, "cannot store events; going back to what is on disk");
+                tracing::error!(%error, "cannot store events; loading the last stored state");
             }
             let has_failed = stored.is_err();
             let stored = stored.map_err(|error| error.to_string());
@@ -445,7 +449,7 @@ impl Loop {
         self.snapshot_if_due();
     }
 
-    /// Replaces a long log by a snapshot of the state. The copy shares all jobs with the state. A thread of its own
+    /// Replaces a long log by a snapshot of the state. The copy shares all jobs with the state. A separate thread
     /// encodes the copy, because neither this loop nor the writer may block that long.
     fn snapshot_if_due(&mut self) {
         if !self.rounds.snapshot_is_due(&self.shared.state()) {
@@ -495,7 +499,7 @@ impl Loop {
                 true
             }
             Err(error) => {
-                tracing::warn!("cannot go back to what is on disk yet: {error:#}");
+                tracing::warn!("cannot load the last stored state yet: {error:#}");
                 self.shared.durability().not_recovered(format!("{error:#}"));
                 false
             }

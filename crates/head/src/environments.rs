@@ -50,7 +50,7 @@ impl Environments {
         Some((digest, self.put_in_cache(digest, bytes)))
     }
 
-    /// Adds a launch's environment from the cache. `false` when the environment is not cached.
+    /// Adds a launch's environment from the cache. Returns `false` if the environment is not cached.
     ///
     /// # Errors
     /// The environment is damaged.

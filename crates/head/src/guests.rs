@@ -28,39 +28,40 @@ const STRANGERS: usize = 256;
 /// Maximum number of remembered networks from which nodes have connected.
 const KNOWN: usize = 4096;
 
-/// Connections per uid on the head's socket, per user over TLS, and per node.
+/// Maximum number of connections: per uid on the head's socket, per user over TLS, and per node.
 const OF_ONE_UID: usize = 1024;
 const OF_ONE_USER: usize = 256;
 const OF_ONE_NODE: usize = 1024;
 
-/// Unfinished requests per user. Many may wait for jobs or follow output. All users of one node together have the same
-/// limit, which exceeds the number that an agent relays concurrently.
+/// Maximum number of unfinished requests per user. Many requests may wait for jobs or follow output. All users of one
+/// node together have the same limit, which exceeds the number that an agent relays concurrently.
 const REQUESTS: usize = 1024;
 
-/// Per client: concurrent requests with a large body, and concurrent checks of snapshots or reads of manifests. More
-/// requests wait.
+/// Maximum number of concurrent requests per client: with a large body, and with a check of a snapshot or a read of a
+/// manifest. More requests wait.
 const BODIES: usize = 4;
 const COMMITS: usize = 1;
 
-/// All users of one node together may have this many times a single client's share. Where a total limit exists, they
-/// may have the total divided by this number.
+/// All users of one node together may have this many times a single client's share. If there is a total limit, their
+/// share is the total divided by this number.
 const OF_ONE_NODES_USERS: usize = 4;
 
-/// Concurrent uploads per client, of all users, and of all nodes. More uploads wait. Each upload may hold a batch of
-/// chunks in memory.
+/// Maximum number of concurrent uploads: per client, of all users together, and of all nodes together. More uploads
+/// wait. Each upload may hold a batch of chunks in memory.
 const UPLOADS: usize = 16;
 const UPLOADS_OF_USERS: usize = 64;
 const UPLOADS_OF_NODES: usize = 64;
 
-/// Memory for long chunks in transit, per client and for all users or all nodes, in MiB. It is enough for one chunk of
-/// maximum size.
+/// Maximum memory for long chunks in transit, in MiB: per client, and for all users or all nodes together. A client's
+/// share is enough for one chunk of maximum size.
 const LONG_MIB: usize = 80;
 const LONG_MIB_OF_ALL: usize = 4 * LONG_MIB;
 
-/// Memory for unsent responses per client, in KiB: enough for one blob of maximum size. More responses wait.
+/// Maximum memory for unsent responses per client, in KiB. It is enough for one blob of maximum size. More responses
+/// wait.
 const ANSWERS_KIB: usize = 80 << 10;
 
-/// Memory for lists of chunks to send per client, in KiB: enough for one list of maximum size.
+/// Maximum memory for lists of chunks to send per client, in KiB. It is enough for one list of maximum size.
 const LISTS_KIB: usize = 16 << 10;
 
 /// Dropping this sender tells a stranger that its slot was taken.
@@ -165,7 +166,7 @@ impl Party {
     }
 }
 
-/// Owner of a share. User and node names are distinct.
+/// The owner of a share. A user and a node with the same name are different owners.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     User(String),
@@ -189,8 +190,8 @@ impl From<&Identity> for Party {
 /// Acquired permits. Dropping them releases them.
 pub(crate) type Held = Vec<OwnedSemaphorePermit>;
 
-/// A semaphore per client, plus one for all users of each node. A client that has used up its permits waits for its
-/// own.
+/// A semaphore per client, plus one for all users of each node. A client waits only for its own permits and for those
+/// of its node's users.
 pub(crate) struct Turns {
     each: usize,
     of_one_nodes_users: usize,
@@ -235,7 +236,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     fn of(each: usize, users: usize, nodes: usize) -> Self {
-        // At least one client's share, so that a single request can always be served.
+        // The share is at least one client's share, so that a single request can always be served.
         let each = Turns { of_one_nodes_users: (users / OF_ONE_NODES_USERS).max(each), ..Turns::of(each) };
         Self { each, users: Arc::new(Semaphore::new(users)), nodes: Arc::new(Semaphore::new(nodes)) }
     }

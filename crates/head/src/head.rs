@@ -121,7 +121,7 @@ impl Head {
         self.library.room().set_cap(cap_bytes);
     }
 
-    /// The reason for which the head rejects new work at the moment, as text for users.
+    /// Returns a message for users if the head rejects new work at the moment.
     pub(crate) fn refusing(&self) -> Option<String> {
         if let Some(trouble) = self.engine.trouble() {
             return Some(format!("the head cannot store anything: {trouble}"));

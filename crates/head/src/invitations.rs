@@ -43,7 +43,7 @@ struct Invited {
     /// The node that may join; any new name if absent.
     node: Option<NodeName>,
     at: Instant,
-    /// The request that used the invitation. An agent that missed the answer may repeat it.
+    /// The request that used the invitation. An agent that missed the answer may repeat this request.
     taken_by: Option<Digest>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum NotInvited {
     )]
     Wrong,
     /// The code is valid, but neither the code nor the request contains a usable node name.
-    #[error("the join code names no node, and neither does the request")]
+    #[error("neither the join code nor the request contains a node name")]
     Nameless,
 }
 
@@ -118,7 +118,7 @@ impl Invitations {
         Ok(Ticket { node, is_for_it: invited.node.is_some() })
     }
 
-    /// Makes an invitation valid again that this request used.
+    /// Reverts [`Self::take`]: makes the invitation that this request used valid again.
     pub(crate) fn give_back(&self, candidate: &Candidate<'_>) {
         let mut invitations = self.by_secret();
         if let Some(invited) = invitations.get_mut(&digest_of(candidate.secret.as_bytes()))

@@ -1,8 +1,8 @@
 //! The head: the daemon that keeps the job queue, schedules jobs, and serves users and agents.
 //!
-//! The decisions are in `hostler-core`; this crate connects them to the world. The [`engine`] loop makes each decision
-//! durable.
-//! The other modules turn requests into commands for the engine, and its state into answers:
+//! The decisions are in `hostler-core`; this crate connects the core to the network, the disk and the clock. The
+//! [`engine`] loop makes each decision durable. The other modules turn requests into commands for the engine, and the
+//! engine's state into answers:
 //!
 //! - [`start`] opens the store, restores the state, and starts and stops all other parts.
 //! - [`listen`] accepts connections on a Unix socket and on one TLS port, and identifies the peer. [`trust`] is the

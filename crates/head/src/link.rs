@@ -41,8 +41,8 @@ const FRAME_LEN: usize = 1024;
 /// Maximum length of the reason in a WebSocket close frame, in bytes.
 const MAX_REASON_BYTES: usize = 123;
 
-/// After a break, agents reconnect within this time per node, in milliseconds. A TLS handshake takes one or two
-/// milliseconds of CPU time.
+/// After the loss of all links, agents reconnect within this time per node, in milliseconds. A TLS handshake takes one
+/// or two milliseconds of CPU time.
 const RETURN_MS_PER_NODE: u64 = 3;
 
 /// Maximum time for all agents to reconnect. It is short enough that no node counts as silent.
@@ -94,7 +94,7 @@ impl Link<'_> {
         }
     }
 
-    /// Reports the agent to the engine and welcomes the agent. Messages of the engine follow.
+    /// Reports the agent to the engine, and sends the agent a welcome message before any message of the engine.
     async fn welcome(&self, sink: &mut Sink, hello: AgentHello, protocol: u16) -> anyhow::Result<()> {
         tracing::info!(node = %self.node, pid = hello.pid, version = %hello.version, runs = hello.runs.len(), "agent linked");
         let mut complete = BTreeSet::new();
@@ -160,8 +160,7 @@ impl Link<'_> {
             self.head.library.room().came(bytes);
             Ok(())
         } else {
-            // Without its result, the end of the run is not recorded, but the message still shows that the agent is
-            // alive.
+            // The end of the run is not recorded without its result. The message still shows that the agent is alive.
             self.ask_again(run);
             self.post(AgentMessage::Heartbeat, true, Vec::new()).await
         }
@@ -175,7 +174,7 @@ impl Link<'_> {
 
     fn ask_again(&self, run: RunId) {
         tracing::info!(node = %self.node, %run, "the result of a run is incomplete; asking the agent to send it again");
-        // If the connection is ending, the next hello has the same effect.
+        // If the connection is ending, the answer to the agent's next hello has the same effect.
         self.head.engine.send(self.connection, HeadMessage::Resend { run });
     }
 
@@ -189,7 +188,7 @@ impl Link<'_> {
         }
         let inline = inline.clone();
         let outcome = tokio::task::spawn_blocking(move || library.complete_size(&manifest, &inline)).await?;
-        outcome.context("cannot look for a result")
+        outcome.context("cannot check whether a result is complete")
     }
 
     /// Sends the engine's messages to the agent until the engine closes the link or the head stops.

@@ -102,7 +102,7 @@ impl Visitor {
         Self { from, place: Arc::new(Mutex::new(Slot::Stranger { _place: place })) }
     }
 
-    /// Identifies a stranger as this user. `false` when the user has the maximum number of connections.
+    /// Identifies a stranger as this user. Returns `false` if the user has the maximum number of connections.
     pub(crate) fn welcome(&self, head: &Head, user: &str) -> bool {
         let mut slot = self.slot();
         if matches!(*slot, Slot::Stranger { .. }) {
@@ -221,7 +221,7 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
 
 async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
-    // Limits for root and the head's own user would protect nothing.
+    // Root and the head's own user have no limit, because they can stop the head anyway.
     let counts = uid != 0 && uid != geteuid().as_raw();
     let share = counts.then(|| head.guests.uids.take(uid));
     if matches!(share, Some(None)) {
@@ -249,7 +249,7 @@ fn too_many_connections(head: &Head) -> String {
 
 /// Looks up the user of a uid that the kernel reported.
 async fn local_peer(uid: u32) -> io::Result<Peer> {
-    // Blocking: names may come from a directory server.
+    // The lookup blocks: names may come from a directory server.
     let name = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten());
     let name = name.await.map_err(io::Error::other)?.map(|user| user.name);
     Ok(Peer::Local { uid, user: name.unwrap_or_else(|| uid.to_string()) })
@@ -441,7 +441,7 @@ async fn serve_connection<S>(
     }
 }
 
-/// Without a timer, hyper panics when a peer makes it use one.
+/// Creates an HTTP/1 server with a timer. hyper panics if it needs a timer and has none.
 fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT).max_buf_size(BUFFER_BYTES);

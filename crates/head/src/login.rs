@@ -4,7 +4,6 @@
 //! the user's name, in the SSH namespace of Hostler logins. The head checks that the key belongs to the user.
 //!
 //! With a login code: an admin creates the code, which can be used once.
-//! admin has made: its secret is good once.
 //!
 //! A challenge is valid for a minute and a code for a day, on the monotonic clock. Both are kept in memory and end with
 //! the head's process. The state keeps the hashes of tokens.
@@ -49,7 +48,7 @@ const MAX_KEY_LEN: usize = 8 << 10;
 #[derive(Default)]
 pub(crate) struct Logins {
     challenges: Mutex<HashMap<String, Instant>>,
-    /// By the hash of the secret.
+    /// Login codes, by the hash of their secret.
     codes: Mutex<HashMap<Digest, Code>>,
     failures: Mutex<HashMap<IpAddr, Failures>>,
 }
@@ -127,7 +126,7 @@ impl Logins {
         code.filter(|code| code.made.elapsed() < CODE_TTL).map(|code| code.user).ok_or(LoginError::BadCode)
     }
 
-    /// Whether this address may try to log in.
+    /// Checks that this address may try to log in.
     ///
     /// # Errors
     /// The address had too many failures recently.

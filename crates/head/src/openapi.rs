@@ -56,13 +56,13 @@ pub(crate) struct Draft {
 
 /// An argument of a handler.
 pub(crate) trait Input {
-    /// Adds the part of the request that it needs; by default nothing.
+    /// Adds the part of the request that the argument reads. By default, adds nothing.
     fn describe(_: &mut Draft) {}
 }
 
 /// The response of a handler.
 pub(crate) trait Output {
-    /// Adds the response.
+    /// Adds the response to the description.
     fn describe(draft: &mut Draft);
 }
 
@@ -289,7 +289,7 @@ impl Output for NoContent {
     }
 }
 
-/// The response of a WebSocket, which an argument describes.
+/// Adds nothing: the argument that opens the WebSocket describes the response.
 impl Output for Response {
     fn describe(_: &mut Draft) {}
 }
@@ -364,13 +364,12 @@ fn document(operations: &[Operation]) -> Value {
             "title": "Hostler",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
-            "description": "The API of a Hostler head. Users reach it through the head's or a node's Unix socket, where the kernel \
-                            says who they are, or over TLS with the token of a login; agents over TLS with a certificate of the \
-                            cluster. Times are milliseconds since the Unix \
-                            epoch, sizes are bytes. Clients ignore fields they do not know. A client may say the version of the \
-                            API that it speaks in the header `hostler-api`; another one than the head's is refused. A request \
-                            that this document rules out is answered with 400 or 422; one that contradicts the state of the \
-                            cluster, or itself, with 404 or 409.",
+            "description": "The API of a Hostler head. Users reach it through the Unix socket of the head or of a node, where the \
+                            kernel identifies them, or over TLS with the token of a login. Agents reach it over TLS with a \
+                            certificate of the cluster. Times are milliseconds since the Unix epoch, sizes are bytes. Clients \
+                            ignore unknown fields. The request header `hostler-api` may contain the client's API version; the \
+                            head rejects any version except its own. If this document excludes a request, the response is 400 \
+                            or 422. If a request contradicts itself or the state of the cluster, the response is 404 or 409.",
         },
         "servers": [{ "url": BASE }],
         "paths": paths,
@@ -387,7 +386,7 @@ impl Operation {
         std::iter::once(self.method).chain(words).collect::<Vec<_>>().join("_")
     }
 
-    /// Names of the parameters in its path.
+    /// Returns the names of the parameters in the path.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
     }

@@ -129,7 +129,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::select! {
         _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
-        () = head.stop.cancelled() => tracing::info!("stopping: asked to"),
+        () = head.stop.cancelled() => tracing::info!("stopping: requested by a client"),
     }
     stop(&head).await;
     Ok(())

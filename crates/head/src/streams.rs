@@ -58,8 +58,8 @@ impl<T> Meeting<T> {
         Place { name, arrival, meeting: Self { waiting: Arc::clone(&self.waiting) } }
     }
 
-    /// Hands `node`'s connection to the reader called `name`. Returns it if no reader waits for this node under that
-    /// name.
+    /// Hands `node`'s connection to the reader called `name`. Returns the connection if no reader waits for this node
+    /// under that name.
     pub(crate) fn deliver(&self, name: &str, node: &NodeName, thing: T) -> Result<(), T> {
         let waiting = {
             let mut all = self.waiting();
@@ -114,7 +114,7 @@ impl Stream for Upload {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stop.as_mut().poll(context).is_ready() {
-            // An error, not an end: the reader must not treat its data as complete.
+            // Ends the stream with an error, so that the reader does not treat its data as complete.
             return Poll::Ready(Some(Err(axum::Error::new("the head is stopping"))));
         }
         let next = Pin::new(&mut self.body).poll_next(context);

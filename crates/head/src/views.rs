@@ -200,7 +200,8 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
     }
 }
 
-/// The message of a task's end. Other users see only that there is one, because it may quote the job's output.
+/// Returns the message of a task's end, or a fixed text for other users, because the message may quote the job's
+/// output.
 fn message_for(message: &str, is_owner: bool) -> String {
     if is_owner { message.to_owned() } else { HIDDEN_MESSAGE.to_owned() }
 }
@@ -269,8 +270,8 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
     }
 }
 
-/// Each limit, and whether the kernel enforces it on the job's nodes. For a job without nodes, this reports nodes that
-/// the job may use and that would not enforce the limit.
+/// Returns each limit, and whether the kernel enforces it on the job's nodes. If the job has no nodes yet, checks all
+/// nodes that the job may use.
 fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask>) -> Vec<LimitView> {
     let ended = rows.flat_map(|row| row.node.iter().chain(row.parts.iter().map(|part| &part.node)));
     let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).chain(ended).collect();
@@ -380,7 +381,7 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
 }
 
-/// The end of a job or task, as the rest of a sentence.
+/// Describes the end of a job or task as the rest of a sentence, e.g. `has ended as failed`.
 fn has_ended(state: JobState, message: Option<&str>) -> String {
     match message {
         Some(message) => format!("has ended as {state}: {message}"),
@@ -443,7 +444,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         }
         Reason::PartitionPaused { partition } | Reason::PartitionGone { partition } => {
             vec![format!(
-                "An operator can change this with `hostler configure partition`. With `-p`, submit to another partition than {partition}."
+                "An operator can change this with `hostler configure partition`. Use `-p` for a partition other than {partition}."
             )]
         }
         Reason::NoNodes { for_root: true, .. } => {
@@ -513,7 +514,7 @@ fn down_line(state: &State, node: &Node, now: Now) -> String {
     }
 }
 
-/// E.g. `a, b and c`.
+/// Joins the parts with commas and a final `and`, e.g. `a, b and c`.
 fn in_words(parts: &[String]) -> String {
     match parts {
         [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
@@ -521,12 +522,12 @@ fn in_words(parts: &[String]) -> String {
     }
 }
 
-/// E.g. `job 3 (train, of alice)`.
+/// Returns a job's id, name and user, e.g. `job 3 (train, of alice)`.
 fn job_name(job: &Job) -> String {
     format!("job {} ({}, of {})", job.id, job.spec.name, job.user)
 }
 
-/// The first few of `total` names.
+/// Lists the first few of `total` names, and the number of the others.
 fn and_more(names: &[impl AsRef<str>], total: usize) -> String {
     let first: Vec<&str> = names.iter().take(NAMED).map(AsRef::as_ref).collect();
     let more = total.saturating_sub(first.len());

@@ -179,7 +179,7 @@ impl Listing {
     }
 }
 
-/// A job whose contents the user may read.
+/// Returns the job, or an error if the user may not read its contents.
 pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
     let job = head.job(id).await?;
     match user.sees(&job) {
@@ -188,7 +188,7 @@ pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<
     }
 }
 
-/// One result. `None` if the task was requeued or its result was dropped.
+/// Converts a result into its view. Returns `None` if the task was requeued or its result was dropped.
 fn view(job: &Job, TaskResult { task, rank, manifest }: TaskResult) -> Option<ResultView> {
     let ending = job.ending_of(task.index).filter(|_| job.results.contains(task.index))?;
     Some(ResultView {
@@ -210,7 +210,7 @@ pub(crate) async fn fetched(
     Body(Fetched { indices }): Body<Fetched>,
 ) -> Result<NoContent, ApiError> {
     if indices.is_empty() {
-        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", "`indices` names no task"));
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", "`indices` is empty"));
     }
     head.engine.command(Command::Fetched { caller: user.0, job, indices }).await?;
     head.library.note_change();

@@ -1,4 +1,4 @@
-//! Shutdown of the head, with regard for live jobs.
+//! Shutdown of the head. The request says what to do with jobs that have not ended.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use super::extract::Json as Body;
 use super::who::User;
 use crate::head::Head;
 
-/// Maximum wait for cancelled jobs to end. After that, the head stops, and their shepherds end them.
+/// Maximum wait for cancelled jobs to end. After that, the head stops, and the shepherds end the remaining jobs.
 const ENDING_TIME: Duration = Duration::from_secs(60);
 
 /// The body of `POST /shutdown`.
@@ -39,7 +39,7 @@ enum LiveJobs {
     Refuse,
     /// Keep waiting and running jobs.
     Keep,
-    /// Cancel them first.
+    /// Cancel all jobs before the stop.
     Cancel,
 }
 
@@ -51,10 +51,10 @@ pub(crate) async fn shutdown(
 ) -> Result<NoContent, ApiError> {
     user.must_operate("stop the head")?;
     if head.closing.swap(true, Ordering::AcqRel) {
-        // If the other request fails, the head accepts work again, and this request must be repeated.
+        // If the other shutdown fails, the head accepts work again. The client must then repeat this request.
         return Err(ApiError::refusing("the head is being stopped already"));
     }
-    // In a separate task, so that a client that disconnects cannot leave the head closed but running.
+    // Runs in a separate task: if the client disconnects, the head must not stay closed but running.
     let closing = tokio::spawn(close(head, user.0, jobs));
     closing.await.map_err(ApiError::internal)?.map(|()| NoContent)
 }
@@ -73,7 +73,7 @@ async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), Ap
         LiveJobs::Keep => {}
         LiveJobs::Cancel => cancel_all(&head, &caller).await,
     }
-    tracing::info!(user = caller.user, "shutdown asked for");
+    tracing::info!(user = caller.user, "shutdown requested");
     if head.config.embedded {
         // An embedded cluster includes its nodes. Nodes of other clusters wait for the head to come back.
         let state = head.engine.state();
@@ -88,7 +88,7 @@ async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), Ap
 fn jobs_live(live: usize) -> ApiError {
     let (jobs, have) = if live == 1 { ("job", "has") } else { ("jobs", "have") };
     ApiError::new(StatusCode::CONFLICT, "jobs_live", format!("{live} {jobs} {have} not ended"))
-        .hint("wait for them, or choose whether to keep them for the next start or to cancel them")
+        .hint("wait for the jobs to end, keep the jobs for the next start, or cancel the jobs")
 }
 
 /// Cancels all jobs and waits, with a timeout, for their end.
@@ -100,7 +100,7 @@ async fn cancel_all(head: &Head, caller: &Caller) {
         let command = Command::Act { caller: caller.clone(), job, index: None, action: JobAction::Cancel };
         head.engine.post(command, Vec::new()).await;
     }
-    // The cancellations are in the queue before this.
+    // Waits until the engine has handled all cancellations, which are in its queue.
     let _ = head.engine.settled().await;
     while is_anything_ending(&head.engine.state()) {
         // Any notice is a reason to check again.

@@ -15,7 +15,8 @@ use super::who::Agent;
 use crate::head::Head;
 use crate::streams::Upload;
 
-/// `PUT /agent/streams/{id}`. The response is sent when the reader has read everything, or has left.
+/// `PUT /agent/streams/{id}`. The response is sent when the client that requested the output has read everything, or
+/// has disconnected.
 pub(crate) async fn upload(
     Agent(node): Agent,
     State(head): State<Arc<Head>>,
@@ -39,12 +40,16 @@ pub(crate) async fn terminal(
 ) -> Response {
     upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES).on_upgrade(async move |socket| {
         if let Err(socket) = head.streams.terminals.deliver(&id, &node, socket) {
-            // Closes the connection, because the reader has left.
+            // Closes the connection, because no client waits for this terminal.
             drop(socket);
         }
     })
 }
 
 fn nobody_waits() -> ApiError {
-    ApiError::new(StatusCode::GONE, "nobody_waits", "the reader of this stream has left")
+    ApiError::new(
+        StatusCode::GONE,
+        "nobody_waits",
+        "no client waits for this stream; the client has probably disconnected",
+    )
 }

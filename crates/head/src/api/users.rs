@@ -61,7 +61,7 @@ pub(crate) async fn show(
             "admins_only",
             format!("{} may not read the account data of {name}", person.name),
         )
-        .hint("only {name} and admins may"));
+        .hint("only the user and admins may read the account data"));
     }
     Ok(Json(found(&head.engine.state().users, &name)?))
 }
@@ -73,7 +73,10 @@ pub(crate) async fn add(
 ) -> Result<(Extension<About>, Json<UserView>), ApiError> {
     let name = user.name.clone();
     let _alone = head.admitting.lock().await;
-    let new = admissible(&head, vec![user]).await?.pop().ok_or_else(|| ApiError::internal("a user was lost"))?;
+    let new = admissible(&head, vec![user])
+        .await?
+        .pop()
+        .ok_or_else(|| ApiError::internal("the check of a new user returned no user"))?;
     carry_out(&head, UsersCommand::Add(new)).await?;
     answer(&head, &name, format!("user {name}"))
 }
@@ -209,7 +212,7 @@ fn answer(head: &Head, name: &UserName, about: String) -> Result<(Extension<Abou
     Ok((Extension(About(about)), Json(found(&head.engine.state().users, name)?)))
 }
 
-/// All data about a user name.
+/// Returns everything that the cluster knows about a user name: a user, a removed user, or a blocked account.
 fn found(users: &Users, name: &UserName) -> Result<UserView, ApiError> {
     let known = users.get(name.as_str()).map(|user| view(users, user));
     let former = || users.former().find(|(it, _)| *it == name).map(|(name, former)| gone(users, name, former));
@@ -260,8 +263,8 @@ fn view(users: &Users, user: &Known) -> UserView {
     }
 }
 
-/// Checks uids and keys of users. A new user without a uid gets that of the account on this machine, or one that is
-/// free in the cluster and on this machine.
+/// Checks uids and keys of users. A new user without a uid gets the uid of the account with this name on this machine.
+/// If there is no such account, the user gets a uid that is free in the cluster and on this machine.
 async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, ApiError> {
     let (mut uids, known) = {
         let state = head.engine.state();
@@ -269,7 +272,7 @@ async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, Ap
         (state.users.automatic_uids(), known)
     };
     users.iter().filter_map(|user| user.uid).for_each(|uid| uids.reserve(uid));
-    // Blocking: names may come from a directory server.
+    // The lookup blocks: names may come from a directory server.
     let look = move || users.into_iter().map(|user| admit(user, &known, &mut uids)).collect();
     tokio::task::spawn_blocking(look).await.map_err(ApiError::internal)?
 }
@@ -284,7 +287,7 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
                 "bad_uid",
                 format!("{name} cannot have uid {uid}: uids below {FIRST_PERSON} are reserved for system accounts"),
             )
-            .hint("omit the uid to use that of the account on the head's machine, or a free one"));
+            .hint("omit the uid to use the uid of the account on the head's machine, or a free uid"));
         }
         Some(uid) => match other_account(uid, &name)? {
             Some(other) => return Err(taken_here(&name, uid, &other)),
@@ -312,7 +315,7 @@ fn free_uid(name: &UserName, uids: &mut AutomaticUids) -> Result<u32, ApiError> 
     };
     let uid = uids.take(name, is_taken);
     failure.map_or(Ok(()), Err)?;
-    uid.ok_or_else(|| bad_uid(format!("no free uid for {name} on the head's machine")).hint("choose one with --uid"))
+    uid.ok_or_else(|| bad_uid(format!("no free uid for {name} on the head's machine")).hint("choose a uid with --uid"))
 }
 
 /// Whether this machine has another account or group with this number.
@@ -340,7 +343,7 @@ fn account_here(name: &UserName) -> Result<Option<u32>, ApiError> {
 fn uid_here(name: &UserName) -> Result<Option<u32>, ApiError> {
     match account_here(name)? {
         Some(0) => Err(bad_uid(format!(
-            "{name} is the superuser of this machine, who always is an admin and cannot be a user"
+            "{name} is the superuser of the head's machine, who is always an admin and cannot be added as a user"
         ))),
         uid => Ok(uid),
     }
@@ -356,7 +359,7 @@ fn taken_here(name: &UserName, uid: u32, other: &str) -> ApiError {
         "uid_taken",
         format!("uid {uid} belongs to {other} on the head's machine, so {name} cannot have it"),
     )
-    .hint("a uid must mean the same person on all machines; omit it to get a free one")
+    .hint("a uid must belong to the same person on all machines; omit the uid to get a free one")
 }
 
 fn usable(name: &UserName, keys: Vec<String>) -> Result<Vec<String>, ApiError> {

@@ -35,8 +35,8 @@ impl User {
 /// The node of an agent with a valid certificate.
 pub(crate) struct Agent(pub(crate) NodeName);
 
-/// An agent with a certificate of the cluster that may be expired or revoked. Handlers that take this check it
-/// themselves.
+/// An agent with a certificate of the cluster, which may be expired or revoked. Handlers with this argument must check
+/// that themselves.
 pub(crate) struct Certified(pub(crate) Bearer);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ fn must_be_welcome(head: &Head, bearer: &Bearer) -> Result<(), ApiError> {
     welcome.map_err(|why| Refusal::from(why).into())
 }
 
-/// Error for a bug: the rights table and a handler's extractor contradict each other.
+/// Returns the error for a bug: the rights table and a handler's extractor contradict each other.
 fn not_let_through() -> ApiError {
     ApiError::internal("the rights table and the handler of this operation disagree about its callers")
 }

@@ -42,8 +42,8 @@ impl Library {
     }
 
     fn mark_and_sweep(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<(), LibraryError> {
-        // Tick only triggers what is due anyway. Its reply comes after all earlier writes. Every blob without a pin was
-        // then stored together with the event that refers to it, so the marking finds the reference.
+        // The reply to a tick comes after all earlier writes. After it, every blob without a pin is stored together
+        // with the event that refers to it, so the marking finds the reference.
         if !tell(Command::Tick) {
             self.changed.store(true, Ordering::Release);
             return Ok(());
@@ -70,10 +70,11 @@ impl Library {
             let state = engine.state();
             let moves = engine.archive().moves();
             let snapshots = state.jobs().chain(moves.jobs()).filter_map(|job| snapshot_of(&job.spec.work));
-            // Read before the history: the results of parts that ended early move there when the last part ends.
+            // These manifests are read before the history: when the last part of a task ends, the results of its other
+            // parts move from the state to the history.
             snapshots.chain(state.early_results()).collect()
         };
-        // Read after the state: ended jobs move to the table.
+        // This table is read after the state, because ended jobs move from the state to the table.
         manifests.extend(self.table.snapshots_of_ended()?);
         manifests.extend(self.complete().keys());
         for manifest in manifests {
@@ -89,7 +90,7 @@ impl Library {
             Ok(anything) => anything.chunks().for_each(|chunk| {
                 live.insert(&chunk.digest);
             }),
-            // A damaged or lost manifest protects nothing. The collection must go on.
+            // The chunks of a damaged or lost manifest are unknown and stay unmarked. The collection continues.
             Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
             Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
                 tracing::error!(%digest, "a manifest on disk is damaged: {source}");
@@ -124,7 +125,7 @@ impl Library {
                     Ok(job) => {
                         jobs.insert(id, job);
                     }
-                    // A damaged job refers to nothing. The collection must go on.
+                    // Nothing is marked for a damaged job. The collection continues.
                     Err(error) => tracing::error!(job = %id, "{error}"),
                 }
             }
@@ -170,7 +171,8 @@ impl Library {
                 page.iter().filter(|digest| !is_needed(digest)).copied().map(Change::DropBlob).collect();
             let count = unneeded.len();
             if count > 0 {
-                // Sent while the lock is held: a new upload of one of these blobs is then stored after its deletion.
+                // The deletion is queued while the pins are locked. A new upload of one of these blobs is therefore
+                // stored after the deletion.
                 self.writer.commit(Batch::of_changes(unneeded), move |outcome| {
                     // The receiver waits below.
                     let _ = done.send(outcome);

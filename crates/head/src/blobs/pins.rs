@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 
 use hostler_model::Digest;
 
-/// Minimum protection time of blobs on their way into the table.
+/// Minimum time for which a blob is protected while it is being written to the table.
 const GENERATION: Duration = Duration::from_secs(15);
 
-/// Blobs in the table that a collection must keep although nothing refers to them. Pins replace the times that chunk
-/// files have.
+/// Blobs in the table that a collection must keep although nothing refers to them yet. For chunk files, the time of
+/// last use serves this purpose.
 #[derive(Default)]
 pub(super) struct Pins {
-    /// Blobs that a client was told are present, and when.
+    /// Blobs that the head has reported to a client as present, with the time of the report.
     asked: HashMap<Digest, Instant>,
-    /// Blobs on their way into the table, in two generations: one timestamp per blob would cost too much at thousands
-    /// of blobs per second. Each lasts [`GENERATION`], which is much longer than a commit.
+    /// Blobs that are being written to the table, in two generations. A timestamp for each blob would cost too much at
+    /// thousands of blobs per second. A generation lasts [`GENERATION`], which is much longer than a commit.
     arriving: [HashSet<Digest>; 2],
     /// When the younger generation began.
     began: Option<Instant>,
-    /// A collection runs. Blobs that arrive meanwhile are not marked.
+    /// Whether a collection is running. The collection does not mark blobs that arrive during this time.
     is_collecting: bool,
 }
 
 impl Pins {
-    /// Pins blobs that a client is told are present.
+    /// Pins blobs that the head is about to report to a client as present.
     pub(super) fn ask(&mut self, digests: &[Digest]) {
         let now = Instant::now();
         self.asked.extend(digests.iter().map(|digest| (*digest, now)));
@@ -37,7 +37,7 @@ impl Pins {
         });
     }
 
-    /// Pins blobs on their way into the table.
+    /// Pins blobs that are being written to the table.
     pub(super) fn bring(&mut self, digests: impl Iterator<Item = Digest>) {
         if !self.is_collecting && self.began.is_none_or(|began| began.elapsed() > GENERATION) {
             let [younger, older] = &mut self.arriving;
@@ -47,7 +47,8 @@ impl Pins {
         self.arriving[0].extend(digests);
     }
 
-    /// While a collection runs, no arriving blob loses its pin.
+    /// Starts or ends the protection of all arriving blobs. While a collection is running, no arriving blob loses its
+    /// pin.
     pub(super) fn set_collecting(&mut self, is_collecting: bool) {
         self.is_collecting = is_collecting;
     }

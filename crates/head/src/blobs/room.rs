@@ -22,7 +22,7 @@ use super::{Library, LibraryError};
 use crate::archive;
 use crate::engine::Engine;
 
-/// Minimum amount of new results before another measurement, as a part of the limit.
+/// A new measurement needs new results of at least the limit divided by this number.
 const WORTH_PART: u64 = 32;
 
 /// Number of jobs that are looked up at a time to drop their results.
@@ -35,7 +35,7 @@ pub(crate) struct Room {
     /// Usage at the last measurement.
     kept_bytes: AtomicU64,
     is_measured: AtomicBool,
-    /// Size of results that arrived since then.
+    /// Size of results that arrived since the last measurement.
     come_bytes: AtomicU64,
     /// Notified when a new measurement is due.
     wanted: Notify,
@@ -122,7 +122,7 @@ impl Library {
     /// The disk fails.
     pub(super) fn make_room(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<(), LibraryError> {
         self.room.begin();
-        // All results recorded up to here are then in the history.
+        // After the reply to a tick, the history contains all results recorded so far.
         if !tell(Command::Tick) {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Parsed content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PowerFile {
-    /// The part for the core.
+    /// The nodes and the policy, for the core. It contains no credentials or commands.
     pub(crate) plan: PowerPlan,
     /// The controller of each node in the plan.
     pub(crate) controllers: BTreeMap<NodeName, ControllerConfig>,
@@ -174,7 +174,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Checks the file's owner and mode, because it names commands that the head runs as its own user.
+/// Checks the file's owner and mode, because the file contains commands that the head runs as its own user.
 fn check_access(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).map_err(|error| FileError::Unreadable { path: path.to_owned(), error })?;

@@ -33,8 +33,8 @@ const READING: Duration = Duration::from_secs(8);
 /// After this many failed readings in a row, a controller counts as unable to measure.
 const MISSES: u32 = 3;
 
-/// Time after which an order that still waits for its controller is given up. It is shorter than the core's timeout for
-/// orders, so that no order runs after the core has given it up.
+/// An order is dropped when it has waited for its controller for this long. The core's timeout for orders is longer, so
+/// no order runs after the core has given up on the order.
 const TURN: Duration = Duration::from_secs(240);
 
 /// Timeout for closing controller sessions when the head stops.
@@ -58,7 +58,7 @@ pub(crate) struct Switches {
     site: Site,
     path: PathBuf,
     known: Mutex<BTreeMap<NodeName, Switch>>,
-    /// Why the file is ignored, if it is invalid.
+    /// The reason why the file is ignored, if it is invalid.
     trouble: Mutex<Option<String>>,
 }
 
@@ -155,7 +155,7 @@ impl Switches {
         Self { engine, site, path, known: Mutex::default(), trouble: Mutex::default() }
     }
 
-    /// Why the file is ignored, if it is invalid.
+    /// Returns the reason why the file is ignored, if it is invalid.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -17,7 +17,7 @@ impl Agents {
         match connection.filter(|connection| self.0.send(*connection, message)) {
             Some(_) => Ok(()),
             None => Err(Fault::new(FaultKind::Unreachable, format!("the agent of {node} is not connected"))
-                .hint("a node that sends wake-up packets for others must stay on")),
+                .hint("a node that sends wake-up packets to other nodes must stay on")),
         }
     }
 }

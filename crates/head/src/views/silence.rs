@@ -1,4 +1,4 @@
-//! Texts about a job whose node is silent: since when, and what the head will do when.
+//! Texts about a job whose node is silent: since when, and when the head gives up or requeues the job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ struct Silent<'a> {
     left_ms: u64,
 }
 
-/// Short form for a list, e.g. `n1 silent for 12s, given up in 48s`.
+/// Returns a short text for a list, e.g. `n1 silent for 12s, given up in 48s`.
 pub(super) fn brief(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     let silent = silent(state, job, now);
     let first = silent.first()?;
@@ -28,7 +28,7 @@ pub(super) fn brief(state: &State, job: &Job, now: Timestamp) -> Option<String> 
     Some(format!("{name} silent for {}, {what} in {}{more}", time(first.for_ms), time(first.left_ms)))
 }
 
-/// Full sentences, with the user's options.
+/// Returns sentences about the silent nodes of a job, and the commands that the user can run.
 pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
     let silent = silent(state, job, now.at);
     let mut lines: Vec<String> = silent.iter().take(NAMED).map(|silent| line(job, silent)).collect();
@@ -39,7 +39,7 @@ pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
     lines.push(match job.spec.requeue {
         true => "The job was submitted with --requeue, so the head then runs it again.".to_owned(),
         false => format!(
-            "After that, `hostler requeue {id}` runs it again. Jobs submitted with --requeue run again automatically, and earlier."
+            "After that, `hostler requeue {id}` runs the job again. Jobs submitted with --requeue run again automatically, and earlier."
         ),
     });
     lines
