@@ -32,7 +32,7 @@ pub struct Client {
     idle: Mutex<Option<Connection>>,
     /// Number of calls of [`Client::renew_connections`]. Older connections are not reused.
     generation: AtomicU64,
-    /// Whether a connection has ever succeeded. If so, the head is retried longer.
+    /// Whether a connection has ever succeeded. If so, the client retries for longer.
     was_connected: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Call {
         self
     }
 
-    /// Marks the call as not idempotent: it is not sent again once it may have arrived.
+    /// Marks the call as not idempotent: the client does not retry after the request may have reached the head.
     pub(crate) fn once(mut self) -> Self {
         self.repeatable = false;
         self
@@ -102,7 +102,7 @@ impl Call {
 }
 
 impl Client {
-    /// A client with [`Patience::PROGRAM`]. It connects with the first call.
+    /// Creates a client with [`Patience::PROGRAM`]. The first call opens the connection.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
@@ -158,7 +158,8 @@ impl Client {
     }
 
     async fn call_once(&self, call: &Call) -> Result<Bytes, ClientError> {
-        // An idle connection may have been closed, which looks like an interruption.
+        // The head may have closed an idle connection, which looks like an interruption. Calls without retries need a
+        // new one.
         let mut connection = self.connection(call.repeatable).await?;
         let request = request(call.method.clone(), &call.path, call.content_type, full(call.body.clone()));
         let exchange = async {
@@ -222,8 +223,8 @@ impl Client {
         Tries::new(self.patience)
     }
 
-    /// Pauses before a retry, or returns `error` if it is permanent or the time is up. Reports the outage after a few
-    /// pauses.
+    /// Pauses before a retry, or returns `error` if the error is permanent or the time for retries is up. Reports the
+    /// outage after a few pauses.
     pub(crate) async fn away(&self, tries: &mut Tries, error: ClientError) -> Result<(), ClientError> {
         let error = tries.pause(error, self.was_connected.load(Ordering::Relaxed)).await?;
         if tries.becomes_worth_a_word() {
@@ -232,7 +233,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends an outage, and reports that if the outage was reported.
+    /// Ends an outage. Reports the end if the beginning was reported.
     pub(crate) fn back_again(&self, tries: &mut Tries) {
         if tries.end() {
             self.tell(Outage::Over);

@@ -1,7 +1,7 @@
-//! Downloads results: streams chunks into deliveries.
+//! Downloads results: receives chunks and hands them to [`Delivery`], which stores them.
 //!
-//! After a broken connection, only missing chunks are requested again. After a restart, the program continues with
-//! the chunks that the delivery finds on disk. One request carries the chunks of many small results.
+//! After a broken connection, only missing chunks are requested again. After a restart, the program continues with the
+//! chunks that the delivery finds on disk. One request carries the chunks of many small results.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ use crate::{Client, ClientError, LocalError};
 /// Maximum number of chunks per request.
 const CHUNKS_AT_ONCE: usize = 1000;
 
-/// The manifests of the results of `tasks`, in the order of `digests`, which identify them.
+/// Downloads the manifests with these `digests`, which belong to results of `tasks`. Returns them in the order of
+/// `digests`.
 ///
 /// # Errors
 /// [`ClientError::Local`] if a manifest is damaged or has a newer format; else see [`ClientError`].
@@ -35,7 +36,7 @@ pub async fn manifests(
         Ok(())
     };
     fetch(client, tasks, digests.to_vec(), &mut keep).await?;
-    let get = |digest: &Digest| found.get(digest).cloned().expect("fetch fails unless it got everything");
+    let get = |digest: &Digest| found.get(digest).cloned().expect("fetch fails if a manifest is missing");
     Ok(digests.iter().map(get).collect())
 }
 

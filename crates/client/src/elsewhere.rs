@@ -25,14 +25,16 @@ impl fmt::Debug for Token {
 }
 
 impl Endpoint {
-    /// The head at `address` (host and port) of the cluster with this authority. Requests carry the token, if any.
+    /// Returns the endpoint of the head at `address` (host and port), in the cluster with this authority. Requests
+    /// carry the token, if there is one.
     #[must_use]
     pub fn elsewhere(address: &str, authority: Digest, token: Option<Token>) -> Self {
         Self::Elsewhere { address: address.to_owned(), config: tls::pinned(authority), token }
     }
 }
 
-/// The authority's fingerprint of the server at `address`. Nothing secret is sent. A person must check the fingerprint.
+/// Connects to the server at `address` and returns the fingerprint of its authority. Sends nothing secret. A person
+/// must check the fingerprint.
 ///
 /// # Errors
 /// [`ClientError::Connect`], also if the server is not a head.
@@ -74,18 +76,18 @@ fn to_sign(challenge: Challenge, authority: &Digest, user: &str, endpoint: &str)
 
 /// Login. All methods fail with a [`ClientError`].
 impl Client {
-    /// The text to sign for a login of `user` at the cluster with this authority.
+    /// Returns the text to sign for a login of `user` at the cluster with this authority.
     ///
     /// # Errors
-    /// [`ClientError::OtherCluster`] if the head names another authority: it may forward another cluster's challenge,
-    /// and could use the signature to log in there.
+    /// [`ClientError::OtherCluster`] if the challenge contains another authority. The head may have forwarded another
+    /// cluster's challenge, and could use the signature to log in there.
     pub async fn login_challenge(&self, authority: &Digest, user: &str) -> Result<ToSign, ClientError> {
         let challenge: Challenge = self.call(Call::post("/login/challenge")).await?;
         to_sign(challenge, authority, user, &self.endpoint().to_string())
     }
 
-    /// Exchanges a signed challenge for a token. Not retried once it may have arrived, because a challenge is valid
-    /// once.
+    /// Exchanges a signed challenge for a token. Not retried after the request may have arrived, because a challenge is
+    /// valid once.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `bad_key` or `bad_challenge`.
@@ -93,7 +95,7 @@ impl Client {
         self.call(Call::post("/login/key").json(login).once()).await
     }
 
-    /// Exchanges a login code for a token. Not retried once it may have arrived.
+    /// Exchanges a login code for a token. Not retried after the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `bad_code`.

@@ -81,7 +81,7 @@ impl Endpoint {
             Self::Tls { address, server_name, config } => tls(address, server_name.clone(), config).await,
             Self::Elsewhere { address, config, .. } => {
                 // Certificates of heads carry this name at every address; certificates of nodes never do.
-                let server_name = ServerName::try_from(HEAD_NAME).expect("it is a valid name");
+                let server_name = ServerName::try_from(HEAD_NAME).expect("HEAD_NAME is a valid server name");
                 tls(address, server_name, config).await
             }
         }
@@ -155,7 +155,8 @@ impl Stream {
         }
     }
 
-    /// Own IP address of the connection, if connected by TCP. Machines near the head reach this machine there.
+    /// Returns this machine's IP address on the connection, if connected by TCP. Machines near the head reach this
+    /// machine at that address.
     #[must_use]
     pub fn local_address(&self) -> Option<IpAddr> {
         match self {

@@ -139,7 +139,7 @@ impl<'a> Follow<'a> {
                 }
                 Ok(Step::Again) => {}
                 Ok(Step::End) => return Ok(None),
-                // A head that stops ends the stream this way; the restarted head continues it.
+                // A stopping head ends the stream with this error. The restarted head continues the stream.
                 Err(error) if error.code() == Some("refusing") => {
                     self.stream = None;
                     sleep(BETWEEN_ATTEMPTS).await;
@@ -194,7 +194,7 @@ impl<'a> Follow<'a> {
         Ok(Step::Again)
     }
 
-    /// Whether the task has ended, instead of waiting for its next attempt.
+    /// Returns whether the task has ended. If not, the task waits for its next attempt.
     async fn has_ended(&self) -> Result<bool, ClientError> {
         let detail = self.client.task(self.task, Duration::ZERO).await?;
         let task = detail.tasks_shown.iter().find(|task| task.index == self.task.index);

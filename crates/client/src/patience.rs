@@ -18,11 +18,12 @@ const PAUSES_BEFORE_A_WORD: u32 = 4;
 /// How long a client retries while the head is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Before the first connection, if the socket exists but its head has ended: it may be restarting.
+    /// Retry time before the first connection, if the socket exists but its head has ended: the head may be restarting.
     pub at_first: Duration,
-    /// Before the first connection, for an unreachable head on the network: the link may be down for a moment.
+    /// Retry time before the first connection, for an unreachable head on the network: the link may be down for a
+    /// moment.
     pub to_reach: Duration,
-    /// After a first connection has succeeded.
+    /// Retry time after a first connection has succeeded.
     pub later: Duration,
 }
 

@@ -18,7 +18,7 @@ impl Client {
         self.call(Call::get(format!("/users/{name}"))).await
     }
 
-    /// Adds a user. Not retried once it may have arrived, because the user would exist.
+    /// Adds a user. Not retried after the request may have arrived, because the user would already exist.
     pub async fn add_user(&self, user: &AddUser) -> Result<UserView, ClientError> {
         self.call(Call::post("/users").json(user).once()).await
     }
@@ -28,7 +28,7 @@ impl Client {
         self.call_bytes(Call::post("/users/import").json(&ImportUsers { users })).await.map(drop)
     }
 
-    /// Removes a user. Not retried once it may have arrived.
+    /// Removes a user. Not retried after the request may have arrived.
     pub async fn remove_user(&self, name: &UserName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/users/{name}/remove")).once()).await.map(drop)
     }
@@ -38,7 +38,7 @@ impl Client {
         self.call(Call::post(format!("/users/{name}/block")).json(block)).await
     }
 
-    /// Allows a blocked account again. Not retried once it may have arrived.
+    /// Unblocks an account. Not retried after the request may have arrived.
     pub async fn unblock_user(&self, name: &UserName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/users/{name}/unblock")).once()).await.map(drop)
     }

@@ -27,7 +27,7 @@ pub enum LiveJobs {
     Refuse,
     /// Keep them: running jobs continue, waiting jobs keep waiting.
     Keep,
-    /// Cancel them first.
+    /// Cancel all jobs before the shutdown.
     Cancel,
 }
 
@@ -89,7 +89,7 @@ impl Client {
         self.call(Call::get("/info")).await
     }
 
-    /// Stops the head and the agents of an embedded cluster. Not retried once it may have arrived.
+    /// Stops the head and the agents of an embedded cluster. Not retried after the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if jobs have not ended and `jobs` is [`LiveJobs::Refuse`].
@@ -144,8 +144,8 @@ impl Client {
         self.call(Call::get("/energy")).await
     }
 
-    /// Removes a node: revokes its certificate and ends its tasks. Not retried once it may have arrived, because a
-    /// new node of this name may have joined.
+    /// Removes a node: revokes its certificate and ends its tasks. Not retried after the request may have arrived,
+    /// because a new node of this name may have joined.
     pub async fn remove_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/remove")).once()).await.map(drop)
     }
@@ -175,7 +175,7 @@ impl Client {
         self.call(Call::get(format!("/partitions/{name}"))).await
     }
 
-    /// Adds a partition. Not retried once it may have arrived.
+    /// Adds a partition. Not retried after the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `partition_exists` or `bad_partition`.
@@ -195,7 +195,7 @@ impl Client {
         self.call(Call::post(format!("/partitions/{name}")).json(change)).await
     }
 
-    /// Removes a partition. Not retried once it may have arrived.
+    /// Removes a partition. Not retried after the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `partition_in_use` if jobs wait in it.
@@ -244,10 +244,10 @@ impl Client {
         self.call(Call::get(format!("/jobs/{job}?tasks={tasks}&from={from}"))).await
     }
 
-    /// A job with one of its tasks. Waits until the task has ended, but at most `wait`.
+    /// Returns a job with one of its tasks. Waits until the task has ended, but at most `wait`.
     ///
     /// # Errors
-    /// Also if the job has no such task; see [`ClientError`].
+    /// [`ClientError::Refused`] if the job has no such task; else see [`ClientError`].
     pub async fn task(&self, task: TaskId, wait: Duration) -> Result<JobDetail, ClientError> {
         let path = format!("/jobs/{}?index={}&wait_ms={}", task.job, task.index, wait.as_millis());
         self.call(Call::get(path).waiting(wait)).await
@@ -263,16 +263,16 @@ impl Client {
         self.call(Call::get(format!("/jobs/{job}/why"))).await
     }
 
-    /// Why a task waits.
+    /// Explains why a task waits.
     ///
     /// # Errors
-    /// Also if the job has no such task; see [`ClientError`].
+    /// [`ClientError::Refused`] if the job has no such task; else see [`ClientError`].
     pub async fn why_task(&self, task: TaskId) -> Result<Why, ClientError> {
         self.call(Call::get(format!("/jobs/{}/why?index={}", task.job, task.index))).await
     }
 
-    /// Applies an action to a job or to one of its tasks. A requeue is not retried once it may have arrived, because
-    /// the job would run twice.
+    /// Applies an action to a job or to one of its tasks. A requeue is not retried after the request may have arrived,
+    /// because the job would run twice.
     pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
         let query = index.map(|index| format!("?index={index}")).unwrap_or_default();
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
@@ -297,12 +297,12 @@ impl Client {
         }
     }
 
-    /// Confirms that results are stored here.
+    /// Confirms that this client has stored the results.
     pub async fn fetched(&self, job: JobId, fetched: &Fetched) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/jobs/{job}/fetched")).json(fetched)).await.map(drop)
     }
 
-    /// Which of these chunks the head lacks.
+    /// Returns the digests of those chunks that the head lacks.
     pub async fn missing_blobs(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, ClientError> {
         let list: DigestList = self.call(Call::post("/blobs/missing").json(&DigestList { digests })).await?;
         Ok(list.digests)

@@ -39,7 +39,7 @@ impl Client {
         self.terminal(&format!("/jobs/{job}/tasks/{index}/attach?rows={rows}&columns={columns}")).await
     }
 
-    /// For agents: the other end of a user's terminal connection.
+    /// For agents: opens the other end of a user's terminal connection.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if no user waits for this stream.

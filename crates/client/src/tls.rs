@@ -56,7 +56,7 @@ pub(crate) fn looking() -> (Arc<ClientConfig>, Arc<Pinned>) {
 fn verified_by(verifier: Arc<Pinned>) -> Arc<ClientConfig> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .expect("the ring provider supports them")
+        .expect("the ring provider supports the default protocol versions")
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -91,7 +91,7 @@ pub fn mutual_as(authority: &str, own: Arc<OwnCertificate>) -> Result<Arc<Client
 pub struct OwnCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl OwnCertificate {
-    /// Parses both from PEM; they may be in one text.
+    /// Parses a certificate and its key from PEM. One text may contain both.
     ///
     /// # Errors
     /// If a text is not PEM, or key and certificate do not match.
@@ -126,7 +126,7 @@ fn certified(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, TlsError
     Ok(Arc::new(CertifiedKey::from_der(vec![certificate_in(certificate)?], key, &provider())?))
 }
 
-/// The crypto provider, named explicitly so that it does not depend on other crates.
+/// Returns the ring crypto provider. rustls's default would depend on the features of other crates.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

@@ -77,7 +77,8 @@ impl Uplink {
         }
     }
 
-    /// Waits until the head has ended the request or the connection has closed. For a sender without data.
+    /// Waits until the head has ended the request or the connection has closed. A sender that waits for data notices
+    /// the end of the request in this way.
     pub async fn closed(&self) {
         self.pieces.closed().await;
     }

@@ -29,7 +29,7 @@ const ROUNDS: usize = 3;
 pub struct Uploaded {
     /// Number of chunks sent.
     pub chunks: usize,
-    /// Their size in bytes, before compression.
+    /// Size of the sent chunks in bytes, before compression.
     pub bytes: u64,
     /// Bytes to send in total.
     pub missing_bytes: u64,
