@@ -130,7 +130,7 @@ impl<D, L> Queue<D, L> {
         Some(Work::Commits { batches, dones })
     }
 
-    /// Empties the queue, in order.
+    /// Removes all requests and returns them in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Request<D, L>> + use<D, L> {
         (self.commits, self.bytes) = (0, 0);
         std::mem::take(&mut self.requests).into_iter()
@@ -217,7 +217,7 @@ impl<S: Store> Committer<S> {
     }
 }
 
-/// Whether other batches depend on this one. Only batches with nothing but blobs are independent.
+/// Whether the batch must keep its place among the other batches. Batches that contain only blobs need not.
 fn is_sequenced(batch: &Batch) -> bool {
     let only_blobs = batch.changes.iter().all(|change| matches!(change, Change::PutBlob(..) | Change::DropBlob(_)));
     !batch.events.is_empty() || !only_blobs

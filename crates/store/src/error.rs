@@ -17,7 +17,7 @@ pub enum StoreError {
         free_bytes: u64,
     },
     /// An earlier commit failed, so this one was not tried: its events would be out of order.
-    #[error("nothing more is stored since an earlier commit failed, until the head reloads")]
+    #[error("an earlier commit failed; nothing is stored until the head reloads the stored data")]
     Stopped {
         /// The failure of the earlier commit.
         #[source]

@@ -19,7 +19,7 @@ use crate::{Batch, Change, EndedJob, EndedPage, JobFilter, Loaded, Reader, Recor
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore(Arc<Mutex<Disk>>);
 
-/// A way to fail, until it is reset.
+/// A kind of failure that affects all operations until the test removes the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Commits and snapshots fail with [`StoreError::DiskFull`]; nothing is stored.
@@ -169,7 +169,8 @@ impl Store for MemoryStore {
         disk.check()?;
         let contents = &mut disk.contents;
         let tail = contents.tail.after_snapshot(sequence)?;
-        let covered = usize::try_from(sequence - contents.tail.snapshot).expect("no more than there are events");
+        let covered = usize::try_from(sequence - contents.tail.snapshot)
+            .expect("the number of events in memory fits into a usize");
         contents.events.drain(..covered);
         contents.snapshot = Some(Arc::new(Snapshot { sequence, bytes: bytes.to_vec() }));
         contents.tail = tail;
@@ -208,7 +209,7 @@ impl Disk {
 }
 
 fn failed(operation: &'static str) -> StoreError {
-    StoreError::io(operation, &PathBuf::from("memory"), std::io::Error::other("a fault was ordered"))
+    StoreError::io(operation, &PathBuf::from("memory"), std::io::Error::other("the test injected this fault"))
 }
 
 impl Contents {

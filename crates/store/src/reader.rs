@@ -17,7 +17,7 @@ use crate::{EndedPage, JobFilter, StoreError};
 pub struct Reader(Arc<dyn Records>);
 
 /// The queries of a backend. All methods fail with [`StoreError::Damaged`] if a row is invalid.
-#[expect(clippy::missing_errors_doc, reason = "said once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "the comment of the trait states the errors")]
 pub trait Records: Send + Sync {
     /// The ended tasks of `job` with indices in `indices`, by index, at most `limit`. Start the next page after the
     /// last index of this one; every page costs the same.

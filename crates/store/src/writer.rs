@@ -86,7 +86,7 @@ impl Writer {
             .name("store-writer".to_owned())
             .spawn(move || Loop { committer: Committer::new(store), shared: loop_shared }.run())
             .map_err(|error| StoreError::io("start the writer thread of", Path::new("the store"), error))?;
-        shared.thread.set(thread.thread().id()).expect("set only here");
+        shared.thread.set(thread.thread().id()).expect("the thread id is set only here");
         Ok(Self(Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) })))
     }
 
@@ -186,7 +186,7 @@ impl Shared {
         self.thread.get() == Some(&thread::current().id())
     }
 
-    /// Takes the guard, so that the space found under it is still free.
+    /// Adds a request to the queue. The caller still holds the lock under which it found space in the queue.
     fn push(&self, mut queue: MutexGuard<'_, Queue>, request: Request) {
         if queue.closed {
             drop(queue);

@@ -36,7 +36,7 @@ const fn trust(magic: u32) -> Trust {
 pub(super) fn check(database: &Path, allow_network: bool) -> Result<(), StoreError> {
     let directory = directory_of(database);
     let found = nix::sys::statfs::statfs(directory)
-        .map_err(|error| StoreError::io("find the filesystem of", directory, error.into()))?;
+        .map_err(|error| StoreError::io("read the file system type of", directory, error.into()))?;
     // The type of this field differs between platforms; the magic numbers all have 32 bits.
     judge(trust(found.filesystem_type().0 as u32), database, allow_network)
 }
@@ -57,7 +57,8 @@ fn judge(trust: Trust, database: &Path, allow_network: bool) -> Result<(), Store
 /// Free space for this user on the file system of `database`, in bytes.
 pub(super) fn free_bytes(database: &Path) -> Result<u64, StoreError> {
     let directory = directory_of(database);
-    let found = statvfs(directory).map_err(|error| StoreError::io("find the room at", directory, error.into()))?;
+    let found =
+        statvfs(directory).map_err(|error| StoreError::io("read the free space at", directory, error.into()))?;
     Ok(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 

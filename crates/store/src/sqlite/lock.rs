@@ -44,7 +44,7 @@ fn lock_path(database: &Path) -> PathBuf {
     path.into()
 }
 
-/// The pid of the lock's holder; `None` between its locking and writing.
+/// Reads the pid of the lock's holder. Returns `None` if the holder has locked the file but not written its pid yet.
 fn holder(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -19,7 +19,7 @@ use crate::StoreError;
 /// Earlier SQLite versions can lose committed pages when one connection checkpoints while another writes.
 const SAFE_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
 
-/// Only a backup tool can hold a lock; a commit fails if it takes longer than this.
+/// A commit fails if it waits longer than this for a lock of another process. Only a backup tool can hold such a lock.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options for opening a store. The default suits a local disk.
@@ -80,7 +80,8 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // A negative value is in KiB. Writes go to the end of the log and to recent history, which fit.
+    // A negative value is in KiB. 4 MiB are enough for the pages that writes touch: the end of the log and recent
+    // history.
     connection.pragma_update(None, "cache_size", -4096)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(())

@@ -22,11 +22,11 @@ use nix::sys::statvfs::statvfs;
 use super::filesystem::directory_of;
 use crate::StoreError;
 
-/// Space for the log: more than a checkpoint leaves at most, and less than `journal_size_limit`, above which SQLite
-/// truncates it.
+/// Space to reserve for the log. A checkpoint leaves less than this in the log, and SQLite truncates a log only above
+/// `journal_size_limit`, which is larger.
 const LOG_BYTES: u64 = 12 << 20;
 
-/// On a small disk, the reserve is the disk size divided by this.
+/// On a small disk, the reserve is the disk size divided by this number.
 const PART: u64 = 40;
 
 /// The size of a page in the log.
@@ -37,13 +37,13 @@ const PAGE_BYTES: u64 = 4096;
 pub(super) struct Reserve {
     log: PathBuf,
     log_bytes: u64,
-    /// Open as long as any connection is: closing it drops the locks that SQLite holds on the database for this
-    /// process.
+    /// Stays open as long as any connection: closing this file would drop the locks that SQLite holds on the database
+    /// for this process.
     database: Option<File>,
 }
 
 impl Reserve {
-    /// The reserve for a store at `path`.
+    /// Determines the reserve for a store at `path`. Reserves nothing yet.
     pub(super) fn of(path: &Path) -> Self {
         let disk_bytes = statvfs(directory_of(path)).map_or(0, |stat| stat.blocks() * stat.fragment_size());
         Self {
@@ -54,7 +54,7 @@ impl Reserve {
         }
     }
 
-    /// The number of pages only in the log at which a checkpoint is due.
+    /// Returns the number of log pages at which a checkpoint is due. Only pages that are not in the database yet count.
     pub(super) fn checkpoint_pages(&self) -> i64 {
         i64::try_from(self.log_bytes / 3 * 2 / PAGE_BYTES).unwrap_or(i64::MAX).max(1)
     }
@@ -72,11 +72,11 @@ impl Reserve {
     }
 }
 
-/// Creates missing files of a store, empty, private to this user and written in place. SQLite accepts them as they
-/// are.
+/// Creates missing files of a store, empty, private to this user and written in place. SQLite accepts these files as
+/// they are.
 ///
-/// Does not open an existing database: closing it again would drop the locks that SQLite holds on it for readers in
-/// this process.
+/// Does not open an existing database: closing it would drop the locks that SQLite holds on it for readers in this
+/// process.
 pub(super) fn make_files(path: &Path) -> Result<(), StoreError> {
     for ending in ["", "-wal", "-shm"] {
         let path = &beside(path, ending);
@@ -111,13 +111,13 @@ fn write_in_place(file: &File) {
     // SAFETY: as above.
     let set = known && unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) } == 0;
     // Most file systems do not know the flag and do not need it.
-    tracing::trace!(set, "asked for writing in place");
+    tracing::trace!(set, "requested writing in place");
 }
 
 /// Allocates blocks for these bytes of `file` without changing its length.
 fn set_aside(file: &File, from: u64, bytes: u64) {
     let (Ok(from), Ok(bytes)) = (i64::try_from(from), i64::try_from(bytes)) else { return };
     if let Err(error) = fallocate(file.as_fd(), FallocateFlags::FALLOC_FL_KEEP_SIZE, from, bytes) {
-        tracing::debug!(%error, "cannot set aside room for the store");
+        tracing::debug!(%error, "cannot reserve disk space for the store");
     }
 }

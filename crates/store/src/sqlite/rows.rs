@@ -55,7 +55,7 @@ impl Trouble {
     }
 }
 
-/// A checksum that detects a damaged row, also one that was moved to another number.
+/// Computes a checksum that detects a damaged row, and a row that was stored under another sequence number.
 pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&sequence.to_le_bytes()).update(bytes);

@@ -55,7 +55,7 @@ fn found(connection: &Connection, path: &Path) -> Result<Found, StoreError> {
         (APPLICATION_ID, Ok(found), _) if found > 0 => {
             Err(StoreError::Older { path: path.to_owned(), found, supported: VERSION })
         }
-        (APPLICATION_ID, _, _) => not_ours("its schema version makes no sense"),
+        (APPLICATION_ID, _, _) => not_ours("its schema version is invalid"),
         _ => not_ours("it is the database of another program"),
     }
 }

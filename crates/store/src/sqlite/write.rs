@@ -14,8 +14,8 @@ use super::rows::{
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
 
-/// The number of pages only in the log at which a checkpoint is due: 8 MiB. A restarted head then reads little, and
-/// thousands of commits share the cost of a checkpoint.
+/// The number of log pages, 8 MiB, at which a checkpoint is due. Only pages that are not in the database yet count. A
+/// restarted head then reads little, and thousands of commits share the cost of a checkpoint.
 const CHECKPOINT_PAGES: i64 = 2048;
 
 /// The number of log pages (256 MiB) that shows that a reader has blocked checkpoints for long.
