@@ -20,6 +20,8 @@ pub(crate) struct CommandDriver {
 }
 
 impl CommandDriver {
+    /// Creates the driver.
+    ///
     /// # Errors
     /// A command is empty.
     pub(crate) fn new(node: &NodeName, config: &CommandConfig) -> Result<Self, Fault> {

@@ -88,10 +88,10 @@ impl Controller {
         self.attempt(work).await.map_err(|fault| fault.about(|| self.not_done(verb)))
     }
 
-    /// The node's current power draw in watts. `None` if it cannot be measured.
+    /// Returns the node's current power draw in watts, or `None` if it cannot be measured.
     ///
     /// # Errors
-    /// Like the status.
+    /// The controller does not respond, or is not used because of an earlier fault.
     pub async fn watts(&self) -> Result<Option<f64>, Fault> {
         self.check_back_off()?;
         let _turn = self.lane.turn(self.pace.gap).await;

@@ -136,7 +136,7 @@ impl Keyring {
 async fn from_file(path: PathBuf) -> Result<Credentials, Fault> {
     let text = {
         let path = path.clone();
-        // Blocking: the file may be on a network file system.
+        // Reading may block: the file may be on a network file system.
         tokio::task::spawn_blocking(move || read_private(&path)).await.expect("reading a file does not panic")?
     };
     parse(&text).map_err(|why| {

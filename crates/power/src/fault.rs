@@ -1,4 +1,4 @@
-//! Failures of controllers, classified by the possible reaction.
+//! Failures of controllers, classified by what the head or the user can do about them.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,9 +12,9 @@ pub enum FaultKind {
     Unreachable,
     /// The controller rejects the credentials, or the user lacks a permission.
     Refused,
-    /// The controller is temporarily unable to do this.
+    /// The controller is temporarily unable to execute the request.
     Busy,
-    /// The controller does not support this.
+    /// The controller does not support the request.
     Unsupported,
     /// The server does not have the expected certificate.
     Untrusted,

@@ -60,7 +60,7 @@ pub fn printed(bytes: &[u8]) {
     }
 }
 
-/// Valid examples of both kinds.
+/// Returns valid examples of controllers' responses and of program output.
 #[must_use]
 pub fn honest() -> Vec<Vec<u8>> {
     let texts = [

@@ -12,14 +12,14 @@
 //! cycle verb, and a graceful shutdown never becomes a forced one.
 //!
 //! **Accepted does not mean done.** Controllers reply immediately and act seconds later, or never. [`Answer::Accepted`]
-//! means only that. The caller polls the status until it changes or a timeout expires.
+//! means only that the controller has replied. The caller polls the status until it changes or a timeout expires.
 //!
 //! **Controllers are small machines.** They freeze under frequent requests, support few sessions, and lock accounts.
 //! Nodes that share a controller therefore take turns ([`Site`]). There is a pause between requests, which grows after
 //! faults. Rejected credentials are not used again until they have changed or some minutes have passed.
 //!
 //! This crate contains no policy: it does not know why or when to switch a machine, or whether a job runs there. It
-//! keeps no state across a restart, apart from that of the controllers.
+//! keeps no state across a restart; only the controllers themselves keep theirs.
 
 mod command;
 mod config;

@@ -110,8 +110,8 @@ impl Outage {
     }
 }
 
-/// Whether a fault causes a back-off. Rejected credentials have their own, and local problems do not involve the
-/// controller.
+/// Whether a fault causes a back-off. Rejected credentials have their own back-off, and local problems do not involve
+/// the controller.
 const fn calls_for_a_pause(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Unreachable | FaultKind::Busy | FaultKind::Confused | FaultKind::Untrusted => true,

@@ -78,12 +78,12 @@ impl<'a> Program<'a> {
             }
             Err(_) => {
                 let limit = self.limit.as_secs_f64();
-                // Blocking: this scans all processes.
+                // Dropping the tree blocks, because it scans all processes.
                 let _ = tokio::task::spawn_blocking(move || drop(tree)).await;
                 // A process that hangs in the kernel is reaped when it ends.
                 let _ = tokio::time::timeout(DRAIN, child.wait()).await;
                 Err(Fault::unreachable(format!("`{name}` did not end within {limit} s and was killed"))
-                    .hint("find out what it is waiting for, or increase its `time_limit`"))
+                    .hint("find out what the program is waiting for, or increase its `time_limit`"))
             }
         }
     }
@@ -116,7 +116,7 @@ impl<'a> Program<'a> {
             .process_group(0)
             .kill_on_drop(true);
         let child = command.spawn()?;
-        let leader = child.id().expect("it has not been waited for");
+        let leader = child.id().expect("the program has not been waited for");
         Ok((child, Tree::new(leader, mark)))
     }
 }

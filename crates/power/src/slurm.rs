@@ -60,6 +60,8 @@ pub(crate) struct SlurmDriver {
 }
 
 impl SlurmDriver {
+    /// Creates the driver.
+    ///
     /// # Errors
     /// The agent's command is empty, or an option is invalid.
     pub(crate) fn new(node: &NodeName, config: &SlurmConfig) -> Result<Self, Fault> {

@@ -19,8 +19,8 @@ pub(crate) const MARK: &str = "HOSTLER_POWER_MARK";
 /// Maximum number of scans for processes that were forked while others were killed.
 const ROUNDS: usize = 100;
 
-/// Scans with an unchanged result before giving up. The remaining processes hang in the kernel and die when it releases
-/// them.
+/// Number of scans with an unchanged result before the search ends. The remaining processes hang in the kernel, and die
+/// when the kernel releases them.
 const PATIENCE: usize = 20;
 
 /// A program and all processes that it has started. Dropping it kills them.
@@ -48,12 +48,12 @@ impl Tree {
         format!("{}-{}-{}", std::process::id(), now.as_nanos(), COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The tree of a process that leads its group, carries the mark and was not waited for.
+    /// Creates the tree of a program. Its process leads a process group, carries the mark and was not waited for.
     pub(crate) const fn new(leader: u32, mark: String) -> Self {
         Self { leader, mark, released: false }
     }
 
-    /// Lets remaining processes run.
+    /// Consumes the tree without killing the remaining processes.
     pub(crate) fn release(mut self) {
         self.released = true;
     }
@@ -120,7 +120,7 @@ fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name in brackets may contain any characters, including brackets.
+/// Parses `/proc/PID/stat`. The process name in brackets may contain any characters, including brackets.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();

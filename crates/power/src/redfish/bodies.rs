@@ -147,7 +147,7 @@ struct RefusalBody {
     info: OneOrMany,
 }
 
-/// The standard requires a list, but some controllers return a single object.
+/// A list. The standard requires it, but some controllers return a single object.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OneOrMany {
@@ -214,7 +214,7 @@ impl EnvironmentMetrics {
 }
 
 impl Power {
-    /// The first entry is the total of the chassis.
+    /// Returns the first entry, which is the total of the chassis.
     pub(crate) fn watts(&self) -> Option<f64> {
         self.power_control.first()?.power_consumed_watts.filter(is_power)
     }

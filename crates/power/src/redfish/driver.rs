@@ -32,6 +32,8 @@ struct Known {
 }
 
 impl RedfishDriver {
+    /// Creates the driver.
+    ///
     /// # Errors
     /// The password would be sent unencrypted without the operator's permission.
     pub(crate) fn new(config: &RedfishConfig, site: &Site) -> Result<Self, Fault> {
@@ -131,7 +133,7 @@ impl RedfishDriver {
     }
 
     async fn reset(&self, wanted: Wanted) -> Result<(), Fault> {
-        // The status was just read.
+        // The caller has just read the status, so the system is usually cached.
         let known = self.known().system.take();
         let system = match known {
             Some(system) => system,

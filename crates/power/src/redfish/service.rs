@@ -234,7 +234,7 @@ impl Service {
         });
     }
 
-    /// The service root needs no authentication.
+    /// Returns the service root, which needs no authentication. Reads it once.
     async fn root_of(&self, state: &mut State) -> Result<Arc<Root>, Fault> {
         if let Some(root) = &state.root {
             return Ok(Arc::clone(root));
@@ -279,7 +279,8 @@ impl Service {
 
     async fn exchange(&self, state: &mut State, request: Request<Full<Bytes>>) -> Result<Reply, Fault> {
         loop {
-            // Taken out, because a connection with a cancelled exchange is not usable.
+            // Takes the connection out of the state: if the exchange is cancelled, the connection must not be used
+            // again.
             let kept = state.line.take().filter(|line| !line.is_closed());
             let mut line = match kept {
                 Some(line) => line,
@@ -351,8 +352,8 @@ fn header(pass: &Pass) -> Result<(HeaderName, HeaderValue), Fault> {
         Pass::Password(credentials) => {
             let pair = Zeroizing::new(format!("{}:{}", credentials.user, credentials.password.reveal()));
             let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
-            let mut value =
-                HeaderValue::from_str(&text).map_err(|_| Fault::unprepared("the password cannot be sent"))?;
+            let mut value = HeaderValue::from_str(&text)
+                .map_err(|_| Fault::unprepared("the password cannot be sent in an HTTP header"))?;
             value.set_sensitive(true);
             Ok((AUTHORIZATION, value))
         }

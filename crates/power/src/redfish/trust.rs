@@ -97,7 +97,7 @@ pub(crate) fn client(trust: Trust) -> (Arc<ClientConfig>, Arc<Verifier>) {
     let verifier = Arc::new(Verifier::new(trust, &provider));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("the ring provider supports them")
+        .expect("the ring provider supports TLS 1.2 and 1.3")
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
