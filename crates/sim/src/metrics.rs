@@ -14,15 +14,15 @@ pub struct Metrics {
     pub jobs: usize,
     /// The number of jobs that started later than the second of their submission.
     pub jobs_that_waited: usize,
-    /// From submission to start, over all jobs.
+    /// The sum of the times from submission to start of all jobs.
     pub sum_of_waits_secs: u64,
-    /// The longest of these waits.
+    /// The longest time from submission to start.
     pub max_wait_secs: u64,
-    /// Their mean.
+    /// The mean time from submission to start.
     pub mean_wait_secs: f64,
     /// The mean of (wait + run) / max(run, 10 s), each at least 1.
     pub mean_bounded_slowdown: f64,
-    /// From the first submission to the last end.
+    /// The time from the first submission to the last end.
     pub makespan_secs: u64,
     /// The share of all CPU time in the makespan that jobs used, from 0 to 1.
     pub utilisation: f64,

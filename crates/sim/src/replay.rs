@@ -25,10 +25,10 @@ pub struct ReplayOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     /// No nodes were given, and the header has no number of processors.
-    #[error("the trace names neither MaxProcs nor MaxNodes: say what nodes there are")]
+    #[error("the header of the trace contains neither MaxProcs nor MaxNodes, and no nodes were given")]
     NoNodes,
     /// A node has more CPUs than the scheduler can count.
-    #[error("a node of {cpus} CPUs is more than can be replayed; the largest has {MAX_CPUS}")]
+    #[error("a node has {cpus} CPUs, but a replay supports at most {MAX_CPUS} CPUs per node")]
     NodeTooLarge {
         /// The CPUs of the node.
         cpus: u32,
@@ -36,7 +36,7 @@ pub enum ReplayError {
     /// A job fits on no node.
     #[error("job {number} can never run")]
     NeverFits {
-        /// Its number in the trace.
+        /// The job's number in the trace.
         number: u64,
         /// The job's request and the available resources.
         source: Box<NeverFits>,
@@ -73,7 +73,7 @@ pub fn replay(trace: &Trace, options: &ReplayOptions) -> Result<Replay, ReplayEr
         world.schedule(now_secs);
     }
     let placements: Vec<Placement> = world.placements.into_values().collect();
-    assert_eq!(placements.len(), trace.jobs.len(), "a job that fits on a node starts in the end");
+    assert_eq!(placements.len(), trace.jobs.len(), "every job that fits on a node has started");
     let cpus = nodes.iter().map(|node| u64::from(node.cpus)).sum();
     let metrics = Metrics::new(&trace.jobs, placements.iter().map(|placement| placement.start_secs), cpus);
     Ok(Replay { placements, metrics })
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
     fn new(trace: &'a Trace, nodes: &[Request], policy: Policy) -> Result<Self, ReplayError> {
         let mut pool = Pool::default();
         for (ix, node) in (0..).map(NodeIx).zip(nodes) {
-            let name: NodeName = format!("n{}", ix.0 + 1).parse().expect("a letter and digits");
+            let name: NodeName = format!("n{}", ix.0 + 1).parse().expect("a letter and digits form a node name");
             pool.set(ix, &name, node, node, true);
         }
         for job in &trace.jobs {
@@ -163,7 +163,7 @@ impl<'a> World<'a> {
         for start in &plan.starts {
             let index = start.job.0 as usize;
             let waiting = self.queue.remove(&index).expect("the plan starts waiting jobs");
-            let limit_ms = waiting.time_limit_ms.expect("every job here has a limit");
+            let limit_ms = waiting.time_limit_ms.expect("every replayed job has a time limit");
             let ends_at = Timestamp(milliseconds(now_secs)).plus_ms(limit_ms);
             let node = start.nodes[0];
             self.pool.allocate(node, &waiting.request);

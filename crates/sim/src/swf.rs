@@ -25,11 +25,11 @@ pub struct Trace {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Its number in the trace.
+    /// The job's number in the trace.
     pub number: u64,
-    /// When it was submitted, in seconds since the trace began.
+    /// When the job was submitted, in seconds since the trace began.
     pub submit_secs: u64,
-    /// How long it ran, in seconds.
+    /// How long the job ran, in seconds.
     pub run_secs: u64,
     /// The requested resources. Memory is zero where the trace has none.
     pub request: Request,

@@ -1,5 +1,5 @@
-//! The agent's shell: carries out the effects of its state machine and recovers the runs of an earlier agent. It
-//! mirrors the daemon's engine, supervision and recovery.
+//! The agent's process: carries out the effects of the agent's state machine, and recovers the runs of an earlier
+//! agent. Mirrors the daemon's engine, supervision and recovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ struct Control {
     cancel: bool,
     grace_ms: Option<u64>,
     is_watched: bool,
-    /// All other nodes are ready too.
+    /// Whether all nodes of the run are ready, so that its process may start.
     has_begun: bool,
-    /// The run is prepared and waits for the other nodes.
+    /// Whether the run is prepared on this node and waits for the other nodes.
     waits: bool,
 }
 
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Returns how far a run has got.
+    /// Determines a run's progress from its directory and its shepherd.
     fn look(&mut self, node: usize, launch: &Arc<RunLaunch>) -> Found {
         let run = launch.run();
         let (forgets_boots, now_us) = (self.breaks(Rule::NothingTwiceAfterBoot), self.now_us);
@@ -144,7 +144,7 @@ impl World {
     }
 
     pub(super) fn agent(&mut self, node: usize) -> &mut Agent {
-        self.nodes[node].agent.as_mut().expect("steps are for a running agent")
+        self.nodes[node].agent.as_mut().expect("only a running agent executes steps")
     }
 
     pub(super) fn agent_later(&mut self, node: usize, in_us: u64, step: AgentStep) {
@@ -267,7 +267,7 @@ impl World {
         self.agent_later(node, delay, AgentStep::Launched { run });
     }
 
-    /// Continues a run: all of its nodes are ready.
+    /// Starts the process of a run, because all of its nodes are ready.
     fn begin(&mut self, node: usize, run: RunId) {
         let delay = self.rng.below(MS);
         let agent = self.agent(node);
@@ -334,7 +334,7 @@ impl World {
         self.agent_event(node, Event::Exited { run, exit });
     }
 
-    /// Handles a captured result: a small one travels with the report; a large one is uploaded first.
+    /// Handles a captured result. A small result is part of the report; a large result is uploaded first.
     fn captured(&mut self, node: usize, run: RunId) {
         if !self.is_calm && self.rng.chance(15) {
             let result = Err(Uncollected { reason: "its folder is gone".to_owned(), rest: None });
@@ -361,7 +361,7 @@ impl World {
         let names: Vec<Digest> = blobs.iter().map(|blob| content::name_of(blob)).collect();
         let missing = self.head.disk.missing(&names, now_us);
         for (name, bytes) in names.into_iter().zip(blobs).filter(|(name, _)| missing.contains(name)) {
-            // A transfer that breaks keeps the chunks that arrived.
+            // The upload breaks off. The chunks that have arrived stay on the head.
             if self.rng.chance(50) {
                 let pause = self.rng.below(UPLOAD_PAUSE);
                 return self.agent_later(node, pause, AgentStep::Upload { run });

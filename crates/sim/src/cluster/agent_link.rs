@@ -1,5 +1,5 @@
-//! The agent's side of the link: dials, introduces the node, carries messages both ways, and redials. Mirrors the
-//! daemon's.
+//! The agent's side of the link: connects, introduces the node, exchanges messages, and reconnects. Mirrors the
+//! daemon's link.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl World {
     pub(super) fn hello_timeout(&mut self, node: usize, connection: u64) {
         let is_waiting = |link: &AgentLink| link.connection == connection && link.beat.is_none();
         if self.agent(node).link.as_ref().is_some_and(is_waiting) {
-            self.unlink(node, "the head says nothing");
+            self.unlink(node, "the head does not answer");
         }
     }
 
@@ -106,7 +106,7 @@ impl World {
         let Some(link) = self.nodes[node].agent.as_ref().and_then(|agent| agent.link.as_ref()) else { return false };
         let is_late = link.beat.is_some_and(|beat| beat.stood_still(Duration::from_micros(now_us)).is_some());
         if is_late {
-            self.unlink(node, "it stood still");
+            self.unlink(node, "the agent was suspended");
         }
         is_late
     }
@@ -153,7 +153,7 @@ impl World {
     pub(super) fn agent_finds_broken(&mut self, node: usize, connection: u64) {
         let Some(agent) = &self.nodes[node].agent else { return };
         if agent.link.as_ref().is_some_and(|link| link.connection == connection) {
-            self.unlink(node, "it is broken");
+            self.unlink(node, "the connection is broken");
         }
     }
 

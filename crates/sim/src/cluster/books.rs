@@ -31,18 +31,18 @@ pub(super) struct Books {
     acknowledged: BTreeMap<SubmissionKey, JobId>,
     /// Every run that was ever placed.
     placed: BTreeSet<RunId>,
-    /// Keyed by run and node.
+    /// The processes, by run and node.
     processes: BTreeMap<(RunId, usize), Process>,
     /// Nodes that an operator has drained.
     pub(super) drained: BTreeSet<NodeName>,
-    /// Nodes that are shutting down, and whether their controllers may have the order.
+    /// Nodes that are shutting down, and whether the head may order their controllers to switch them off.
     pub(super) leaving: BTreeMap<NodeName, bool>,
     allowance: Allowance,
     pub(super) places: Places,
     retention_ms: u64,
     /// The epoch of the current or last head.
     epoch: Epoch,
-    /// The state from the durable events alone, never interrupted.
+    /// The state that follows from the durable events alone, without any restart.
     fold: State,
     events: u64,
 }
@@ -52,7 +52,7 @@ struct JobAccount {
     tasks: BTreeMap<u32, TaskAccount>,
     is_held: bool,
     is_forgotten: bool,
-    /// A user has asked to requeue it.
+    /// Whether a user has requeued the job.
     was_requeued: bool,
     ended_at: Option<Timestamp>,
     /// Conditions that have been true of the job at some time.
@@ -65,13 +65,13 @@ struct JobAccount {
 #[derive(Debug, Clone)]
 struct TaskAccount {
     at: Standing,
-    /// The user has cancelled it and has not requeued it since.
+    /// Whether the user has cancelled the task and has not requeued it since.
     is_cancelled: bool,
-    /// The user has requeued it while it was placed.
+    /// Whether the user has requeued the task while it was placed.
     is_asked_again: bool,
-    /// The user has received its result.
+    /// Whether the user has received the task's result.
     is_fetched: bool,
-    /// Its result was dropped to free space.
+    /// Whether the task's result was dropped to free space.
     is_dropped: bool,
 }
 
@@ -81,7 +81,7 @@ enum Standing {
     Placed {
         run: RunId,
         parts: Vec<PartAccount>,
-        /// The end of the first part that did not complete.
+        /// The first failure of one of the parts.
         broken: Option<Broken>,
     },
     Ended {
@@ -95,7 +95,7 @@ enum Standing {
 struct PartAccount {
     node: NodeName,
     resources: Resources,
-    /// The epoch of the head that last sent it.
+    /// The epoch of the head that last sent this part to its node.
     sent_in: Epoch,
     has_arrived: bool,
     is_ready: bool,
@@ -103,7 +103,7 @@ struct PartAccount {
     is_over: bool,
 }
 
-/// How a run was broken.
+/// Why a run can no longer complete.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Broken {
     fate: Fate,
@@ -169,7 +169,7 @@ impl Books {
     }
 }
 
-/// Durable events.
+/// Checks of durable events.
 impl Books {
     /// Accounts for an event that is on the disk.
     pub(super) fn see(&mut self, stamped: &Stamped, disk: &Disk) {
@@ -223,7 +223,7 @@ impl Books {
             | Event::Silent { .. }
             | Event::PeersTold
             | Event::Down { .. } => {
-                self.wrong("an event was stored that ends with the process".to_owned());
+                self.wrong("a transient event was stored".to_owned());
             }
         }
         for record in records {
@@ -306,7 +306,7 @@ impl Books {
         self.expect(task.at == Standing::Waiting, || format!("I3: {run} is placed while its task is {:?}", task.at));
         self.expect(!task.is_cancelled, || format!("{run} is placed after its job was cancelled"));
         self.expect(!is_held, || format!("{run} is placed while its job is held"));
-        self.expect(is_ready, || format!("{run} is placed before what it depends on"));
+        self.expect(is_ready, || format!("{run} is placed before its dependencies are met"));
         self.expect(is_within_limit, || format!("{run} is placed beyond the limit of its array"));
         let wanted = self.jobs[&run.task.job].spec.nodes as usize;
         let distinct = starts.iter().map(|start| &start.node).collect::<BTreeSet<_>>().len();
@@ -415,13 +415,15 @@ impl Books {
         };
         self.expect(*run == over, || format!("I3: an end of {over} is accepted while {run} is the present run"));
         let Some(part) = parts.get(rank as usize).filter(|part| !part.is_over) else {
-            return self.wrong(format!("I3: an end of {over} is accepted twice, or where it is not"));
+            return self.wrong(format!("I3: an end of {over} is accepted twice, or from a rank that it does not have"));
         };
-        let node = self.names.iter().position(|name| *name == part.node).expect("a known node");
+        let node = self.names.iter().position(|name| *name == part.node).expect("a part is placed on a known node");
         let process = self.processes.get(&(over, node));
         let is_alive = process.is_some_and(|process| process.is_alive);
         let exit = process.and_then(|process| process.exit);
-        self.expect(!is_alive || fate == Fate::Lost, || format!("I6: {over} counts as ended, and its process runs"));
+        self.expect(!is_alive || fate == Fate::Lost, || {
+            format!("I6: {over} counts as ended, but its process still runs")
+        });
         if let Fate::Ended(ending) = fate
             && ending.state == JobState::Completed
         {
@@ -430,7 +432,7 @@ impl Books {
             let waits = rank > 0 && self.jobs[&over.task.job].spec.first_node;
             let was_let_go = waits && parts[0].is_over && matches!(exit, Some(Why::Asked(_)) | None);
             let is_so = exit == Some(Why::Exited(0)) || was_let_go;
-            self.expect(is_so, || format!("I3: {over} is completed, its process was {exit:?}"));
+            self.expect(is_so, || format!("I3: {over} counts as completed, but its process ended with {exit:?}"));
         }
         self.settle_part(over, rank, fate, records);
     }
@@ -455,7 +457,7 @@ impl Books {
             return self.settle_run(over, broken, records);
         }
         let is_of_run = |record: &Record| matches!(record, Record::Ended(row) if (row.job, row.index) == (over.task.job, over.task.index));
-        self.expect(!records.iter().any(is_of_run), || format!("{over} ends while it goes on elsewhere"));
+        self.expect(!records.iter().any(is_of_run), || format!("{over} ends while one of its parts still runs"));
     }
 
     /// Ends a run and checks that its task has a record, or waits again for a valid reason.
@@ -470,9 +472,9 @@ impl Books {
         });
         if let Some(row) = row {
             self.expect(row.attempt == run.attempt, || format!("I3: the row of {run} is of attempt {}", row.attempt));
-            self.expect(!task.is_asked_again, || format!("{run} was asked to run again and ended for good"));
+            self.expect(!task.is_asked_again, || format!("{run} was requeued by its user, but its task ended"));
             let is_node_fail = row.ending.state == JobState::NodeFail;
-            self.expect(!is_node_fail || !requeue, || format!("{run} was lost and should have been run again"));
+            self.expect(!is_node_fail || !requeue, || format!("{run} was lost, but was not requeued"));
             let is_completed = row.ending.state == JobState::Completed;
             self.expect(is_completed == broken.is_none(), || format!("{run} ends as {row:?} after {broken:?}"));
             return;
@@ -484,7 +486,7 @@ impl Books {
             }
             Some(Broken { fate: Fate::Lost, .. }) => !task.is_cancelled && (task.is_asked_again || requeue),
         };
-        self.expect(is_reasonable, || format!("{run} ended {broken:?} and waits again for no reason: {task:?}"));
+        self.expect(is_reasonable, || format!("{run} ended {broken:?} and was requeued without a reason: {task:?}"));
         let account = self.task(run.task);
         account.at = Standing::Waiting;
         account.is_asked_again = false;
@@ -506,13 +508,13 @@ impl Books {
         let task = self.task(TaskId { job, index });
         task.is_fetched = true;
         let has_result = matches!(task.at, Standing::Ended { result: Some(_), .. }) && !task.is_dropped;
-        self.expect(has_result, || format!("the result of {job}_{index} counts as fetched, and there is none"));
+        self.expect(has_result, || format!("the result of {job}_{index} counts as fetched, but does not exist"));
     }
 
     fn see_dropped(&mut self, job: JobId, index: u32) {
         let task = self.task(TaskId { job, index });
         let (was_fetched, was_dropped) = (task.is_fetched, std::mem::replace(&mut task.is_dropped, true));
-        self.expect(was_fetched, || format!("I5: the result of {job}_{index} is dropped and was never fetched"));
+        self.expect(was_fetched, || format!("I5: the result of {job}_{index} is dropped, but was never fetched"));
         self.expect(!was_dropped, || format!("the result of {job}_{index} is dropped twice"));
     }
 
@@ -521,14 +523,14 @@ impl Books {
         let account = self.account(job);
         let is_due = account.ended_at.is_some_and(|ended| at.ms_since(ended) > retention_ms);
         account.is_forgotten = true;
-        self.expect(is_due, || format!("job {job} is forgotten before its time"));
+        self.expect(is_due, || format!("job {job} is forgotten before its retention time is over"));
     }
 
     fn see_record(&mut self, record: &Record, disk: &Disk) {
         match record {
             Record::Ended(row) if row.attempt.0 == 0 => {
-                // Cancelled before it ran, either by itself or due to a broken dependency. With a broken dependency,
-                // one row with the reason covers all waiting tasks.
+                // The task was cancelled before it ran, either individually or because of a broken dependency. With a
+                // broken dependency, one row with the reason covers all waiting tasks.
                 let alone = row.message.is_none().then_some(row.index);
                 let tasks = self.account(row.job).tasks.iter_mut();
                 for (_, task) in tasks.filter(|(index, _)| alone.is_none_or(|alone| alone == **index)) {
@@ -554,16 +556,16 @@ impl Books {
                 let was = std::mem::replace(&mut account.at, Standing::Waiting);
                 (account.is_fetched, account.is_dropped) = (false, false);
                 let had_ended = matches!(was, Standing::Ended { .. });
-                self.expect(had_ended, || format!("task {task} is opened again while it is {was:?}"));
+                self.expect(had_ended, || format!("task {task} is reopened while it is {was:?}"));
             }
             Record::JobEnded(job) => {
                 let account = self.account(job.id);
                 let has_ended = account.tasks.values().all(|task| matches!(task.at, Standing::Ended { .. }));
-                self.expect(has_ended, || format!("job {} leaves the state and has not ended", job.id));
+                self.expect(has_ended, || format!("job {} leaves the state, but has not ended", job.id));
             }
             Record::JobReopened(job) => {
                 let lives = self.account(*job).tasks.values().any(|task| task.at == Standing::Waiting);
-                self.expect(lives, || format!("job {job} leaves the disk and nothing of it waits"));
+                self.expect(lives, || format!("job {job} is reopened, but none of its tasks waits"));
             }
             Record::Environment { .. } | Record::Forgotten(_) => {}
         }
@@ -589,14 +591,14 @@ impl Books {
     }
 }
 
-/// Answers to users.
+/// Checks of answers to users.
 impl Books {
     /// Accounts for an accepted submission that a user was told about.
     pub(super) fn acknowledge(&mut self, key: SubmissionKey, job: JobId, spec: &Arc<JobSpec>) {
         let earlier = self.acknowledged.insert(key, job).filter(|earlier| *earlier != job);
         self.expect(earlier.is_none(), || format!("I1: one submission is acknowledged as {earlier:?} and {job}"));
         let is_other = self.jobs.get(&job).is_some_and(|account| account.spec != *spec);
-        self.expect(!is_other, || format!("I1: job {job} is not what was submitted"));
+        self.expect(!is_other, || format!("I1: job {job} differs from the submission"));
     }
 
     /// Checks an answer that a job does not exist.
@@ -604,11 +606,11 @@ impl Books {
         let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
         let is_acknowledged = self.acknowledged.values().any(|acknowledged| *acknowledged == job);
         let is_right = is_forgotten || !is_acknowledged;
-        self.expect(is_right, || format!("I1: job {job} was acknowledged, and now there is no such job"));
+        self.expect(is_right, || format!("I1: job {job} was acknowledged, but no longer exists"));
     }
 }
 
-/// Processes.
+/// Checks of processes.
 impl Books {
     /// Accounts for a process that starts on a node.
     pub(super) fn process_starts(&mut self, node: usize, run: RunId, resources: &Resources) {

@@ -54,7 +54,7 @@ impl Disk {
     }
 
     fn in_store(&self, name: &Digest) -> Option<Bytes> {
-        self.store.blob(name).expect("memory is readable")
+        self.store.blob(name).expect("the memory store can always be read")
     }
 
     fn blob(&self, name: &Digest) -> Option<Bytes> {
@@ -63,7 +63,7 @@ impl Disk {
 
     /// Every job that has ended.
     pub(super) fn jobs(&self) -> BTreeMap<JobId, Arc<Job>> {
-        let read = |bytes: &[u8]| read_ended_job(bytes).expect("stored data is readable");
+        let read = |bytes: &[u8]| read_ended_job(bytes).expect("every stored job can be decoded");
         self.store.jobs().into_iter().map(|job| (job.id, read(&job.bytes))).collect()
     }
 
@@ -80,7 +80,7 @@ impl Disk {
         missing
     }
 
-    /// Whether a result and all its chunks are here; if so, they are synced.
+    /// Whether the disk, together with the `inline` blobs, has a result and all its chunks. If so, syncs these chunks.
     pub(super) fn is_complete(&mut self, manifest: &Digest, inline: &[(Digest, Vec<u8>)], now_us: u64) -> bool {
         let along =
             |name: &Digest| inline.iter().find(|(digest, _)| digest == name).map(|(_, bytes)| bytes.clone().into());
@@ -122,17 +122,17 @@ impl Disk {
         let before = self.files.len();
         self.files.retain(|name, _| stays(name));
         let gone = before - self.files.len();
-        let mut dropped = self.store.blobs_after(None, usize::MAX).expect("memory is readable");
+        let mut dropped = self.store.blobs_after(None, usize::MAX).expect("the memory store can always be read");
         dropped.retain(|name| !stays(name));
         let count = dropped.len();
         let batch = Batch::of_changes(dropped.into_iter().map(Change::DropBlob).collect());
-        // If the write fails, the next sweep drops them.
+        // If the write fails, the next sweep drops these blobs.
         let is_stored = self.store.commit(&batch).is_ok();
         gone + if is_stored { count } else { 0 }
     }
 }
 
-/// Why a read of the disk fails.
+/// The error of a failed read.
 #[derive(Debug, thiserror::Error)]
 #[error("the disk cannot be read")]
 pub(super) struct Unreadable;
@@ -148,7 +148,7 @@ impl EndedJobs for Disk {
 
     fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Unreadable> {
         let bytes = self.check()?.ended_job(id).map_err(|_| Unreadable)?;
-        Ok(bytes.map(|bytes| read_ended_job(&bytes).expect("stored data is readable")))
+        Ok(bytes.map(|bytes| read_ended_job(&bytes).expect("every stored job can be decoded")))
     }
 
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Unreadable> {
@@ -172,7 +172,7 @@ pub(super) mod content {
     use super::{Digest, RunId};
     use crate::cluster::rng::mix;
 
-    /// Marks a blob that names others.
+    /// Beginning of a manifest, which lists other blobs.
     const MARK: &[u8] = b"result:";
 
     /// The digest of some bytes.
@@ -210,11 +210,11 @@ pub(super) mod content {
         mix(run.task.job.0 ^ u64::from(run.task.index) << 8).is_multiple_of(2)
     }
 
-    /// The chunks that a manifest names; `None` for bytes that are not a manifest.
+    /// Returns the digests that a manifest lists, or `None` for bytes that are not a manifest.
     pub(in crate::cluster) fn named_by(bytes: &[u8]) -> Option<Vec<Digest>> {
         let rest = bytes.strip_prefix(MARK)?;
-        let name = |chunk: &[u8]| Digest(chunk.try_into().expect("chunks of 32"));
-        // The run's own text follows the names; it is shorter than a name.
+        let name = |chunk: &[u8]| Digest(chunk.try_into().expect("each chunk has 32 bytes"));
+        // The run's own text follows the digests. It is shorter than a digest, so `chunks_exact` ignores it.
         Some(rest.chunks_exact(32).map(name).collect())
     }
 }

@@ -190,20 +190,20 @@ impl World {
     /// Runs the delayed events in their order.
     fn thaw_head(&mut self) {
         if let Some(waiting) = self.head.frozen.take() {
-            self.note(format_args!("the head goes on"));
+            self.note(format_args!("the head resumes"));
             waiting.into_iter().for_each(|happening| self.later(0, happening));
         }
     }
 
     fn thaw_node(&mut self, node: usize) {
         if let Some(waiting) = self.nodes[node].frozen.take() {
-            self.note(format_args!("n{node} goes on"));
+            self.note(format_args!("n{node} resumes"));
             waiting.into_iter().for_each(|happening| self.later(0, happening));
         }
     }
 
     fn mend_all(&mut self) {
-        self.note(format_args!("nothing fails from now on"));
+        self.note(format_args!("there are no faults from now on"));
         self.network.trouble = 0;
         self.head.doom = None;
         self.break_disk(None);

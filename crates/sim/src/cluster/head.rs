@@ -42,13 +42,14 @@ pub(super) struct Head {
     pub(super) wall_offset_ms: i64,
     /// Events that are delayed while the process is frozen.
     pub(super) frozen: Option<Vec<Happening>>,
-    /// From this life on, jobs leave the state when they end; earlier lives simulate an older release.
+    /// From this start of the head on, jobs leave the state when they end. Earlier heads simulate an older release.
     pub(super) archives_from: u64,
-    /// The number of steps until the head is killed, and the number of steps of its successor.
+    /// The planned crash of the head.
     pub(super) doom: Option<Doom>,
 }
 
-/// When a head is killed, counted in steps, so that a crash can happen between any two steps.
+/// A planned crash: the number of steps until the head is killed and, in `then`, the same for its successor. Counting
+/// steps allows a crash between any two steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doom {
     pub(super) steps: u64,
@@ -82,14 +83,14 @@ pub(super) struct Process {
 /// A command for the loop.
 pub(super) type Input = hostler_core::head::Input<ReplyTo>;
 
-/// What waits for a write.
+/// What happens when a write is complete.
 enum Waits {
     /// The replies and messages of a round.
     Round(After<ReplyTo>),
-    /// The loop after a reload: it waits for the first event on the reloaded state. The number is the end of that
-    /// state's log.
+    /// After a reload: the loop continues with the reloaded state, whose first event was written. The number is the end
+    /// of that state's log.
     Epoch(Box<(State, u64)>),
-    /// A snapshot: nothing waits for it.
+    /// Nothing, because the write was a snapshot.
     Snapshot,
 }
 
@@ -200,7 +201,7 @@ impl World {
                 Some((state, next))
             }
             Err(error) => {
-                self.books.wrong(format!("what is stored cannot be loaded: {error}"));
+                self.books.wrong(format!("the stored data cannot be loaded: {error}"));
                 None
             }
         }
@@ -224,7 +225,7 @@ impl World {
     }
 
     fn head_now(&self) -> Now {
-        let process = self.head.process.as_ref().expect("steps are for a running head");
+        let process = self.head.process.as_ref().expect("only a running head executes steps");
         self.now_after(process.origin, process.started_us)
     }
 
@@ -243,16 +244,16 @@ impl World {
     pub(super) fn crash_head(&mut self) {
         self.head.frozen = None;
         let Some(mut process) = self.head.process.take() else { return };
-        let mut what = "nothing was being written";
+        let mut what = "no write was in progress";
         if let Some(Work::Commits { batches, .. }) = &process.current {
-            what = "what was being written is lost";
+            what = "the write in progress is lost";
             if self.rng.chance(500) {
                 process.committer.commit(batches);
-                what = "what was being written may be there";
+                what = "the write in progress may be stored";
             }
         }
         if self.rng.chance(500) && self.head.disk.store.show_unconfirmed() {
-            what = "a write that had failed is there after all";
+            what = "a failed write is stored after all";
         }
         self.note(format_args!("head {} is killed: {what}", process.life));
         self.watch_log();
@@ -262,7 +263,7 @@ impl World {
         self.head_vanishes();
     }
 
-    /// Schedules a step in the current life of the head.
+    /// Schedules a step of the current head process.
     pub(super) fn head_later(&mut self, in_us: u64, step: HeadStep) {
         let life = self.head.lives;
         self.later(in_us, Happening::Head { life, step });
@@ -294,7 +295,7 @@ impl World {
         }
     }
 
-    /// Counts a step of a doomed head; returns whether this was the last.
+    /// Counts a step toward a planned crash. Kills the head and returns true if this step was the last.
     fn meets_doom(&mut self) -> bool {
         let Some(doom) = &mut self.head.doom else { return false };
         if doom.steps > 0 {
@@ -310,7 +311,7 @@ impl World {
     }
 
     fn process(&mut self) -> &mut Process {
-        self.head.process.as_mut().expect("steps are for a running head")
+        self.head.process.as_mut().expect("only a running head executes steps")
     }
 
     /// Adds a command to the loop's queue.
@@ -534,7 +535,7 @@ impl World {
         let process = self.process();
         process.is_reloading = true;
         let links: Vec<ConnectionId> = process.links.keys().copied().collect();
-        links.into_iter().for_each(|connection| self.close_link(connection, "the state is thrown away"));
+        links.into_iter().for_each(|connection| self.close_link(connection, "the head reloads its state"));
         self.order(Request::Reload(()));
     }
 
@@ -563,8 +564,8 @@ impl World {
 
     fn end_reload(&mut self, outcome: Result<(), String>) {
         match &outcome {
-            Ok(()) => self.note(format_args!("the head goes on with what is stored")),
-            Err(why) => self.note(format_args!("the head cannot go on with what is stored yet: {why}")),
+            Ok(()) => self.note(format_args!("the head continues with the stored state")),
+            Err(why) => self.note(format_args!("the head cannot continue with the stored state yet: {why}")),
         }
         let process = self.process();
         process.is_reloading = false;
@@ -609,7 +610,7 @@ impl World {
                 }
                 Effect::Close { connection, .. } => {
                     self.flush_link(connection);
-                    self.close_link(connection, "the head is done with it");
+                    self.close_link(connection, "the head closed the link");
                 }
                 Effect::Power { node, verb, ask } => self.controller_hears(&node, verb, ask),
                 Effect::Notify(_) => {}
@@ -634,7 +635,7 @@ impl World {
         {
             self.input(Input::of(Command::ForgetNode { node }));
         }
-        // The next sweep removes results that are dropped now to free space.
+        // Drops the results of one ended job. The next sweep deletes their blobs.
         let ended = self.head.disk.jobs();
         let fetched = ended.values().filter(|job| !job.fetched_results().is_empty());
         let fetched = fetched.min_by_key(|job| (job.ended, job.id)).map(|job| (job.id, job.results.clone()));
@@ -653,7 +654,7 @@ impl World {
     }
 }
 
-/// Breaks a batch on purpose: no ended job keeps its environment.
+/// Breaks [`Rule::KeepEnvironments`](super::Rule): deletes the environment of every ended job in the batch.
 fn forget_environments(batch: &mut Batch) {
     for change in &mut batch.changes {
         if let Change::JobEnded(job) = change {

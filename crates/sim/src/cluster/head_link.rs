@@ -1,5 +1,5 @@
-//! The head's side of the agent link, like the daemon's. A hello becomes a command; the answer opens the link. Reports
-//! become commands in order. The head requests an incomplete result again.
+//! The head's side of the agent link. Mirrors the daemon's link. A hello becomes a command; the answer opens the link.
+//! Reports become commands in order. If a result is incomplete, the head requests the report again.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -83,11 +83,11 @@ impl World {
                 complete.insert(report.run);
                 blobs.extend(inline);
             } else {
-                self.note(format_args!("the result of {} in a hello is not complete here", report.run));
+                self.note(format_args!("the result of {} in a hello is incomplete on the head", report.run));
                 incomplete.push(report.run);
             }
         }
-        let process = self.head.process.as_mut().expect("steps are for a running head");
+        let process = self.head.process.as_mut().expect("only a running head executes steps");
         let Some(link) = process.links.get_mut(&connection) else { return };
         link.incomplete = incomplete;
         link.introduction = Some((hello.node.clone(), hello.runs.iter().map(|report| report.run).collect()));
@@ -102,7 +102,7 @@ impl World {
         let Some(process) = self.head.process.as_mut() else { return };
         let Some(link) = process.links.get_mut(&connection) else { return };
         if answer.is_err() {
-            return self.close_link(connection, "the hello cannot be noted");
+            return self.close_link(connection, "the hello cannot be stored");
         }
         link.is_open = true;
         if let Some((node, holds)) = link.introduction.take() {
@@ -120,7 +120,7 @@ impl World {
     fn read_link(&mut self, connection: ConnectionId) {
         let ignores_gaps = self.breaks(Rule::GapsEndConnections);
         loop {
-            let process = self.head.process.as_mut().expect("the head is reading");
+            let process = self.head.process.as_mut().expect("only a running head reads messages");
             let Some(link) = process.links.get_mut(&connection) else { return };
             if !link.is_open || link.is_checking {
                 return;
@@ -148,8 +148,8 @@ impl World {
             && result.inline.is_empty()
         {
             let delay = self.rng.below(3 * MS);
-            let process = self.head.process.as_mut().expect("the head is reading");
-            let link = process.links.get_mut(&connection).expect("the link is being read");
+            let process = self.head.process.as_mut().expect("only a running head reads messages");
+            let link = process.links.get_mut(&connection).expect("a link exists while its messages are read");
             link.is_checking = true;
             link.messages.push_front(message);
             return self.head_later(delay, HeadStep::Checked { connection });
@@ -159,7 +159,7 @@ impl World {
 
     /// Continues a link after the disk check for its first message.
     pub(super) fn checked(&mut self, connection: ConnectionId) {
-        let process = self.head.process.as_mut().expect("steps are for a running head");
+        let process = self.head.process.as_mut().expect("only a running head executes steps");
         let Some(link) = process.links.get_mut(&connection) else { return };
         link.is_checking = false;
         if let Some(message) = link.messages.pop_front() {
@@ -181,8 +181,8 @@ impl World {
         if self.is_complete(&manifest, &inline) {
             return self.post(connection, AgentMessage::Report(report), inline);
         }
-        self.note(format_args!("the result of {} is not complete here", report.run));
-        let process = self.head.process.as_mut().expect("the head is reading");
+        self.note(format_args!("the result of {} is incomplete on the head", report.run));
+        let process = self.head.process.as_mut().expect("only a running head reads messages");
         if let Some(link) = process.links.get_mut(&connection) {
             link.outgoing.push(HeadMessage::Resend { run: report.run });
         }
@@ -190,9 +190,9 @@ impl World {
         self.post(connection, AgentMessage::Heartbeat, Vec::new());
     }
 
-    /// Changes a report to name the current run of its task.
+    /// Breaks [`Rule::ReportsNameTheirRun`](super::Rule): replaces the run in a report by the current run of the task.
     fn mistake_run(&self, report: &mut RunReport) {
-        let process = self.head.process.as_ref().expect("the head is reading");
+        let process = self.head.process.as_ref().expect("only a running head reads messages");
         let task = report.run.task;
         let active = process.state.job(task.job).and_then(|job| job.active.get(&task.index));
         report.run = active.map_or(report.run, |active| active.run);
@@ -210,7 +210,7 @@ impl World {
     /// Sends the queued messages of an open link, divided into frames.
     pub(super) fn flush_link(&mut self, connection: ConnectionId) {
         let most = self.rng.range(1, 6) as usize;
-        let process = self.head.process.as_mut().expect("the head is sending");
+        let process = self.head.process.as_mut().expect("only a running head sends messages");
         let Some(link) = process.links.get_mut(&connection).filter(|link| link.is_open) else { return };
         let messages = std::mem::take(&mut link.outgoing);
         for message in &messages {
@@ -234,7 +234,7 @@ impl World {
 
     /// Ends a link; the loop learns of it after all earlier messages of the link.
     pub(super) fn close_link(&mut self, connection: ConnectionId, why: &str) {
-        let process = self.head.process.as_mut().expect("the head closes the link");
+        let process = self.head.process.as_mut().expect("only a running head closes links");
         let Some(link) = process.links.remove(&connection) else { return };
         self.note(format_args!("the head ends connection {}: {why}", link.network));
         self.close_end(link.network, End::Head);
@@ -246,7 +246,7 @@ impl World {
         let Some(process) = self.head.process.as_ref() else { return };
         let found = process.links.iter().find(|(_, link)| link.network == network).map(|(connection, _)| *connection);
         if let Some(connection) = found {
-            self.close_link(connection, "it is broken");
+            self.close_link(connection, "the connection is broken");
         }
     }
 }

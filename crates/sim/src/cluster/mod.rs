@@ -12,7 +12,7 @@
 //! `books.rs` checks from outside. It ignores the head's state. It reads the log on the disk, the answers to users and
 //! the list of processes, and keeps its own accounts:
 //!
-//! - an acknowledged submission survives every crash, and a key means one job, even after the job has ended (I1);
+//! - an acknowledged submission survives every crash, and a key belongs to one job, even after the job has ended (I1);
 //! - a job is either in the state or, once ended, on the disk; its environment exists at launch;
 //! - a run starts once, an end counts for the current run only, and a completed task really ran to its end (I3);
 //! - placements fit their nodes, no CPU is assigned twice, and no process outlives its run (I4, I6);
@@ -24,8 +24,8 @@
 //! - a state loaded from snapshot and log is byte for byte equal to the state from the log alone;
 //! - after the last fault every job ends, all resources are released, and agents hold no run.
 //!
-//! The same seed gives the same trace. [`Rule`] breaks one rule of the shells on purpose to show that the checks
-//! notice.
+//! The same seed gives the same trace. The option [`Rule`] breaks one rule of the simulated processes on purpose, to show
+//! that the checks notice.
 //!
 //! Not simulated: captured folders and environments (staging only takes time and may fail), terminals and output
 //! streams.
@@ -68,7 +68,7 @@ pub struct Options {
     pub whole_trace: bool,
 }
 
-/// A rule of the shells. The checks must notice when it is broken.
+/// A rule of the simulated processes. The checks must notice when it is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Replies wait until their events are durable.
@@ -77,7 +77,7 @@ pub enum Rule {
     SendAfterDurable,
     /// The head accepts an end only with its whole result.
     CompleteResults,
-    /// A report counts for the run that it names, not for the current run of the task.
+    /// A report applies to the run that it contains, not to the current run of the task.
     ReportsNameTheirRun,
     /// A restarted agent adopts running shepherds.
     AdoptShepherds,
@@ -146,5 +146,5 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Failure> {
 /// The message of a panic.
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a word".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }

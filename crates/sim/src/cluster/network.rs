@@ -28,7 +28,7 @@ pub(super) enum Packet {
 impl Packet {
     /// Encodes and decodes the packet.
     fn through_bytes(self) -> Self {
-        const READABLE: &str = "what was sent can be read";
+        const READABLE: &str = "every packet can be decoded";
         match self {
             Self::Hello(hello) => {
                 let bytes = hostler_proto::encode(&hello.0);
@@ -49,11 +49,11 @@ impl Packet {
 #[derive(Debug, Clone)]
 pub(super) struct HelloPacket(pub(super) AgentHello);
 
-/// All connections that may still matter.
+/// All connections that at least one end still uses.
 pub(super) struct Network {
     connections: BTreeMap<u64, Connection>,
     dialled: u64,
-    /// Per node: whether it cannot reach the head.
+    /// For each node: whether it cannot reach the head.
     pub(super) is_cut_off: Vec<bool>,
     /// The number of frames in a thousand that are lost, delayed or doubled.
     pub(super) trouble: u64,
@@ -108,7 +108,7 @@ impl World {
         let suffers = is_frame && self.rng.chance(self.network.trouble);
         let kind = if suffers { self.rng.below(4) } else { 4 };
         let now_us = self.now_us;
-        // Only some packets, because encoding takes most of the time.
+        // Encodes only some packets, because encoding takes most of the simulation's time.
         let packet = if self.rng.chance(250) { packet.through_bytes() } else { packet };
         let Some(connection) = self.network.connections.get_mut(&id) else { return };
         if connection.is_severed {

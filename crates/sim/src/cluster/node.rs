@@ -35,11 +35,11 @@ pub(super) struct Node {
     pub(super) shepherds: BTreeMap<RunId, Shepherd>,
     pub(super) agent: Option<Agent>,
     pub(super) agent_lives: u64,
-    /// What fails after this many more steps of the node.
+    /// The planned failure, and the number of steps of this node until then.
     pub(super) doom: Option<(u64, Doomed)>,
 }
 
-/// What fails.
+/// What a planned failure of a node affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Doomed {
     /// Only the agent.
@@ -53,7 +53,7 @@ pub(super) enum Doomed {
 pub(super) struct Directory {
     pub(super) launch: Vec<u8>,
     created_us: u64,
-    /// The boot in which it was created.
+    /// The boot in which the directory was created.
     pub(super) boot: u64,
     /// The boot in which a shepherd claimed the run, if any.
     pub(super) claim: Option<u64>,
@@ -70,7 +70,7 @@ pub(super) struct Shepherd {
     started_us: u64,
     ends_us: u64,
     exit: Why,
-    /// Counts changes of plan: only the latest plan is carried out.
+    /// The number of the current plan for the end of the process. Events of earlier plans are ignored.
     plan: u64,
     /// The process ignores TERM.
     ignores_term: bool,
@@ -79,7 +79,7 @@ pub(super) struct Shepherd {
 /// A step of a node.
 pub(super) enum NodeStep {
     StartAgent,
-    /// The process ends, unless plans have changed.
+    /// The process ends, unless a later plan replaced this one.
     ProcessEnds {
         boot: u64,
         run: RunId,
@@ -91,7 +91,7 @@ pub(super) enum NodeStep {
         run: RunId,
         grace_ms: u64,
     },
-    /// A step of the agent. Ignored if the agent was restarted since.
+    /// A step of the agent. Ignored if the agent has been restarted since it was scheduled.
     Agent {
         life: u64,
         step: super::agent::AgentStep,
@@ -123,7 +123,7 @@ fn counted(rng: &mut Rng) -> Counted {
         2 => "camera=2",
         _ => "",
     };
-    text.parse().expect("names and counts")
+    text.parse().expect("the text lists names and counts")
 }
 
 impl Node {
@@ -228,7 +228,8 @@ impl World {
         }
     }
 
-    /// Counts a step of a doomed node; returns whether this was the last.
+    /// Counts a step toward a planned failure. Causes the failure if this step was the last, and returns whether the
+    /// whole machine failed.
     fn node_meets_doom(&mut self, node: usize) -> bool {
         let Some((steps, doomed)) = &mut self.nodes[node].doom else { return false };
         if *steps > 0 {

@@ -41,7 +41,7 @@ impl World {
         drained.map(|node| Command::ResumeNode { node: node.name.clone() }).collect()
     }
 
-    /// The key that a node presents. A new or removed node was invited and has joined just before.
+    /// Returns the key that a node presents. If the node is new or was removed, it joins first.
     pub(super) fn rejoin_if_removed(&mut self, node: &NodeName) -> Digest {
         let key = key_of(node);
         let process = self.head.process.as_ref().expect("the head that receives the hello runs");

@@ -52,7 +52,7 @@ pub struct Failure {
     /// The seed of the world.
     pub seed: u64,
     pub what: String,
-    /// When it happened, in milliseconds of virtual time.
+    /// When the violation happened, in milliseconds of virtual time.
     pub virtual_ms: u64,
     /// The end of the trace.
     pub trace: Vec<String>,

@@ -1,4 +1,4 @@
-//! Partitions in the simulation: half of the lives have one. Operators add and remove nodes, pause and remove the
+//! Partitions in the simulation: half of the worlds have one. Operators add and remove nodes, pause and remove the
 //! partition, and change features of nodes. Some jobs request a partition or a feature. The check: every placement is
 //! on a node that was allowed for its job at that time.
 
@@ -24,7 +24,7 @@ fn odd() -> Feature {
 }
 
 impl World {
-    /// Plans partition actions. The dice are separate, so the rest of a world stays the same.
+    /// Plans partition actions. Uses separate random numbers, so that the other parts of a world do not depend on them.
     pub(super) fn plan_partitions(&mut self, calm: u64, mut dice: Rng) {
         if dice.chance(500) {
             for _ in 0..dice.range(2, 10) {

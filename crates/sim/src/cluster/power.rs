@@ -1,4 +1,4 @@
-//! Power in the simulation: in some lives the head switches nodes on and off through slow and faulty controllers. The
+//! Power in the simulation: in some worlds the head switches nodes on and off through slow and faulty controllers. The
 //! check: the head switches off no machine on which a run runs or may run, and places nothing on a machine that is
 //! shutting down.
 
@@ -18,14 +18,15 @@ const LATEST: u64 = 11_900 * MS;
 #[derive(Debug)]
 pub(super) struct Controllers {
     dice: Rng,
-    /// By node: the number of its current order. Earlier orders are void.
+    /// For each node, the number of its current order. Controllers ignore earlier orders.
     orders: Vec<u64>,
-    /// Present in worlds with rough controllers, which carry out off orders late, twice, or after an error or without
-    /// an answer. There, operators switch machines too, and nodes leave the plan and come back.
+    /// Random numbers for rough controllers, in worlds that have them. Rough controllers carry out off orders late,
+    /// twice, or after an error or without an answer. In these worlds, operators switch machines too, and nodes leave
+    /// the plan and come back.
     rough: Option<Rng>,
 }
 
-/// Worlds of these seeds keep the milder controllers, so that seeds that failed once give the same trace.
+/// Worlds with smaller seeds have no rough controllers, so that old seeds still give the same trace.
 const MILD_SEEDS: u64 = 50_000;
 
 /// A step of the controllers.
@@ -42,7 +43,7 @@ pub(super) enum PowerStep {
 }
 
 impl World {
-    /// Plans power steps. The dice are separate, so the rest of a world stays the same.
+    /// Plans power steps. Uses separate random numbers, so that the other parts of a world do not depend on them.
     pub(super) fn plan_power(&mut self, calm: u64, seed: u64) {
         let mut dice = Rng::new((!seed).rotate_left(16));
         if !dice.chance(350) {
@@ -127,7 +128,7 @@ impl World {
     }
 
     fn power_plan(&mut self) -> PowerPlan {
-        let dice = &mut self.controllers.as_mut().expect("the plan follows").dice;
+        let dice = &mut self.controllers.as_mut().expect("a world with a power plan has controllers").dice;
         let policy = PowerPolicy {
             idle_ms: dice.range(500, 8_000),
             min_up_ms: dice.range(0, 5_000),
@@ -238,7 +239,7 @@ impl World {
 }
 
 fn fault(is_lasting: bool) -> PowerFault {
-    PowerFault { text: "it is in no mood".to_owned(), is_lasting, retry_after_ms: 0 }
+    PowerFault { text: "the simulated controller fails".to_owned(), is_lasting, retry_after_ms: 0 }
 }
 
 impl Books {
@@ -266,6 +267,6 @@ impl Books {
 
     pub(super) fn check_not_leaving(&mut self, run: RunId, node: &NodeName) {
         let is_leaving = self.leaving.contains_key(node);
-        self.expect(!is_leaving, || format!("{run} is placed on {node}, which is going off"));
+        self.expect(!is_leaving, || format!("{run} is placed on {node}, which is being switched off"));
     }
 }

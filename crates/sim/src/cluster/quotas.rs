@@ -1,13 +1,13 @@
-//! Quotas in the simulation: in half of the lives the users' group gets one at some time. The check: no later
-//! placement exceeds it.
+//! Quotas in the simulation: in half of the worlds an admin sets a quota for the users' group at some time. The check:
+//! no later placement exceeds the quota.
 
 use hostler_core::head::{Command, NewUser, UsersCommand, UsersEvent};
 use hostler_model::{Quota, Resources, Role, UserName};
 
 use super::rng::Rng;
 
-/// The commands of an admin. They subject the user's jobs to a quota that lets each job run alone. Repetition and
-/// order do not change the outcome.
+/// Returns the commands with which an admin sets a quota for the user's jobs. The quota is large enough for each job
+/// alone. The commands may be repeated, in any order.
 pub(super) fn commands(user: &str, largest: &Resources, rng: &mut Rng) -> [Command; 2] {
     let limit = |rng: &mut Rng, least: u64| rng.chance(500).then(|| least + rng.below(least + 1));
     let quota = Quota {

@@ -37,7 +37,7 @@ impl Rng {
         &from[self.below(from.len() as u64) as usize]
     }
 
-    /// Usually near `usual`, occasionally many times that.
+    /// Returns a number that is usually near `usual`, and occasionally many times larger.
     pub(crate) fn skewed(&mut self, usual: u64) -> u64 {
         let scale = if self.chance(30) { 40 } else { 2 };
         self.below(usual * scale + 1)

@@ -41,7 +41,7 @@ pub(super) enum UserStep {
     Ask { request: u64 },
     /// The request reaches the head's machine.
     Reach { request: u64 },
-    /// Its answer arrives.
+    /// The answer to the request arrives.
     Answered { request: u64, answer: Answer },
     /// A user changes a job.
     Act { job: JobId },
@@ -72,7 +72,8 @@ impl World {
         self.plan_operators(calm);
     }
 
-    /// In half of the worlds, plans a quota. The dice are separate, so the rest of a world stays the same.
+    /// In half of the worlds, plans a quota. Uses separate random numbers, so that the other parts of a world do not
+    /// depend on them.
     pub(super) fn plan_quota(&mut self, calm: u64, mut dice: Rng) {
         if dice.chance(500) {
             let at = dice.below(calm);
@@ -175,7 +176,7 @@ impl World {
             cpus: self.rng.range(1, u64::from(most.cpus) + 1) as u32,
             memory_bytes: self.rng.range(1, (most.memory_bytes >> 28) + 1) << 28,
             gpus: self.rng.range(0, u64::from(most.gpus) + 1) as u32,
-            counted: counted.join(",").parse().expect("names and counts"),
+            counted: counted.join(",").parse().expect("the text lists names and counts"),
         }
     }
 

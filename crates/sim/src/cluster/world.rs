@@ -28,9 +28,9 @@ const PATIENCE: u64 = 1_800 * SECOND;
 
 /// An event of the simulation.
 pub(super) enum Happening {
-    /// In one life of the head.
+    /// A step of the head. Ignored if the head has been restarted since it was scheduled.
     Head { life: u64, step: HeadStep },
-    /// On one node.
+    /// A step of a node.
     Node { node: usize, step: NodeStep },
     /// A packet arrives.
     Arrival { connection: u64, at: End, packet: Packet },
@@ -58,7 +58,7 @@ pub(super) struct World {
     pub(super) users: Users,
     /// Faults have stopped and everything is repaired.
     pub(super) is_calm: bool,
-    /// Present in a world with partitions.
+    /// Random numbers for partitions; present in a world with partitions.
     pub(super) partition_dice: Option<Rng>,
     /// Present in a world in which the head switches nodes on and off.
     pub(super) controllers: Option<Controllers>,
@@ -124,10 +124,10 @@ impl World {
             }
             let Some(unrest) = self.unrest() else { return self.last_look() };
             if now_us > *calm_since.get_or_insert(now_us) + PATIENCE {
-                return Err(format!("nothing fails any more, and yet {unrest}"));
+                return Err(format!("the world does not become idle after the last fault: {unrest}"));
             }
         }
-        Err("nothing will ever happen again".to_owned())
+        Err("no event is scheduled".to_owned())
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -179,7 +179,7 @@ impl World {
 
     /// Checks that all accounts agree at the end.
     fn last_look(&mut self) -> Result<(), String> {
-        self.note(format_args!("all is at rest"));
+        self.note(format_args!("the world is idle"));
         let process = self.head.process.as_ref().expect("an idle world has a running head");
         self.books.check_settled(&process.state, &self.head.disk);
         self.books.take_wrong().map_or(Ok(()), Err)
@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-/// Settings that cause many events in a short life.
+/// Returns settings that cause many events in a short time.
 fn settings(rng: &mut Rng) -> Settings {
     Settings {
         heartbeat_ms: 1_500,

@@ -29,17 +29,15 @@ impl Books {
     /// Checks the state that a head has loaded.
     pub(in crate::cluster) fn check_loaded(&mut self, state: &State, disk: &Disk) {
         let (events, last_sequence) = (self.events, disk.store.last_sequence());
-        self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
+        self.expect(last_sequence == events, || format!("the disk has {last_sequence} instead of {events} events"));
         let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
         // A snapshot may have a later time than its last event.
         let latest = loaded.last_event_at.max(fold.last_event_at);
         (loaded.last_event_at, fold.last_event_at) = (latest, latest);
         let is_same = hostler_proto::encode(&loaded) == hostler_proto::encode(&fold);
-        self.expect(is_same, || {
-            format!("the state that was loaded is not what the log says: {}", difference(&loaded, &fold))
-        });
+        self.expect(is_same, || format!("the loaded state differs from the log: {}", difference(&loaded, &fold)));
         let order = |state: &State| state.queue().map(|job| job.id).collect::<Vec<_>>();
-        self.expect(order(&loaded) == order(&fold), || "the queue that was loaded is in another order".to_owned());
+        self.expect(order(&loaded) == order(&fold), || "the loaded queue differs from the log in its order".to_owned());
         self.check_settled(state, disk);
     }
 
@@ -104,7 +102,7 @@ impl Books {
     fn check_environments(&mut self, state: &State, ended: &BTreeMap<JobId, Arc<Job>>, kept: &BTreeMap<JobId, Digest>) {
         let needed = state.jobs().chain(ended.values()).filter_map(|job| Some((job.id, job.environment?)));
         let needed: BTreeMap<JobId, Digest> = needed.collect();
-        self.expect(needed == *kept, || format!("environments are kept of {kept:?} and needed by {needed:?}"));
+        self.expect(needed == *kept, || format!("the store has the environments of {kept:?}, but {needed:?} need one"));
     }
 
     /// Checks that every row of the history matches an ended task.
@@ -138,11 +136,11 @@ impl Books {
             std::mem::replace(ahead, *ahead + 1) == state.ahead_of(job)
         });
         let is_counted = places.all(|is_right| is_right);
-        self.expect(is_counted, || "places in the queue are miscounted".to_owned());
+        self.expect(is_counted, || "the number of jobs ahead of a job in the queue is wrong".to_owned());
         let waiting: BTreeSet<_> = state.jobs().filter(|job| job.startable() > 0).map(|job| job.id).collect();
         let queued: Vec<_> = state.queue().map(|job| job.id).collect();
         let is_whole = queued.len() == waiting.len() && queued.iter().all(|job| waiting.contains(job));
-        self.expect(is_whole, || format!("the queue has {queued:?} where {waiting:?} wait"));
+        self.expect(is_whole, || format!("the queue has {queued:?}, but {waiting:?} wait"));
         let tier = |job: &Arc<Job>| {
             job.spec.partition.as_ref().and_then(|name| state.partitions.get(name)).map_or(0, |it| it.priority)
         };
@@ -153,7 +151,7 @@ impl Books {
             let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
             self.expect(adds_up, || format!("I10: the tasks of job {} do not add up: {job:?}", job.id));
             let has_reason = job.pending.is_empty() || explain(state, job).is_some();
-            self.expect(has_reason, || format!("I10: job {} waits for no reason", job.id));
+            self.expect(has_reason, || format!("I10: job {} waits without a reason", job.id));
         }
         for node in state.nodes() {
             let mut free = node.facts.resources.clone();
@@ -161,7 +159,9 @@ impl Books {
                 let is_free = free.includes(held);
                 free.remove(held);
                 self.expect(is_free, || format!("I4: {run} shares CPUs, memory or GPUs of {}", node.name));
-                self.expect(state.active(*run).is_some(), || format!("{run} holds {} for nobody", node.name));
+                self.expect(state.active(*run).is_some(), || {
+                    format!("{run} holds resources of {}, but does not exist", node.name)
+                });
             }
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn brief(event: &Event) -> String {
         Event::Cancelled { job, index } => format!("{} is cancelled", task(job, index)),
         Event::Held { job } => format!("job {job} is held"),
         Event::Released { job, .. } => format!("job {job} is released"),
-        Event::Requeued { job, index, .. } => format!("{} is to run again", task(job, index)),
+        Event::Requeued { job, index, .. } => format!("{} is requeued", task(job, index)),
         Event::Placed { starts } => {
             let starts: Vec<String> = starts
                 .iter()
@@ -53,11 +53,11 @@ pub(super) fn brief(event: &Event) -> String {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             format!("the retention of these jobs is over: {}", jobs.join(", "))
         }
-        Event::Power(PowerEvent::Planned(_)) => "there is a power plan".to_owned(),
+        Event::Power(PowerEvent::Planned(_)) => "an operator applies a power plan".to_owned(),
         Event::Power(PowerEvent::Entered { node, stage, why }) => format!("{node} enters the stage {stage:?}: {why}"),
         Event::Power(PowerEvent::Drew { node, milliwatts, .. }) => match milliwatts {
             Some(milliwatts) => format!("{node} draws {} W", milliwatts / 1000),
-            None => format!("nobody can measure what {node} draws"),
+            None => format!("the power draw of {node} cannot be measured"),
         },
         Event::Power(PowerEvent::Woken { node }) => format!("the controller of {node} has accepted to switch it on"),
         other => format!("{other:?}"),
@@ -86,7 +86,7 @@ fn how(fate: Fate) -> String {
             None => ending.state.to_string(),
         },
         Fate::Lost => "lost".to_owned(),
-        Fate::Requeued => "ended to run again".to_owned(),
+        Fate::Requeued => "ended for a requeue".to_owned(),
     }
 }
 
