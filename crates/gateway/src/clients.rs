@@ -13,7 +13,7 @@ pub struct Client {
     pub name: String,
     pub public_key: PublicKey,
     pub address: Ipv4Addr,
-    /// Time of its addition in seconds since 1970, for display only.
+    /// When the client was added, in seconds since 1970, for display only.
     pub added_secs: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct Clients(Vec<Client>);
 /// Why a client was not added or revoked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientsError {
-    /// The name is not valid as a file name.
+    /// The name contains characters that a file name may not have.
     #[error("`{0}` is not a valid client name: use letters, digits and inner -_.")]
     Name(String),
     #[error("a client called {0} exists already: revoke it first, or use another name")]
@@ -34,7 +34,7 @@ pub enum ClientsError {
     #[error("no client is called {name}{}", known(.there))]
     Unknown {
         name: String,
-        /// The existing names.
+        /// Names of the existing clients.
         there: Vec<String>,
     },
     /// All addresses are in use.
@@ -68,7 +68,7 @@ impl Clients {
             |address: &Ipv4Addr| *address != vpn.address && !self.0.iter().any(|client| client.address == *address);
         let address = vpn.subnet().hosts().find(is_free).ok_or(ClientsError::Full(vpn))?;
         self.0.push(Client { name: name.to_owned(), public_key: key, address, added_secs: now_secs });
-        Ok(self.0.last().expect("it has just been added"))
+        Ok(self.0.last().expect("the client was added above"))
     }
 
     /// Removes a client.

@@ -7,7 +7,7 @@ use crate::mistake::Mistake;
 use crate::reading;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-/// A commented example.
+/// The example description that `hostler gateway plan --example` prints.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// This machine's name in the nodes' network.
@@ -16,7 +16,7 @@ pub(crate) const HEAD_NAME: &str = "head";
 /// Suffix that turns a node's name into that of its management controller.
 pub(crate) const MANAGEMENT_SUFFIX: &str = "-mgmt";
 
-/// The description of the gateway. It is free of contradictions.
+/// A validated description of the gateway, without contradictions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// The interface to the outside network.
@@ -32,7 +32,7 @@ pub struct Description {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {
     pub interface: String,
-    /// This machine's address in this network.
+    /// This machine's address in the nodes' network.
     pub address: InterfaceAddress,
     pub domain: String,
     /// Whether nodes can reach the outside network.
@@ -45,33 +45,32 @@ pub struct Nodes {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Management {
-    /// The interface to this network. It may be the same as that of the nodes.
+    /// The interface to the management network. It may be the interface to the nodes' network.
     pub interface: String,
-    /// This machine's address in this network.
+    /// This machine's address in the management network.
     pub address: InterfaceAddress,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its name, without the domain.
+    /// Name of the machine, without the domain.
     pub name: String,
-    /// MAC address of its port in the nodes' network.
+    /// MAC address of the machine's port in the nodes' network.
     pub mac: Mac,
-    /// Its address in the nodes' network.
+    /// Address of the machine in the nodes' network.
     pub address: Ipv4Addr,
-    /// MAC address of its management controller, if the gateway's DHCP server serves the controller.
+    /// MAC address of the machine's management controller, if the gateway's DHCP server serves the controller.
     pub management_mac: Option<Mac>,
     pub management_address: Option<Ipv4Addr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vpn {
-    /// This machine's address in the VPN. Clients get other addresses of its subnet.
+    /// This machine's address in the VPN. Clients get other addresses of the same subnet.
     pub address: InterfaceAddress,
     /// UDP port on which this machine listens.
     pub port: u16,
-    /// Host name or address under which clients reach this machine, and the port that is forwarded to
-    /// [`port`](Self::port).
+    /// Host name or address, and port, that clients connect to. A router may forward this port to [`port`](Self::port).
     pub endpoint: (String, u16),
     /// Destinations that clients can reach, without duplicates.
     pub reach: Vec<Reach>,

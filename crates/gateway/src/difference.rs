@@ -15,7 +15,7 @@ enum Line<'a> {
     New(&'a str),
 }
 
-/// The differences between two setups; empty if there are none. `None` stands for no setup.
+/// The differences between two setups; empty if there are none. `None` means that there is no setup.
 #[must_use]
 pub fn differences(is: Option<&Setup>, would_be: Option<&Setup>) -> String {
     let documents = |setup: Option<&Setup>| setup.map(Setup::documents);
@@ -77,7 +77,7 @@ fn count<'a>(lines: &[Line<'a>], is_in: impl Fn(&Line<'a>) -> bool) -> usize {
     lines.iter().filter(|line| is_in(line)).count()
 }
 
-/// A range in the format of `diff -u`: an empty range names the line before it.
+/// A range in the format of `diff -u`. An empty range starts at the line before it.
 fn range(before: usize, inside: usize) -> String {
     format!("{},{inside}", if inside == 0 { before } else { before + 1 })
 }

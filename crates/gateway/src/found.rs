@@ -9,14 +9,14 @@ use crate::setup::{InterfaceSetup, VPN_INTERFACE};
 use crate::steps::Observed;
 use crate::subnet::InterfaceAddress;
 
-/// The original state of everything that the gateway has changed. It is stored before each change.
+/// The original state of everything that the gateway has changed. The gateway stores it before each change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// The interfaces, by name. Never contains the VPN interface, which the gateway creates.
     pub interfaces: BTreeMap<String, FoundInterface>,
     /// Addresses that the gateway has added or was about to add.
     pub added: BTreeMap<String, BTreeSet<InterfaceAddress>>,
-    /// Whether the machine as a whole forwarded packets.
+    /// Whether forwarding was enabled for the whole machine (`net.ipv4.ip_forward`).
     pub was_router: bool,
     /// Directories that the gateway has created, innermost first.
     pub directories: Vec<PathBuf>,
@@ -31,8 +31,8 @@ pub struct FoundInterface {
 }
 
 impl Found {
-    /// Records the state of interfaces that are about to be changed, unless it is known. Returns whether anything was
-    /// added.
+    /// Records the state of interfaces before a change. Skips interfaces that are recorded already. Returns whether
+    /// anything was added.
     pub fn note(&mut self, touched: &[InterfaceSetup], observed: &Observed) -> bool {
         let before = self.clone();
         if self.interfaces.is_empty() {

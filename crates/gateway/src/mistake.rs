@@ -9,7 +9,7 @@ pub struct Mistake {
     /// The field, e.g. `nodes.address`; empty if the text is not TOML.
     pub field: String,
     pub what: String,
-    /// What to do about it.
+    /// How to correct the mistake.
     pub advice: String,
 }
 

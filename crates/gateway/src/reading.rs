@@ -28,7 +28,7 @@ struct At<T> {
     value: T,
 }
 
-/// Parses one text and collects its mistakes.
+/// Parses one description and collects the mistakes in it.
 struct Reader<'a> {
     text: &'a str,
     mistakes: Vec<Mistake>,
@@ -297,7 +297,7 @@ impl Reader<'_> {
         }
         if !subnet.has_room_for(address.address) {
             let what = format!("{} is the network or broadcast address of {subnet}", address.address);
-            let first = subnet.hosts().next().expect("a subnet of this size has room");
+            let first = subnet.hosts().next().expect("a subnet with a prefix up to 30 has host addresses");
             self.mistake(line, field, &what, &format!("use an address in between, e.g. {first}/{}", subnet.prefix()));
             return None;
         }
@@ -305,7 +305,7 @@ impl Reader<'_> {
         Some(address)
     }
 
-    /// Parses a text with its `FromStr`.
+    /// Parses a text with the `FromStr` of `T`, or reports the error.
     fn parsed<T: FromStr<Err: Display>>(
         &mut self,
         field: &str,
@@ -318,7 +318,7 @@ impl Reader<'_> {
         value.map_err(|error| self.mistake(line, field, &format!("`{}`: {error}", text.get_ref()), advice)).ok()
     }
 
-    /// Returns a text unchanged if it is valid.
+    /// Returns a text unchanged if it is valid, else reports it.
     fn kept(
         &mut self,
         field: &str,
@@ -331,7 +331,7 @@ impl Reader<'_> {
         self.some(field, text, value, advice)
     }
 
-    /// Returns a parsed value, or notes that the text is invalid.
+    /// Returns a parsed value, or reports that the text is invalid.
     fn some<T, S: Display>(&mut self, field: &str, text: &Spanned<S>, value: Option<T>, advice: &str) -> Option<T> {
         if value.is_none() {
             let shown = text.get_ref().to_string().escape_debug().to_string();
@@ -340,7 +340,7 @@ impl Reader<'_> {
         value
     }
 
-    /// Notes that a required field or table is missing. `line` is that of its table.
+    /// Reports that a required field or table is missing. `line` is the line of the field's table.
     fn missing(&mut self, line: Option<usize>, field: &str, advice: &str) {
         let (field, what) = (field.to_owned(), "required, but missing".to_owned());
         self.mistakes.push(Mistake { line, field, what, advice: advice.to_owned() });
@@ -360,7 +360,7 @@ impl Reader<'_> {
     }
 }
 
-/// An omitted value is valid; an invalid value is not.
+/// Returns `None` for an invalid value, so that the checks skip it. An omitted value is valid.
 #[expect(clippy::option_option, reason = "the outer `None` is an omitted value, the inner one a mistake")]
 fn valid_or_absent<T>(value: Option<Option<T>>) -> Option<Option<T>> {
     match value {

@@ -39,11 +39,11 @@ pub struct VpnSetup {
     pub address: InterfaceAddress,
     /// UDP port of the server.
     pub port: u16,
-    /// Host and port under which clients reach the server.
+    /// Host and port that clients connect to.
     pub endpoint: String,
     /// Subnets that clients route through the VPN.
     pub routes: Vec<Subnet>,
-    /// DNS server for clients, if they may use it.
+    /// DNS server for clients; `None` if clients cannot reach the nodes' network, in which it listens.
     pub names: Option<Ipv4Addr>,
     /// The domain of the nodes' names.
     pub domain: String,
@@ -93,7 +93,7 @@ impl VpnSetup {
         let names =
             self.names.map(|server| format!("names from {server}, domain {}\n", self.domain)).unwrap_or_default();
         format!(
-            "{VPN_INTERFACE} {} port {}\nclients find it at {}\nclients reach {}\n{names}",
+            "{VPN_INTERFACE} {} port {}\nclients connect to {}\nclients reach {}\n{names}",
             self.address,
             self.port,
             self.endpoint,
@@ -102,8 +102,9 @@ impl VpnSetup {
     }
 }
 
-/// Forwarding is set per interface. Setting it for the machine would connect all its networks and reset other settings
-/// of interfaces. The setting applies to received packets, so replies need it on the outer interface.
+/// The wanted settings of the interfaces. Forwarding is set per interface, because setting it for the machine would
+/// connect all networks and reset other settings. It applies to received packets, so replies need it on the outer
+/// interface.
 fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
     let vpn_forwards = description.vpn.as_ref().is_some_and(|vpn| vpn.reach.iter().any(|reach| *reach != Reach::Head));
     let vpn_to = |what| description.vpn.as_ref().is_some_and(|vpn| vpn.reaches(what));
@@ -142,7 +143,7 @@ fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
 }
 
 fn vpn(description: &Description) -> VpnSetup {
-    let vpn = description.vpn.as_ref().expect("checked by the caller");
+    let vpn = description.vpn.as_ref().expect("the caller has checked that there is a VPN");
     let mut routes = vec![vpn.address.subnet()];
     let management = description.management.as_ref().map(|management| management.address.subnet());
     for reach in &vpn.reach {
@@ -150,7 +151,7 @@ fn vpn(description: &Description) -> VpnSetup {
             Reach::Head => {}
             Reach::Nodes => routes.push(description.nodes.address.subnet()),
             Reach::Management => routes.extend(management),
-            // Includes all other routes.
+            // The default route includes all other routes.
             Reach::Outside => routes = vec![Subnet::around(Ipv4Addr::UNSPECIFIED, 0)],
             Reach::Subnet(subnet) => routes.push(*subnet),
         }

@@ -15,11 +15,11 @@ use crate::setup::{InterfaceSetup, TABLE, VPN_INTERFACE};
 use crate::subnet::InterfaceAddress;
 use crate::vpn_state::ObservedVpn;
 
-/// The current state, as far as the gateway needs it.
+/// The parts of the machine's current state that the gateway needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     pub interfaces: BTreeMap<String, ObservedInterface>,
-    /// Whether the machine as a whole forwards packets.
+    /// Whether forwarding is enabled for the whole machine (`net.ipv4.ip_forward`).
     pub is_router: bool,
     /// The gateway's table as `nft` lists it, without counters.
     pub table: Option<String>,
@@ -86,7 +86,7 @@ pub enum Step {
     /// Set a link up or down.
     Link {
         interface: String,
-        /// Up, or else down.
+        /// `true` sets the link up, `false` sets it down.
         up: bool,
     },
     /// Add an address to an interface.
@@ -102,7 +102,7 @@ pub enum Step {
     /// Enable or disable forwarding of packets that an interface receives.
     Forwarding {
         interface: String,
-        /// Enable, or else disable.
+        /// `true` enables forwarding, `false` disables it.
         on: bool,
     },
 }
@@ -135,7 +135,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The current state of an interface. The default if it does not exist yet.
+    /// The current state of an interface; the default state if the interface does not exist yet.
     fn interface(&self, name: &str) -> ObservedInterface {
         self.observed.interfaces.get(name).cloned().unwrap_or_default()
     }
@@ -145,7 +145,7 @@ impl Planner<'_> {
     }
 
     /// Forwarding settings that must change to `on`. Interfaces that no longer need forwarding get their original
-    /// setting. If another program has made the whole machine a router since, they keep it.
+    /// setting. They keep forwarding if another program has since enabled it for the whole machine.
     fn forwarding(&self, on: bool) -> Vec<Step> {
         let is_others = self.observed.is_router && !self.found.was_router;
         let mut targets = BTreeMap::new();

@@ -56,7 +56,7 @@ impl Subnet {
         self.prefix
     }
 
-    /// Its mask, e.g. `255.255.255.0`.
+    /// The netmask, e.g. `255.255.255.0`.
     #[must_use]
     pub fn mask(self) -> Ipv4Addr {
         Ipv4Addr::from(mask_bits(self.prefix))

@@ -164,13 +164,16 @@ phone   10.44.0.2  -                2K    0B  -
         let well = status(&stands(Some(running())), None);
         assert!(well.starts_with("gateway    running as configured\n"), "{well}");
         let back = Status {
-            rolled_back: Some(("it was not confirmed in time".to_owned(), now_secs())),
+            rolled_back: Some(("the change was not confirmed in time".to_owned(), now_secs())),
             not_put_back: vec!["dnsmasq does not run".to_owned()],
             ..stands(Some(running()))
         };
         let text = status(&back, None);
         assert!(text.starts_with("gateway    running; the last change was rolled back\n"), "{text}");
-        assert!(text.contains("ago: it was not confirmed in time\nproblem    dnsmasq does not run\n"), "{text}");
+        assert!(
+            text.contains("ago: the change was not confirmed in time\nproblem    dnsmasq does not run\n"),
+            "{text}"
+        );
     }
 
     fn stands(running: Option<Running>) -> Status {

@@ -218,7 +218,7 @@ fn apply_that_cuts_off_the_caller_is_rolled_back() {
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     let late = lab.gateway(&["confirm"]);
-    assert!(late.code == 1 && late.stderr.contains("it was not confirmed in time"), "{late:?}");
+    assert!(late.code == 1 && late.stderr.contains("the change was not confirmed in time"), "{late:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Gateway {
         Ok(todo)
     }
 
-    /// The confirmed setup, with the lock for changes.
+    /// Takes the lock for changes and reads the confirmed setup.
     pub(super) fn lock_confirmed(&self) -> Result<(Flock<File>, Confirmed), GatewayError> {
         self.require_root()?;
         if !self.records.directory().exists() {
@@ -52,14 +52,14 @@ impl Gateway {
     /// are kept.
     ///
     /// # Errors
-    /// Some parts could not be removed. All others were removed. A retry is possible.
+    /// Some parts could not be removed; the other parts were removed. A retry is possible.
     pub fn remove(&self, keep_clients: bool) -> Result<Vec<Step>, GatewayError> {
         self.require_root()?;
         if !self.records.directory().exists() {
             return Ok(Vec::new());
         }
         let _lock = self.records.lock()?;
-        // This also ends a change on trial, and then its guard.
+        // Without this record, a change on trial ends, and its guard exits.
         self.records.remove(Trial::FILE)?;
         let found = self.records.read::<Found>()?.unwrap_or_default();
         let mut problems: Vec<String> = self.remove_unit().err().iter().map(ToString::to_string).collect();
@@ -76,7 +76,7 @@ impl Gateway {
         Ok(todo)
     }
 
-    /// Deletes all records. The original state is deleted last, so that a retry is possible until then.
+    /// Deletes all records. Deletes the record of the original state last, because a retry of the removal needs it.
     fn forget(&self, keep_clients: bool, made: &[PathBuf]) -> Result<(), GatewayError> {
         let directory = self.records.directory();
         let failed = |path: &Path, source| GatewayError::File { what: "remove", path: path.to_owned(), source };

@@ -93,16 +93,17 @@ impl Gateway {
         if find("wireguard-go").is_none() {
             return Err(error);
         }
-        // A previous process may exist whose interface is not there yet.
+        // An earlier process may still run without having created its interface.
         self.services.stop(Service::WireGuard)?;
         let arguments = ["--foreground".into(), VPN_INTERFACE.into()];
         self.services.start(Service::WireGuard, Path::new("wireguard-go"), &arguments, "")?;
-        // `wg` is not used for this, because it deletes a socket on which no process listens yet.
+        // Do not call `wg` here: it deletes the socket if no process listens on it yet.
         let socket = Path::new(SOCKETS).join(format!("{VPN_INTERFACE}.sock"));
         self.wait_for(Service::WireGuard, || UnixStream::connect(&socket).is_ok())
     }
 
-    /// Passes the key in a file that only root can read. Other users could see a command line.
+    /// Sets the VPN's key, port and clients. Passes them in a file that only root can read, because other users can see
+    /// command lines.
     fn configure_vpn(&self, port: u16, endpoints: &Endpoints) -> Result<(), GatewayError> {
         let (key, clients) = (self.records.make_server_key()?, self.records.clients()?);
         self.records.write_text(WIREGUARD_CONFIGURATION, &render::server(&key, port, clients.iter(), endpoints))?;
@@ -133,7 +134,8 @@ impl Gateway {
         let deadline = Instant::now() + READY;
         while !is_ready() {
             if self.services.running(service)?.is_none() || Instant::now() > deadline {
-                let error = self.services.ended(service, "it ended without a message, or was not ready in time");
+                let error =
+                    self.services.ended(service, "the process ended without a message, or was not ready in time");
                 let _ = self.services.stop(service);
                 return Err(error);
             }

@@ -56,7 +56,7 @@ pub(super) fn run_with_input(program: &'static str, arguments: &[&str], input: &
     match status {
         Some(status) if status.success() => Ok(output),
         Some(_) => Err(failed(said.trim().to_owned())),
-        None => Err(failed(format!("it did not end within {} s", LIMIT.as_secs()))),
+        None => Err(failed(format!("the command did not end within {} s", LIMIT.as_secs()))),
     }
 }
 
@@ -68,7 +68,7 @@ fn read_all(stream: &mut Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The exit status. `None` if the program exceeded the timeout and was killed.
+/// Waits for the exit status. `None` if the program exceeded the timeout and was killed.
 fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
     let deadline = Instant::now() + LIMIT;
     let mut pause = Duration::from_micros(500);

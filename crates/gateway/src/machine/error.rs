@@ -13,7 +13,7 @@ pub enum GatewayError {
     #[error("the program `{program}` is not installed")]
     Missing {
         program: &'static str,
-        /// The Debian package that contains it.
+        /// The Debian package that contains the program.
         package: &'static str,
     },
     /// Neither the kernel nor a program supports WireGuard.
@@ -44,7 +44,7 @@ pub enum GatewayError {
     #[error("the change failed and was rolled back")]
     TakenBack(#[source] Box<Self>),
     /// The change and its rollback failed.
-    #[error("the change failed, and so did its rollback: {1}")]
+    #[error("the change failed, and the rollback failed too: {1}")]
     HalfDone(#[source] Box<Self>, String),
     /// Some parts could not be removed.
     #[error("some parts could not be removed: {0}")]
@@ -64,7 +64,7 @@ pub enum GatewayError {
     #[error("{name} did not start: {said}")]
     Service {
         name: &'static str,
-        /// The last line of its output.
+        /// The last line of the service's output.
         said: String,
     },
 }
@@ -84,11 +84,11 @@ impl GatewayError {
                 "if a gateway with lost records created it, remove it: `nft delete table inet {TABLE}`, `ip link delete {VPN_INTERFACE}`"
             ),
             Self::Pending(_) => {
-                "`hostler gateway confirm` keeps it; otherwise it is rolled back at the deadline".to_owned()
+                "`hostler gateway confirm` keeps the change; without it, the change is rolled back at the deadline".to_owned()
             }
-            Self::NothingToConfirm(Some(_)) => "`hostler gateway apply` tries it again".to_owned(),
+            Self::NothingToConfirm(Some(_)) => "`hostler gateway apply` applies the configuration file again".to_owned(),
             Self::Misplaced(_) => {
-                "revoke them with `hostler gateway client revoke`, and add them again after the change".to_owned()
+                "revoke these clients with `hostler gateway client revoke`, and add them again after the change".to_owned()
             }
             Self::NoVpn => "add a table [vpn] to the description and run `hostler gateway apply`".to_owned(),
             Self::NotSetUp => "`hostler gateway plan --example` prints an example description".to_owned(),

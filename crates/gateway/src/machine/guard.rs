@@ -8,20 +8,21 @@ use super::error::GatewayError;
 use super::process::Process;
 use super::records::Trial;
 
-/// Interval between checks. A guard lives for about a minute.
+/// Interval between checks. A guard runs for about a minute.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const FILE: &str = "guarding.json";
 
 impl Gateway {
-    /// Watches the change with this token, which is about to begin. Rolls it back if it is interrupted or not confirmed
-    /// in time.
+    /// Watches the change with this token, which is about to begin. Rolls the change back if it is interrupted or not
+    /// confirmed in time.
     ///
     /// # Errors
     /// A record cannot be read or written.
     pub fn guard(&self, token: &str) -> Result<(), GatewayError> {
         let this = Process::this();
-        self.records.write_text(FILE, &serde_json::to_string(&(token, this)).expect("it is JSON"))?;
+        self.records
+            .write_text(FILE, &serde_json::to_string(&(token, this)).expect("plain data serializes to JSON"))?;
         while self.watch(token)? {
             std::thread::sleep(PAUSE);
         }
@@ -40,8 +41,8 @@ impl Gateway {
         let Some(_lock) = self.records.try_lock()? else { return Ok(true) };
         let Some(trial) = self.records.read::<Trial>()?.filter(is_ours) else { return Ok(false) };
         let why = match trial.deadline_ms {
-            None => "the process that applied it was killed before it finished",
-            Some(_) if trial.is_over() => "it was not confirmed in time",
+            None => "the process that applied the change was killed before it finished",
+            Some(_) if trial.is_over() => "the change was not confirmed in time",
             Some(_) => return Ok(true),
         };
         self.roll_back(&trial, why)?;

@@ -72,7 +72,8 @@ impl Gateway {
 
     fn observe_vpn(&self) -> Result<ObservedVpn, GatewayError> {
         require("wg", "wireguard-tools")?;
-        // An interface whose program has died does not answer, and is configured again.
+        // If `wireguard-go` has died, `wg` fails. The result then shows an interface without settings, so it is
+        // configured again.
         let dump = run("wg", &["show", VPN_INTERFACE, "dump"]).unwrap_or_default();
         Ok(ObservedVpn::parse(&dump).unwrap_or(ObservedVpn { public_key: None, port: 0, peers: Vec::new() }))
     }
@@ -93,7 +94,7 @@ pub(super) fn interfaces() -> Result<BTreeMap<String, ObservedInterface>, Gatewa
     let text = run("ip", &command)?;
     let links: Vec<Link> = serde_json::from_str(&text).map_err(|error| GatewayError::Command {
         command: format!("ip {}", command.join(" ")),
-        said: format!("cannot parse its output: {error}"),
+        said: format!("cannot parse the output: {error}"),
     })?;
     Ok(links.into_iter().map(|link| (link.ifname.clone(), link.observed())).collect())
 }

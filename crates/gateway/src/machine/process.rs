@@ -79,18 +79,19 @@ impl Process {
         }
         // SAFETY: the kernel has just created this descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        // The descriptor refers to the current owner of the pid. This comparison ensures that it is the right process.
+        // The descriptor refers to the current owner of the pid. The comparison ensures that this owner is the recorded
+        // process.
         if !self.is_alive() {
             return Ok(());
         }
         let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is open and the information is optional.
+        // SAFETY: the descriptor is open, and the pointer to the signal information may be null.
         let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal as i32, no_info, 0) };
         if result == 0 { Ok(()) } else { no_such(io::Error::last_os_error()) }
     }
 }
 
-/// A process that no longer exists needs no signal.
+/// Ignores the error ESRCH: a process that no longer exists needs no signal.
 fn no_such(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }

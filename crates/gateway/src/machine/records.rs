@@ -31,7 +31,7 @@ pub(super) trait Record: Serialize + DeserializeOwned {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Confirmed {
     pub(super) setup: Setup,
-    /// Token of the change that created it.
+    /// Token of the change that created the setup.
     pub(super) token: String,
 }
 
@@ -140,8 +140,8 @@ impl Records {
         Ok(missing)
     }
 
-    /// Waits for the lock for changes. The lock is released when it is dropped, or when this process and the program
-    /// that it called have ended. A called program therefore finishes before another process can take the lock.
+    /// Waits for the lock for changes. Dropping the result releases the lock. If this process is killed, the lock stays
+    /// until the program that it called has ended, so no other process works at the same time.
     pub(super) fn lock(&self) -> Result<Flock<File>, GatewayError> {
         let held = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
         self.share_with_children(held.map_err(|(_, error)| self.failed("lock", LOCK, error.into()))?)
@@ -156,7 +156,7 @@ impl Records {
         }
     }
 
-    /// Lets called programs inherit the lock. Services close it at their start.
+    /// Lets called programs inherit the lock. Services close the inherited lock at their start.
     fn share_with_children(&self, held: Flock<File>) -> Result<Flock<File>, GatewayError> {
         let shared = nix::fcntl::fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()));
         shared.map(|_| held).map_err(|error| self.failed("share", LOCK, error.into()))

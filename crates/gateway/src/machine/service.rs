@@ -105,17 +105,17 @@ impl Services {
     }
 
     fn note(&self, service: Service, started: &Started) -> Result<(), GatewayError> {
-        self.records.write_text(&service.record(), &serde_json::to_string(started).expect("it is JSON"))
+        self.records.write_text(&service.record(), &serde_json::to_string(started).expect("a record is valid JSON"))
     }
 
     fn start_unit(&self, service: Service, program: &Path, arguments: &[OsString]) -> Result<(), GatewayError> {
         let unit = service.unit();
-        // A failed unit would block its name.
+        // A unit that has failed would prevent a new unit of the same name.
         let _ = run("systemctl", &["reset-failed", &unit]);
         let on_death = match service {
             Service::Dnsmasq => "--property=Restart=on-failure".to_owned(),
-            // On its own, the program would come back without key, address and clients, so the whole gateway is set up
-            // again. `OnFailure=` is not used, because a reference to the unit would keep its name in use.
+            // A restarted program has no key, address and clients, so start the unit that sets up the whole gateway.
+            // `OnFailure=` does not work: its reference to the unit would keep the unit's name in use.
             Service::WireGuard => format!(
                 "--property=ExecStopPost=/bin/sh -c 'test \"$SERVICE_RESULT\" = success || systemctl --no-block start {UNIT}'"
             ),
@@ -150,19 +150,20 @@ impl Services {
             });
         }
         let child = command.spawn().map_err(|error| self.ended(service, &error.to_string()))?;
-        Process::of(i32::try_from(child.id()).unwrap_or(0)).ok_or_else(|| self.ended(service, "it ended at once"))
+        Process::of(i32::try_from(child.id()).unwrap_or(0))
+            .ok_or_else(|| self.ended(service, "the process ended at once"))
     }
 
     pub(super) fn stop(&self, service: Service) -> Result<(), GatewayError> {
         if let Some(mut started) = self.started(service)? {
             started.is_ending = true;
             self.note(service, &started)?;
-            let failed = |error| self.records.failed("end what is in", &service.record(), error);
+            let failed = |error| self.records.failed("end the process recorded in", &service.record(), error);
             match started.process {
                 Some(process) => process.end().map_err(failed)?,
                 None if started.arguments.is_empty() => stop_unit(&service.unit())?,
-                // The starting process held the lock, and so did the new process until its exec. The process can
-                // therefore be found now.
+                // The starting process was killed. It and the new process before its exec held the lock, which this
+                // process holds now. So the new process has executed the program, and its arguments identify it.
                 None => Process::running(&started.arguments).iter().try_for_each(Process::end).map_err(failed)?,
             }
         }
@@ -202,7 +203,8 @@ impl Services {
     }
 }
 
-/// Stops a unit. systemd does not know units that have ended.
+/// Stops a unit. Fails only if the unit still runs afterwards, because `systemctl stop` also fails for a unit that has
+/// ended.
 pub(super) fn stop_unit(unit: &str) -> Result<(), GatewayError> {
     let stopped = run("systemctl", &["stop", unit]).map(drop);
     if run("systemctl", &["is-active", "--quiet", unit]).is_ok() { stopped } else { Ok(()) }

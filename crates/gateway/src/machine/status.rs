@@ -40,7 +40,7 @@ pub struct Status {
     pub running: Option<Running>,
     /// Seconds left to confirm the change on trial, if any.
     pub confirm_within_secs: Option<u64>,
-    /// Whether a guard will roll back that change.
+    /// Whether a guard process runs that rolls back the change on trial.
     pub is_guarded: bool,
     /// Reason and time (seconds since 1970) of the last rollback.
     pub rolled_back: Option<(String, u64)>,
@@ -49,7 +49,7 @@ pub struct Status {
 
 #[derive(Debug, Serialize)]
 pub struct Running {
-    /// Steps that would repair the gateway; empty if all is well.
+    /// Steps that would repair the gateway; empty if it runs as configured.
     pub amiss: Vec<Step>,
     /// Whether systemd supervises the services and sets the gateway up after a boot.
     pub by_systemd: bool,
@@ -67,7 +67,7 @@ pub struct Running {
 pub struct Lease {
     pub address: Ipv4Addr,
     pub mac: String,
-    /// Name of the machine.
+    /// Name of the machine that holds the lease.
     pub name: String,
     /// Expiry in seconds since 1970; 0 for no expiry.
     pub until_secs: u64,
@@ -79,7 +79,7 @@ pub struct VpnStatus {
     pub is_up: bool,
     /// UDP port of the server.
     pub port: u16,
-    /// Host and port under which clients reach the server.
+    /// Host and port that clients connect to.
     pub endpoint: String,
     /// Whether the kernel provides WireGuard, instead of `wireguard-go`.
     pub by_kernel: bool,
@@ -91,7 +91,7 @@ pub struct ClientState {
     pub name: String,
     pub address: Ipv4Addr,
     pub public_key: String,
-    /// Time of its addition, in seconds since 1970.
+    /// When the client was added, in seconds since 1970.
     pub added_secs: u64,
     /// Time of the last handshake in seconds since 1970; `None` if there was none since the VPN's start.
     pub handshake_secs: Option<u64>,

@@ -1,4 +1,4 @@
-//! Changes on trial: a change is applied, waits for confirmation, and is rolled back without it.
+//! Changes on trial: the gateway applies a change, waits for a confirmation, and rolls the change back without one.
 //!
 //! All data for a rollback is on disk before the machine is changed, and a guard process is running (see
 //! [`super::guard`]). A trial ends when its record is deleted. The process that deletes the record while holding the
@@ -40,10 +40,10 @@ pub enum Applied {
 /// State of a change on trial.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// It waits for confirmation, for this number of seconds.
+    /// The change waits for confirmation, for this number of seconds.
     Waits(u64),
     Confirmed,
-    /// It was rolled back.
+    /// The change was rolled back.
     RolledBack(Option<RolledBack>),
 }
 
@@ -51,7 +51,7 @@ impl Gateway {
     /// Applies a setup. With `confirm_within`, the change is rolled back unless it is confirmed within that time.
     ///
     /// # Errors
-    /// The setup cannot be applied. The machine is unchanged, or the error tells which parts of the rollback failed.
+    /// The setup cannot be applied. The machine is unchanged, or the error lists the parts of the rollback that failed.
     pub fn apply(&self, setup: Setup, confirm_within: Option<Duration>) -> Result<Applied, GatewayError> {
         self.require_root()?;
         if let Some(lack) = self.lacks(&setup)?.into_iter().next() {
@@ -74,7 +74,7 @@ impl Gateway {
         if todo.is_empty() && confirmed.as_ref().is_some_and(|confirmed| confirmed.setup == setup) {
             // The path of this executable may have changed.
             self.install_unit()?;
-            // The previous failed change is no longer relevant.
+            // Forget an earlier rollback, because the machine now has the wanted setup.
             self.records.remove(RolledBack::FILE)?;
             return Ok(Applied::Unchanged);
         }
@@ -152,7 +152,7 @@ impl Gateway {
         let _lock = self.records.lock()?;
         let Some(trial) = self.records.read::<Trial>()? else { return Err(nothing()?) };
         if trial.is_over() || trial.deadline_ms.is_none() {
-            self.roll_back(&trial, "it was not confirmed in time")?;
+            self.roll_back(&trial, "the change was not confirmed in time")?;
             return Err(nothing()?);
         }
         self.keep(&trial)
@@ -184,7 +184,7 @@ impl Gateway {
         let (token, why) = (trial.token.clone(), why.to_owned());
         self.records.write(&RolledBack { token, why, at_secs: wall_secs(), problems: problems.clone() })?;
         if problems.is_empty() && trial.before.confirmed.is_none() {
-            // No change of the gateway is left, so the next change records the original state again.
+            // The machine is in its original state again, so the next change records that state anew.
             let directories = self.records.read::<Found>()?.map(|found| found.directories).unwrap_or_default();
             self.records.write(&Found { directories, ..Found::default() })?;
         }
@@ -241,7 +241,7 @@ impl Gateway {
     /// The recorded original state. Records it now if there is none.
     pub(super) fn found(&self, made: Vec<std::path::PathBuf>, observed: &Observed) -> Result<Found, GatewayError> {
         let found = match self.records.read::<Found>()? {
-            // The gateway has changed the machine before, so objects with its names belong to it.
+            // The gateway has changed the machine before, so a table or interface with the gateway's name is its own.
             Some(found) if !found.interfaces.is_empty() => return Ok(found),
             Some(found) => found,
             None => Found { directories: made, ..Found::default() },
@@ -267,7 +267,7 @@ impl Gateway {
         }
         // This process holds the lock, so no other process works on the change.
         if trial.is_over() || trial.deadline_ms.is_none() {
-            return self.roll_back(&trial, "it was interrupted, or not confirmed in time").map(drop);
+            return self.roll_back(&trial, "the change was interrupted, or not confirmed in time").map(drop);
         }
         Err(GatewayError::Pending(trial.seconds_left().unwrap_or(0)))
     }

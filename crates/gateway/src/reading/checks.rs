@@ -57,8 +57,8 @@ impl Reader<'_> {
             let what = format!("{first}-{last} is not a part of {subnet}");
             self.mistake(line, "nodes.pool", &what, "write the first and then the last address");
         } else if (first..=last).contains(&own.address) {
-            let what = format!("it contains {}, the address of this machine", own.address);
-            self.mistake(line, "nodes.pool", &what, "start the pool after that address");
+            let what = format!("the pool contains {}, the address of this machine", own.address);
+            self.mistake(line, "nodes.pool", &what, "start the pool after this address");
         }
     }
 
@@ -119,7 +119,7 @@ impl Reader<'_> {
     fn check_address(&mut self, field: &str, line: usize, address: Ipv4Addr, own: InterfaceAddress) {
         let subnet = own.subnet();
         if address == own.address {
-            self.mistake(line, field, &format!("{address} is the address of this machine"), "use another one");
+            self.mistake(line, field, &format!("{address} is the address of this machine"), "use another address");
         } else if !subnet.has_room_for(address) {
             let range =
                 format!("{} to {}", subnet.hosts().next().unwrap_or(address), subnet.hosts().last().unwrap_or(address));

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Reader;
 
-/// A text and its position. `None` if it is missing, or has another type (which was reported).
+/// A text and its position. `None` if the field is missing or has another type, which the reader reports.
 pub(super) type Text = Option<Spanned<String>>;
 
 #[derive(Debug, Default)]
@@ -155,7 +155,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A required table.
+    /// Reads a required table, or reports that it is missing.
     fn needed<T: Default>(
         &mut self,
         file: &mut Table<'_, '_>,

@@ -54,7 +54,7 @@ fn leases(description: &Description) -> Vec<String> {
     entries
 }
 
-/// Controllers get an address, but no router and no DNS server.
+/// The DHCP settings for controllers, which get an address but no router and no DNS server.
 fn controllers(management: &Management, description: &Description) -> Vec<String> {
     let subnet = management.address.subnet();
     let lease = &description.nodes.lease;
@@ -71,7 +71,7 @@ fn controllers(management: &Management, description: &Description) -> Vec<String
     entries
 }
 
-/// Names resolve immediately, not only after a machine has requested its lease.
+/// The DNS records. They let a name resolve before the machine has requested its lease.
 fn names(description: &Description) -> Vec<String> {
     let domain = &description.nodes.domain;
     let record = |name: &str, address| format!("host-record={name},{name}.{domain},{address}");

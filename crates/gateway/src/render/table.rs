@@ -10,7 +10,7 @@ use crate::description::{BootServer, Description, Reach};
 use crate::setup::{TABLE, VPN_INTERFACE};
 use crate::subnet::Subnet;
 
-/// The rules of a chain.
+/// The rules of one chain of the table, one per line.
 struct Chain(String);
 
 /// Ports of the head and of SSH.
@@ -38,7 +38,7 @@ impl Chain {
     }
 }
 
-/// Packets to this machine: counts them, and drops packets of VPN clients that may not reach it.
+/// Packets to this machine: counts them, and drops packets of VPN clients that may not reach the machine.
 fn input(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     let nodes = &description.nodes.interface;
@@ -124,7 +124,7 @@ fn from_and_to_nodes(description: &Description, chain: &mut Chain) {
 }
 
 fn vpn(description: &Description, chain: &mut Chain) {
-    let vpn = description.vpn.as_ref().expect("checked by the caller");
+    let vpn = description.vpn.as_ref().expect("the caller has checked that there is a VPN");
     chain.rule(&format!("iifname \"{VPN_INTERFACE}\" ct state established,related accept"));
     for subnet in reached_subnets(description) {
         let outer = &description.outer;

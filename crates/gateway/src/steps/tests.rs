@@ -104,7 +104,7 @@ fn steps_are_not_repeated() {
     assert!(!found.note(&wanted.interfaces, &machine));
     assert_eq!(steps(&wanted, &machine, &found), []);
     machine.table = Some("changed by hand".to_owned());
-    let text = wanted.table.clone().expect("it has one").text;
+    let text = wanted.table.clone().expect("the wanted state has a table").text;
     assert_eq!(steps(&wanted, &machine, &found), [Step::LoadTable { text }]);
 }
 
