@@ -53,7 +53,8 @@ pub(crate) struct Common {
     quiet: bool,
 }
 
-/// `--help` among the global options. The flag that clap adds has no heading, so it would stand alone above them.
+/// Defines `--help`, so that it is listed under the heading of the global options. The flag that clap itself adds has
+/// no heading.
 pub(crate) fn help_flag() -> Arg {
     Arg::new("help")
         .short('h')
@@ -110,8 +111,8 @@ enum Command {
     Gen(generate::Generate),
 }
 
-/// The command line with `exec` alone. A build calls `exec` thousands of times, and defining the other commands takes
-/// longer than the work of `exec` itself.
+/// A command line whose only command is `exec`. A build calls `exec` thousands of times, and defining the other
+/// commands takes longer than the work of `exec` itself.
 #[derive(Debug, Parser)]
 #[command(name = "hostler", disable_help_flag = true, arg = help_flag())]
 struct ExecAlone {

@@ -1,4 +1,4 @@
-//! `dsh` as a program of its own. A build starts it for every file, and a small program starts faster.
+//! `dsh` as a separate program. A build starts `dsh` for every file, and a small program starts faster.
 
 fn main() -> std::process::ExitCode {
     hostler_cli::dsh()

@@ -101,7 +101,7 @@ impl Places {
         self.state.join("nodes").join(name.as_str())
     }
 
-    /// Environments; shared by all nodes, because they are on one machine.
+    /// The directory of Python environments. All nodes share it, because they are on one machine.
     pub(crate) fn environments(&self) -> PathBuf {
         self.state.join("environments")
     }
@@ -140,7 +140,7 @@ fn socket_in(runtime: &Path) -> PathBuf {
     runtime.join("head.sock")
 }
 
-/// A short name for a long path, the same in every process. FNV-1a, because the standard library's hashes may change.
+/// Hashes a long path to a short name. Uses FNV-1a, because the standard library's hash may differ between versions.
 fn short_name(path: &Path) -> String {
     let hash = path
         .as_os_str()
@@ -158,13 +158,13 @@ fn create_private(directory: &Path) -> Result<(), Failure> {
         .during(|| format!("cannot create the directory {}", directory.display()))
 }
 
-/// Checks the directory, because another user may have created it in `/tmp`.
+/// Fails unless only this user can access the directory. Another user may have created it in `/tmp`.
 fn ensure_ours(directory: &Path) -> Result<(), Failure> {
     let metadata = std::fs::symlink_metadata(directory).during(|| format!("cannot examine {}", directory.display()))?;
     if is_private(&metadata, geteuid()) {
         return Ok(());
     }
-    Err(Failure::new(format!("{} is not a private directory of yours", directory.display()))
+    Err(Failure::new(format!("{} is not a directory that only you can access", directory.display()))
         .because(&io::Error::other("its owner or mode would allow other users to replace the head"))
         .hint("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
 }
@@ -216,7 +216,7 @@ mod tests {
         places.create().expect("made before");
         std::fs::set_permissions(&runtime, PermissionsExt::from_mode(0o755)).expect("ours");
         let refusal = ensure_ours(&runtime).expect_err("open to others").render();
-        assert!(refusal.contains("not a private directory"), "{refusal}");
+        assert!(refusal.contains("not a directory that only you can access"), "{refusal}");
         std::fs::remove_dir(&runtime).expect("empty");
         std::os::unix::fs::symlink(directory.path(), &runtime).expect("ours");
         assert!(ensure_ours(&runtime).is_err(), "a link could lead anywhere");

@@ -58,7 +58,7 @@ impl ProcessId {
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(fd) = self.open()? else { return Ok(()) };
         let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is open and the information is optional.
+        // SAFETY: the descriptor is open, and the pointer to the signal information may be null.
         let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal as i32, no_info, 0) };
         let error = io::Error::last_os_error();
         if result == 0 || error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
@@ -81,19 +81,21 @@ impl ProcessId {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` if the process does not exist or is a zombie.
+/// Returns the start time of a process in clock ticks; `None` if the process does not exist or is a zombie.
 fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not as expected"))),
+        Ok(stat) => {
+            parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat has an unknown format")))
+        }
         // ESRCH: the process ended between open and read.
         Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The start time in a line of `/proc/PID/stat`. The inner `None` is a process that has ended, the outer one an
-/// invalid line.
-#[expect(clippy::option_option, reason = "two different absences, each handled at the one place of use")]
+/// Parses the start time, field 22 of `/proc/PID/stat`. The outer `None` means an invalid line, the inner `None` a
+/// process that has ended.
+#[expect(clippy::option_option, reason = "an invalid line and an ended process need different handling")]
 fn parse_stat(stat: &str) -> Option<Option<u64>> {
     // The name is in parentheses and may contain any characters.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
@@ -108,7 +110,7 @@ pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<
     daemon(executable, args, log)?.spawn().during(failed)
 }
 
-/// The command that [`spawn`] starts.
+/// Builds the command that [`spawn`] starts.
 pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result<Command, Failure> {
     let log_file = log::open(log).during(|| format!("cannot write the log {}", log.display()))?;
     let log_copy = log_file.try_clone().during(|| format!("cannot write the log {}", log.display()))?;

@@ -11,11 +11,11 @@ use super::process::ProcessId;
 use super::sizes::Sizes;
 use crate::failure::{During, Failure};
 
-/// The cluster as last started.
+/// The processes, sizes and addresses of the cluster at its last start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) head: Option<ProcessId>,
-    /// Address of the head for agents; kept, so that agents find a restarted head.
+    /// Address of the head for agents. A restarted head uses it again, so that running agents find the head.
     pub(crate) address: Option<String>,
     /// Maximum size of stored results in bytes, if it was given.
     #[serde(default)]
@@ -26,7 +26,7 @@ pub(crate) struct Record {
     /// Whether the head switches the nodes on and off.
     #[serde(default)]
     pub(crate) is_elastic: bool,
-    /// The sizes given last, for a start without sizes.
+    /// The sizes of the last start. A start without sizes uses them again.
     #[serde(default)]
     pub(crate) sizes: Sizes,
     pub(crate) nodes: Vec<NodeRecord>,
@@ -54,7 +54,7 @@ impl NodeRecord {
 }
 
 impl Record {
-    /// Whether the cluster runs. All nodes of an elastic cluster may be off, so there the head counts.
+    /// Whether the cluster runs. An elastic cluster also runs while all its nodes are off, as long as its head runs.
     pub(crate) fn is_running(&self) -> bool {
         let has_head = || self.head.as_ref().is_some_and(ProcessId::is_alive);
         self.nodes.iter().any(NodeRecord::is_on) || self.is_elastic && has_head()

@@ -109,15 +109,15 @@ impl Sizes {
         *self == Self::default()
     }
 
-    /// Whether nodes that have died can start again unchanged.
+    /// Whether nodes that have died can start again with their recorded resources.
     pub(crate) fn still_fit(&self, dealt: &[NodeRecord], dead: &[NodeRecord]) -> bool {
-        // GPUs that no longer exist cannot be given out, whether or not they were requested.
+        // Always compare the GPUs, because a recorded GPU may no longer exist.
         let gpus = Some(self.gpus.clone().unwrap_or(GpuCap::All));
         !dead.is_empty() && dealt.len() == dead.len() && Self { gpus, ..self.clone() }.fit(dealt, dead)
     }
 
-    /// Whether running nodes have the requested sizes. `dealt` is the result of [`Self::deal`] now. Sizes that were
-    /// not requested may differ from it, e.g. because less memory is free.
+    /// Whether running nodes have the requested sizes. `dealt` is the result of [`Self::deal`] now. Sizes that were not
+    /// requested may differ, e.g. because less memory is free now.
     pub(crate) fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
         let gpus = |nodes: &[NodeRecord]| nodes.iter().flat_map(|node| node.gpus.clone()).collect::<BTreeSet<_>>();
         self.nodes.is_none_or(|_| dealt.len() == running.len())
@@ -151,8 +151,8 @@ fn node_name(node: u32) -> NodeName {
     format!("n{}", node + 1).parse().expect("a letter and digits make a valid name")
 }
 
-/// The `count` CPU ids of a node, taken from the machine's ids in turn. If `count` exceeds the machine, the rest are
-/// ids that do not exist.
+/// Returns the `count` CPU ids of a node, taken from the machine's ids in turn. If `count` exceeds the number of CPUs,
+/// adds ids that do not exist.
 fn cpu_ids(machine: &[u32], node: u32, count: u32) -> CpuSet {
     let available = machine.len() as u32;
     let real = (0..count.min(available)).map(|i| machine[((node * count + i) % available) as usize]);

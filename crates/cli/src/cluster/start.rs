@@ -24,7 +24,7 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 /// How long the agents may take to connect afterwards.
 const NODES_TIME: Duration = Duration::from_secs(60);
 
-/// Poll interval, short compared to the time of a start.
+/// Poll interval while processes start.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Number of log lines to show if a process has died.
@@ -137,7 +137,7 @@ impl<'a> Starter<'a> {
         }
         Err(Failure::new(format!("the head of another cluster listens at {}", self.socket.display()))
             .hint(format!(
-                "its state is in {}; stop it with `hostler down` and the same XDG_STATE_HOME",
+                "that head's state is in {}; stop it with `hostler down` and the same XDG_STATE_HOME",
                 info.head.directory
             ))
             .hint("or set XDG_RUNTIME_DIR to another directory for this cluster"))
@@ -191,7 +191,7 @@ impl<'a> Starter<'a> {
         };
         let wanted = sizes.deal(&Machine::detect()?.with_gpus(found, sizes.gpus.as_ref()));
         if !self.record.is_running() {
-            // Values that were chosen by default, e.g. from the free memory, stay the same after a crash.
+            // After a crash, keep default values such as the share of the free memory.
             let is_as_before = self.record.has_died() && *sizes == self.record.sizes;
             if !(is_as_before && sizes.still_fit(&wanted, &self.record.nodes)) {
                 self.record.nodes = wanted;
@@ -303,7 +303,8 @@ impl<'a> Starter<'a> {
         self.save()
     }
 
-    /// Whether a node has joined and the head knows it. A node that was removed from the cluster gets a new identity.
+    /// Whether a node has joined and the head still lists it. Otherwise deletes the node's certificate, so that the
+    /// node joins again.
     async fn may_come_as_it_is(&self, name: &NodeName, directory: &Path) -> Result<bool, Failure> {
         if !hostler_agent::has_joined(directory) {
             return Ok(false);
@@ -380,7 +381,7 @@ impl<'a> Starter<'a> {
         Ok(())
     }
 
-    /// Removes join codes, which are used up.
+    /// Removes the files with join codes, because each code is valid only once.
     fn remove_invitations(&self) {
         for node in &self.record.nodes {
             std::fs::remove_file(self.places.join_file(&node.name)).ok();
@@ -395,7 +396,7 @@ impl<'a> Starter<'a> {
         self.children.push(Newborn { name: name.to_owned(), child, log, log_start });
         match ProcessId::of(pid).during(|| format!("cannot examine the process of {name}"))? {
             Some(process) => Ok(process),
-            None => Err(self.check_children().expect_err("it is a zombie, so it has ended")),
+            None => Err(self.check_children().expect_err("a process without an id has ended")),
         }
     }
 
@@ -421,7 +422,8 @@ impl<'a> Starter<'a> {
     }
 }
 
-/// The head's previous address, so that running agents find it; any free address if that one is taken.
+/// Returns the head's previous address, so that running agents find the head, or any free address if that address is in
+/// use.
 fn free_address(previous: Option<&str>) -> String {
     let is_free = |address: &&str| std::net::TcpListener::bind(address).is_ok();
     previous.filter(is_free).unwrap_or("127.0.0.1:0").to_owned()

@@ -90,7 +90,7 @@ fn valid_jobs() -> JobFilter {
     JobFilter { states, commands: true, ..JobFilter::default() }
 }
 
-/// The head runs no jobs, so all its resources are free.
+/// The row of the head's machine. All resources count as free, because the head runs no jobs.
 fn head_row(info: &Info) -> NodeRow {
     let machine = info.head.machine.as_ref();
     let (cpus, memory_bytes) = machine.map_or((0, 0), |machine| (machine.cpus, machine.memory_bytes));
@@ -131,7 +131,7 @@ fn job_row(job: JobSummary) -> JobRow {
     }
 }
 
-/// The tool's word for a state.
+/// The name of a job state in the original `cminfo`.
 const fn status(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "Pending",

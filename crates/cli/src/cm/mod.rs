@@ -56,7 +56,7 @@ pub(crate) fn definition<T: Tool>() -> Command {
     T::augment_args(Common::augment_args(bare(T::NAME))).disable_help_flag(true).arg(help_flag())
 }
 
-/// An empty command line.
+/// A command line without options, with the program's version.
 pub(crate) fn bare(name: &'static str) -> Command {
     Command::new(name).bin_name(name).version(env!("CARGO_PKG_VERSION")).max_term_width(120)
 }
