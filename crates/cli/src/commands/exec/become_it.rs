@@ -1,4 +1,5 @@
-//! A command on this machine replaces this process, so that nothing stands between it and the caller.
+//! Runs a command on this machine by replacing this process, so that the caller gets the command's signals and exit
+//! status directly.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command as Process, Stdio};
@@ -34,8 +35,8 @@ pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Cont
     };
     let (Some(context), Some(placed)) = (tell, placed) else { return Err(cannot(process.exec())) };
     let began = Instant::now();
-    // The terminal sends these signals to both processes. This one must outlive the command, which gets the previous
-    // handlers.
+    // The terminal sends these signals to both processes. This process must outlive the command, so it ignores them.
+    // The command gets the previous handlers.
     for number in [Signal::SIGINT, Signal::SIGQUIT] {
         // SAFETY: installs no handler.
         let before = unsafe { signal(number, SigHandler::SigIgn) }.unwrap_or(SigHandler::SigDfl);
@@ -61,7 +62,8 @@ pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Cont
     Ok(exit::of(status))
 }
 
-/// Restores the default action of SIGPIPE, which the Rust runtime ignores and programs rely on.
+/// Restores the default action of SIGPIPE for the command. The Rust runtime ignores the signal, but programs expect it
+/// to end them.
 fn usual_sigpipe(process: &mut Process) {
     // SAFETY: only makes a system call, as required between fork and exec.
     unsafe {
@@ -75,8 +77,8 @@ fn usual_sigpipe(process: &mut Process) {
 /// Ends this process by the signal that ended the command. Returns if that fails.
 pub(super) fn end_by(number: i32) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: pointers are to locals, and no handler is installed. No core file is written here: the node of the
-    // command has one already. libc instead of nix, because nix does not know real-time signals.
+    // SAFETY: pointers are to locals, and no handler is installed. This process writes no core file, because the
+    // command has written one on its node. libc instead of nix, because nix does not know real-time signals.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(number, libc::SIG_DFL);

@@ -26,8 +26,8 @@ use crate::output;
 /// Numbers of the resource limits of Linux.
 const RESOURCES: std::ops::Range<i32> = 0..16;
 
-/// The command with its context: directory, environment, umask, limits, terminal. A named `directory` means that
-/// directory of the node.
+/// Builds the command with its context: directory, environment, umask, limits, terminal. If `directory` is given, the
+/// command runs in the node's directory of this name.
 pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal: bool) -> Result<Command, Failure> {
     let here = || current_directory().during(|| "the current directory no longer exists".to_owned());
     let path = directory.map_or_else(here, |directory| {
@@ -44,7 +44,7 @@ pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal:
     Ok(command)
 }
 
-/// The current directory by the name in PWD, if that is right: compilers store this name.
+/// The current directory under the name in PWD, if that name is correct. Compilers store the name in their output.
 fn current_directory() -> io::Result<PathBuf> {
     let named = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
     let here = fs::metadata(".")?;
@@ -53,12 +53,12 @@ fn current_directory() -> io::Result<PathBuf> {
     named.filter(is_here).map_or_else(std::env::current_dir, Ok)
 }
 
-/// Identifies the current directory to the kernel of this machine.
+/// Returns the id of the current directory, which is unique on this machine until the next boot.
 fn directory_id() -> io::Result<DirectoryId> {
     Ok(DirectoryId::of(&hostler_sys::boot_id()?, &fs::metadata(".")?))
 }
 
-/// The umask can only be read by setting it.
+/// Reads the umask, which is possible only by setting it.
 fn umask() -> u32 {
     let mask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(mask);
@@ -88,7 +88,7 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: Option<LocalTree>) -> Outcome {
     let mut agent = match connect() {
         Ok(agent) => agent,
-        // With such requirements the command must not run here instead.
+        // The command requires certain nodes or a memory limit, so it must not run here without the agent.
         Err(failure) if !is_anywhere(&ask) => return Err(failure),
         Err(failure) => {
             context.output.say(&format!("{}; running the command here", failure.summary()));
@@ -198,7 +198,7 @@ fn accompany(
     let ending = runtime.block_on(follow_home(agent, shown, &mut home));
     // A read of standard input may never return.
     runtime.shutdown_background();
-    match ending.during(|| "cannot follow the command".to_owned())? {
+    match ending.during(|| "cannot read the output of the command".to_owned())? {
         Ending::Ended(ended) => {
             let written = ended.written.to_vec();
             if shared_files::is_shared(Path::new(".")) {
@@ -251,7 +251,7 @@ fn lost(error: &io::Error) -> Failure {
         .exiting(exit::RUN_FAILED)
 }
 
-/// An empty file in the current directory, deleted on drop. It proves which directory this is.
+/// An empty file in the current directory, deleted on drop. A node that sees the file has the same directory.
 struct Token(PathBuf);
 
 impl Token {
@@ -268,7 +268,7 @@ impl Drop for Token {
     }
 }
 
-/// Identifies the current directory where no file can be created in it.
+/// Identifies the current directory by its inode and change time, for a directory in which no file can be created.
 fn seen() -> Proof {
     fs::metadata(".").map_or(Proof::None, |found| Proof::seen(&found))
 }

@@ -1,5 +1,5 @@
-//! The caller's side of `--mirror`: describes the tree, answers the node's questions about it, and places the files
-//! that come back.
+//! The caller's side of `--mirror`: describes the tree, sends the content that the node requests, and stores the files
+//! that the node returns.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -27,17 +27,17 @@ use crate::xdg;
 /// Names that mark the root of a source tree.
 const ROOTS: [&str; 7] = [".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", ".pijul"];
 
-/// A tree before its command starts.
+/// The source tree of a command that has not started yet.
 pub(super) struct LocalTree {
     root: PathBuf,
     any_program: bool,
-    /// Set once the tree is described.
+    /// Sends content to the node; set by [`Self::look`].
     supplier: Option<Supplier<'static>>,
-    /// Number of files whose attributes were read.
+    /// Number of files whose attributes were read instead of taken from the cache.
     asked: usize,
 }
 
-/// A tree while its command runs.
+/// The source tree of a running command.
 pub(super) struct UnderWay {
     described: Described,
     asked: usize,
@@ -45,7 +45,7 @@ pub(super) struct UnderWay {
     home: Homecoming,
 }
 
-/// Size and duration of the copies of a tree.
+/// Sizes and durations of the copies to and from the node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MirrorCost {
     files: usize,
@@ -56,7 +56,8 @@ pub(super) struct MirrorCost {
 }
 
 impl LocalTree {
-    /// The tree of a command. Its files are not read yet, since a command that runs here does not need them.
+    /// Determines the source tree of a command. Does not read the files, because a command that runs on this machine
+    /// needs no copy.
     pub(super) fn of(command: &Command, root: Option<&Path>, any_program: bool) -> Result<Self, Failure> {
         let directory = command.directory();
         let root = root.map_or_else(|| Ok(root_of(&directory)), fs::canonicalize);
@@ -72,14 +73,14 @@ impl LocalTree {
         Ok(Self { root, any_program, supplier: None, asked: 0 })
     }
 
-    /// Describes the tree.
+    /// Reads the tree and returns its description for the node.
     pub(super) fn look(&mut self, command: &Command) -> Result<TreeSpec, Failure> {
         let root = &self.root;
         let again = root.clone();
         let (described, asked) = describe(root, true).during(|| format!("cannot read the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let mirror = TreeSpec::new(root.clone(), described.digest(), program);
-        // If a file has changed meanwhile, the cache may be wrong about others: describe the tree again without the
+        // If a file has changed since, the cache may be wrong for other files too: describe the tree again without the
         // cache.
         let mut looks_closely = false;
         self.asked = asked;
@@ -89,7 +90,7 @@ impl LocalTree {
         Ok(mirror)
     }
 
-    /// Handles a frame. Returns a frame that is not about the tree.
+    /// Handles a frame about the tree. Returns any other frame unchanged.
     pub(super) fn hear(&mut self, frame: Frame, agent: &mut UnixStream) -> io::Result<Option<Frame>> {
         match &mut self.supplier {
             Some(supplier) => supplier.hear(frame, agent),
@@ -97,7 +98,7 @@ impl LocalTree {
         }
     }
 
-    /// Prepares for files that come back, once the command has started.
+    /// Prepares to receive files from the node, once the command has started.
     pub(super) fn set_out(self) -> Result<UnderWay, Failure> {
         let supplier = self.supplier.ok_or_else(|| {
             Failure::new("the agent of this machine has not asked for the tree").exiting(exit::MISMATCH)
@@ -110,18 +111,18 @@ impl LocalTree {
 }
 
 impl UnderWay {
-    /// Takes a piece of the files that come back.
+    /// Receives a piece of the files that the node returns.
     pub(super) fn take(&mut self, piece: &[u8]) {
         self.home.take(piece);
     }
 
-    /// Puts the files that came back in place.
+    /// Moves all received files to their places in the tree.
     pub(super) fn finish(self) -> Result<MirrorCost, Failure> {
         let began = std::time::Instant::now();
         let entries = self.described.entries();
         let came = self.home.finish(entries).map_err(|why| {
             Failure::new(format!("the command's files were not copied back: {why}"))
-                .hint("unless the error is about placing files, nothing has changed here; run the command again")
+                .hint("unless the error is about storing a file, the local tree is unchanged; run the command again")
                 .exiting(exit::RUN_FAILED)
         })?;
         Ok(MirrorCost { files: entries.len(), asked: self.asked, went: self.went, came, placing: began.elapsed() })
@@ -132,7 +133,7 @@ impl MirrorCost {
     pub(super) fn in_words(&self) -> String {
         let Self { files, asked: _, went, came, placing } = self;
         format!(
-            "tree of {files} files: sent {} in {}, got {} in {} files, placed in {}",
+            "tree of {files} files: sent {} in {}, received {} in {} files, stored in {}",
             format_bytes(went.bytes),
             format_duration(went.took),
             format_bytes(came.bytes),
@@ -163,7 +164,7 @@ fn root_of(directory: &Path) -> PathBuf {
     directory.ancestors().find(is_root).unwrap_or(directory).to_owned()
 }
 
-/// Describes a tree. Also returns how many files had their attributes read.
+/// Describes a tree. Also returns the number of files whose attributes were read.
 fn describe(root: &Path, recalls: bool) -> io::Result<(Described, usize)> {
     let began_ns = now_ns();
     let folder = SeenFolder::of_tree(root);
@@ -172,7 +173,8 @@ fn describe(root: &Path, recalls: bool) -> io::Result<(Described, usize)> {
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }
-    // Files written during the survey are part of the tree, and files made from them are no older than they are.
+    // The survey may include files that were written meanwhile, so the time of the description is that of the newest
+    // file.
     let now = now_ns();
     let newest = entries.iter().map(|entry| entry.modified_ns).filter(|modified| *modified <= now).max();
     let described = Described::new(Tree { mode, entries }, sources, began_ns.max(newest.unwrap_or(0)));
@@ -183,7 +185,7 @@ fn is_too_much(entries: usize, bytes: u64) -> Option<String> {
     (entries > MOST_ENTRIES || bytes > MOST_BYTES).then(|| {
         let most = format_bytes(MOST_BYTES);
         format!(
-            "it has {entries} files of {}; at most {MOST_ENTRIES} files of {most} can be copied",
+            "the tree has {entries} files of {} in total; the limits are {MOST_ENTRIES} files and {most}",
             format_bytes(bytes)
         )
     })
@@ -205,7 +207,7 @@ fn program_of(command: &Command, root: &Path) -> Option<Digest> {
     }
     let digest = mark.digest(file).ok()?;
     if let Some(memory) = memory {
-        remember(&memory, &serde_json::to_vec(&(mark, digest)).expect("the value holds plain data"));
+        remember(&memory, &serde_json::to_vec(&(mark, digest)).expect("plain data serializes to JSON"));
     }
     Some(digest)
 }

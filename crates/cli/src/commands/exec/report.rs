@@ -1,4 +1,4 @@
-//! Prints where a command ran, and why there.
+//! Prints on which node a command ran, and why on that node.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
         output.say(&format!("not on {}: {}", tried.node, tried.why));
     }
     for reason in &placed.advisory {
-        output.say(&format!("not limited by the kernel: {reason}"));
+        output.say(&format!("limits are not enforced by the kernel: {reason}"));
     }
 }
 
