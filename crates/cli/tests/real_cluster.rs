@@ -15,7 +15,7 @@ fn cluster_can_be_set_up_and_nodes_drained_and_removed() {
     let again = real.home.run(&["head", "init", "--directory", &real.path("head")]);
     assert_eq!(again.code, 0, "a second call changes nothing: {again:?}");
     let other = real.home.fails(&["head", "init", "--directory", &real.path("head"), "--advertise", "elsewhere"]);
-    assert!(other.contains("exists and contradicts these flags"), "{other}");
+    assert!(other.contains("exists and contradicts the flags"), "{other}");
 
     let agent = real.add_node("n1");
     let node = real.json(&["node", "show", "n1"]);
@@ -120,7 +120,7 @@ fn join_is_retried_and_a_running_agent_adopts_a_new_identity() {
     let agent = real.run_agent("n1");
     real.wait_for_node("n1", "up");
     let again = real.join("n1", &real.ok(&["node", "invite", "n1"]), &[], |_| {});
-    assert!(again.code == 0 && again.stderr.contains("its running agent adopts this"), "{again:?}");
+    assert!(again.code == 0 && again.stderr.contains("the running agent adopts the change"), "{again:?}");
     real.wait_for_log("n1", "this node has joined again");
     real.wait_for_node("n1", "up");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");

@@ -45,8 +45,8 @@ enum AgentCommand {
 ///
 /// On the head, `hostler node invite` prints a join code. The code is valid for one hour and one machine. The code is a
 /// secret, and other users can see command lines: pass `-` or no code to read the code from standard input. The command
-/// retries until it reaches the head. If this machine is a node already, it becomes the node of the new code. A running
-/// agent adopts the change without a restart, unless the name or the cluster of the node changes.
+/// retries until it reaches the head. If this machine already is a node, the new code replaces the node's name and
+/// cluster. A running agent adopts the change without a restart, unless the name or the cluster of the node changes.
 #[derive(Debug, Args)]
 struct AgentJoin {
     /// Join code; `-` reads the code from standard input [default: -]
@@ -150,14 +150,14 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "ADDRESS:PORT")]
     gossip: Option<GossipAt>,
 
-    /// Neither accept remote commands from other nodes nor send remote commands
+    /// Turn remote commands off, both to and from other nodes
     ///
     /// `hostler exec` and `dsh` on this machine then run commands locally, or fail if their options require a certain
     /// node. On other machines they skip this node. The node still reports its load and runs jobs.
     #[arg(long)]
     no_calls: bool,
 
-    /// Run time of the same work, relative to a usual node: 0.01 to 100 [default: 1]
+    /// Time that work takes, relative to a usual node: 0.01 to 100 [default: 1]
     ///
     /// A node with the load weight 2 needs twice the time of a usual node and gets fewer remote commands.
     #[arg(long, value_name = "WEIGHT")]
@@ -252,7 +252,7 @@ impl AgentJoin {
         output.say(&format!("this machine is node {node} of the cluster at {head}"));
         output.say(&match self.directory {
             _ if hostler_agent::is_running(&places.directory) => {
-                "its running agent adopts this within half a minute; if the node's name or cluster has changed, restart the agent"
+                "the running agent adopts the change within half a minute; if the node's name or cluster has changed, restart the agent"
                     .to_owned()
             }
             Some(directory) => format!("next: `hostler agent run --directory {}`", directory.display()),
@@ -296,9 +296,10 @@ impl AgentRun {
         Self { table_port: Some(table), best_port: Some(best), ..Self::default() }
     }
 
-    /// The socket for users of this machine, unless the head is on it: the head has a socket of its own.
+    /// The socket for users of this machine. `None` if the head is on this machine, because users then connect to the
+    /// head's socket.
     fn users_socket(&self, directory: &Path) -> Option<PathBuf> {
-        // An agent in another directory is not the agent of the machine.
+        // Only root's agent in the default directory is the agent of the whole machine.
         let is_the_machines = self.directory.is_none() && nix::unistd::geteuid().is_root();
         let usual = || if is_the_machines { config::AGENT_SOCKET.into() } else { directory.join("agent.sock") };
         self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
@@ -316,7 +317,7 @@ impl AgentRun {
         }
     }
 
-    /// `set` comes from the settings.
+    /// Whether the agent creates missing accounts and their home directories, by the flags or the settings in `set`.
     fn accounts(&self, set: &AgentSettings) -> NewAccounts {
         match (self.accounts || set.accounts, self.homes || set.homes) {
             (false, _) => NewAccounts::Leave,
@@ -325,7 +326,7 @@ impl AgentRun {
         }
     }
 
-    /// Flags override the settings file, which limits what the machine offers.
+    /// The agent's configuration. Flags override the settings file, whose values limit the resources of the machine.
     pub(crate) fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let socket = self.users_socket(&places.directory);
@@ -335,7 +336,7 @@ impl AgentRun {
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
-            return Err(Failure::usage("the node would have no CPU").hint("choose CPUs, e.g. --cpus 0-3"));
+            return Err(Failure::usage("no CPU is left for the node").hint("choose CPUs, e.g. --cpus 0-3"));
         }
         let memory_bytes = match self.memory {
             Some(memory) => memory.0,
@@ -382,11 +383,11 @@ const GOSSIP_PORT: u16 = 7761;
 
 /// The architecture of this machine, as a feature.
 fn architecture() -> Feature {
-    std::env::consts::ARCH.parse().expect("the names of architectures are words")
+    std::env::consts::ARCH.parse().expect("architecture names are valid features")
 }
 
-/// Runs `hostler node discover` in a process of its own. Querying drivers starts threads, and the agent must fork
-/// while it has none. A driver that hangs is left behind with that process.
+/// Runs `hostler node discover` in a separate process, because queries of drivers start threads, and the agent must
+/// fork while it is single-threaded. If a driver hangs, only that process hangs.
 fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("hostler").args(["node", "discover", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -395,7 +396,7 @@ fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
     }
     let what = || "cannot determine the resources of this machine".to_owned();
     let mut child = command.spawn().during(what)?;
-    let answer = child.stdout.take().expect("it is a pipe");
+    let answer = child.stdout.take().expect("stdout is piped");
     // Read one value, not to the end of the pipe: a hanging driver keeps the pipe open.
     let found = serde_json::Deserializer::from_reader(io::BufReader::new(answer)).into_iter().next();
     let found = found.transpose().map_err(io::Error::from).during(what)?;

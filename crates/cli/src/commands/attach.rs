@@ -91,7 +91,8 @@ pub(crate) enum Left {
 }
 
 async fn exchange(context: &Context, terminal: &mut Terminal) -> Result<Left, Failure> {
-    let mut window = signal(SignalKind::window_change()).during(|| "cannot watch the window's size".to_owned())?;
+    let mut window =
+        signal(SignalKind::window_change()).during(|| "cannot receive changes of the window size".to_owned())?;
     let mut stdin = tokio::io::stdin();
     let mut keys = vec![0; 4096];
     let mut input_is_open = true;
@@ -104,7 +105,7 @@ async fn exchange(context: &Context, terminal: &mut Terminal) -> Result<Left, Fa
                 None => return Ok(Left::Closed),
             },
             read = stdin.read(&mut keys), if input_is_open => {
-                let len = read.during(|| "cannot read the keyboard".to_owned())?;
+                let len = read.during(|| "cannot read standard input".to_owned())?;
                 input_is_open = len > 0;
                 let (bytes, leaves) = escape.filter(&keys[..len]);
                 if !bytes.is_empty() {
@@ -125,7 +126,7 @@ struct Escape {
     is_pending: bool,
 }
 
-/// The first key of the commands of `attach`.
+/// The key Ctrl-A, which starts the key commands of `attach`.
 const CTRL_A: u8 = 1;
 
 impl Escape {
@@ -138,7 +139,7 @@ impl Escape {
                 (false, key) => passed.push(key),
                 (true, b'd' | b'D' | 4) => return (passed, true),
                 (true, b'a' | CTRL_A) => passed.push(CTRL_A),
-                // Not a command of `attach`.
+                // Both keys are input for the job.
                 (true, key) => passed.extend([CTRL_A, key]),
             }
         }

@@ -226,7 +226,7 @@ fn headline(line: &[u8]) -> Option<String> {
     (!is_detail && !text.trim().is_empty()).then(|| views::shortened(own_words, 90))
 }
 
-/// The metrics of all tasks that wrote some, best accuracy first.
+/// Reads the metrics of all tasks that wrote a metrics file, best accuracy first.
 fn read_metrics(arrived: &[Arrived]) -> Vec<Metrics> {
     let read = |result: &Arrived| serde_json::from_slice(&fs::read(result.path.join("metrics.json")).ok()?).ok();
     let mut metrics: Vec<Metrics> = arrived.iter().filter_map(read).collect();

@@ -54,7 +54,7 @@ fn definitions() -> Vec<Command> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let directory = path.parent().expect("files are below the folder");
+    let directory = path.parent().expect("a path below the target directory has a parent");
     fs::create_dir_all(directory)
         .and_then(|()| fs::write(path, bytes))
         .during(|| format!("cannot write {}", path.display()))
@@ -84,8 +84,8 @@ fn man_pages(commands: &[Command], files: &mut Vec<(String, Vec<u8>)>) -> Result
     Ok(())
 }
 
-/// The visible commands below `command` with their full names, starting with itself. For tools other than `hostler`
-/// only the tool itself, because its subcommands repeat those of `hostler`.
+/// Returns `command` and its visible subcommands with their full names. For a tool other than `hostler`, returns only
+/// the tool, because its subcommands repeat those of `hostler`.
 fn visible(command: &Command) -> Vec<(String, &Command)> {
     fn add<'a>(path: &str, command: &'a Command, all: &mut Vec<(String, &'a Command)>) {
         all.push((path.to_owned(), command));

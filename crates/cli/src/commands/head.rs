@@ -70,7 +70,7 @@ struct HeadInit {
 /// log level [default: info].
 #[derive(Debug, Args)]
 struct HeadRun {
-    /// Directory for the state and, if the file exists, the settings (head.toml)
+    /// Directory for the state, the socket and the settings (head.toml)
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
@@ -161,7 +161,7 @@ fn self_directory(places: &HeadPlaces) -> Option<&Path> {
 }
 
 impl HeadSettings {
-    /// An existing settings file belongs to the operator: it is not changed, and flags that contradict it are rejected.
+    /// Fails if the flags contradict an existing settings file, which `hostler head init` never changes.
     fn must_agree(&self, wanted: &Self, names_listen: bool, path: &Path) -> Result<(), Failure> {
         let same_listen =
             !names_listen || self.listen.unwrap_or(DEFAULT_LISTEN) == wanted.listen.unwrap_or(DEFAULT_LISTEN);
@@ -169,7 +169,7 @@ impl HeadSettings {
         if same_listen && same_advertise {
             return Ok(());
         }
-        Err(Failure::new(format!("{} exists and contradicts these flags", path.display()))
+        Err(Failure::new(format!("{} exists and contradicts the flags --listen or --advertise", path.display()))
             .hint("edit the file, or leave out the flags"))
     }
 }
@@ -182,7 +182,7 @@ impl HeadRun {
         Ok(exit::OK)
     }
 
-    /// Flags override the settings file, which overrides the defaults.
+    /// The head's configuration. Flags override the settings file, and the settings file overrides the defaults.
     fn config(self) -> Result<hostler_head::Config, Failure> {
         let places = HeadPlaces::choose(self.directory.as_deref())?;
         let found = if self.embedded { None } else { HeadSettings::read(&places.settings)? };
@@ -193,7 +193,7 @@ impl HeadRun {
                 .hint("`hostler up` starts a cluster on this machine alone"));
         }
         if self.directory.is_none() && !geteuid().is_root() {
-            // The directory of the socket is shared with an embedded cluster and must belong to this user alone.
+            // The head's socket is in the directory of the embedded cluster's socket, which only this user may access.
             Places::from_environment()?.create()?;
         }
         let file = found.unwrap_or_default();
@@ -215,7 +215,7 @@ impl HeadRun {
     }
 }
 
-/// Creates the parent directories of `directory`, readable by all. Secrets are protected further down.
+/// Creates the parent directories of `directory`, readable by all users. Directories with secrets set a stricter mode.
 fn make_parents(directory: &Path) -> Result<(), Failure> {
     let Some(parent) = directory.parent() else { return Ok(()) };
     DirBuilder::new()

@@ -22,7 +22,7 @@ pub(crate) struct Job {
     #[arg(long, value_name = "N", default_value_t = 100)]
     tasks: u32,
 
-    /// Of the ended tasks of an array, show only tasks from this index on
+    /// Show only ended tasks of an array from this index on
     #[arg(long, value_name = "INDEX")]
     from: Option<u32>,
 }

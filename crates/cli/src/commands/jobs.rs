@@ -68,7 +68,7 @@ pub(crate) async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> 
     loop {
         filter.limit = Some(limit - jobs.len() as u32);
         let page = client.jobs(&filter).await?;
-        // Later pages count only the jobs from their start on.
+        // Only the first page counts all jobs. A later page counts only jobs that no earlier page contains.
         let total = *total.get_or_insert(page.total);
         let is_empty = page.jobs.is_empty();
         jobs.extend(page.jobs);

@@ -73,7 +73,10 @@ impl Login {
             context.output.json(&json!({ "user": user, "role": role, "address": address, "ends_in_ms": ends_in_ms }));
         }
         let time = format_duration(std::time::Duration::from_millis(ends_in_ms));
-        context.output.say(&format!("you are {user} at {address}, with the role of {}, for {time}", role.of_one()));
+        context.output.say(&format!(
+            "logged in at {address} as {user} with the role of {}; the login is valid for {time}",
+            role.of_one()
+        ));
         Ok(exit::OK)
     }
 
@@ -117,7 +120,7 @@ impl Login {
     }
 }
 
-/// Logs in with one key. After an inner error, another key may work.
+/// Logs in with one key. The inner error means that the head or `ssh-keygen` rejected this key; another key may work.
 async fn attempt(
     client: &Client,
     authority: &Digest,
@@ -137,7 +140,8 @@ async fn attempt(
     }
 }
 
-/// Logs in with a code. The code must match the fingerprint in `named` or of an earlier login, if there is one.
+/// Logs in with a code. Fails if the code's fingerprint differs from `named` or, without `named`, from that of an
+/// earlier login.
 fn by_code(code: &LoginCode, named: Option<Digest>) -> Result<(Kept, LoggedIn), Failure> {
     let trusted = named.or(logins::find(&code.address)?.map(|login| login.authority));
     if let Some(trusted) = trusted.filter(|trusted| *trusted != code.authority) {
@@ -171,7 +175,7 @@ fn confirm(context: &Context, address: &str, seen: Digest) -> Result<Digest, Fai
     }
     context.output.say("is the fingerprint correct? (yes/no)");
     let mut answer = String::new();
-    io::stdin().read_line(&mut answer).during(|| "cannot read an answer".to_owned())?;
+    io::stdin().read_line(&mut answer).during(|| "cannot read the answer".to_owned())?;
     if answer.trim() == "yes" { Ok(seen) } else { Err(unknown()) }
 }
 
@@ -202,7 +206,7 @@ impl Logout {
             Err(error) => {
                 context
                     .output
-                    .say(&format!("the token was deleted here, but {address} could not be told to revoke it"));
+                    .say(&format!("the token was deleted here, but the head at {address} may not have revoked it"));
                 return Err(error.into());
             }
         }

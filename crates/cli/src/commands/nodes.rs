@@ -49,7 +49,7 @@ fn load(context: &Context) -> Outcome {
             match client.load().await {
                 Ok(table) => return Ok(table),
                 Err(error) if error.code() == Some("no_such_route") => failure = Some(too_old(&error)),
-                // The error of an agent is more useful than that of one that is not running.
+                // Keep the first error: an earlier answer of an agent is more useful than a failed connection.
                 Err(error) => drop(failure.get_or_insert(Failure::from(error))),
             }
         }
@@ -75,6 +75,6 @@ fn too_old(error: &ClientError) -> Failure {
 
 fn no_agent() -> Failure {
     Failure::new("no agent on this machine accepts connections from you")
-        .hint("only nodes know the loads: run this on a node")
+        .hint("only nodes know the loads: run the command on a node")
         .exiting(exit::UNREACHABLE)
 }

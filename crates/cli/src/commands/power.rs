@@ -18,7 +18,7 @@ use crate::output::node_views;
 /// Poll interval for the state of a node.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long to wait for a controller's answer. The head itself keeps asking.
+/// How long to wait for a controller's answer. The head continues to query the controller.
 const ANSWER: Duration = Duration::from_secs(90);
 
 /// Switch a node on or off, or query its power controller
@@ -93,7 +93,7 @@ impl Power {
         if context.output.is_json() {
             context.output.json(&node);
         } else {
-            let power = node.power_detail.as_ref().expect("the head has just switched it");
+            let power = node.power_detail.as_ref().expect("a node that was switched has power details");
             context.output.data(&node_views::power(&name, power));
         }
         Ok(exit::OK)
@@ -112,7 +112,7 @@ impl PowerTest {
             let found = switch.ask().await?;
             let answer = asked.elapsed();
             let was_on = is_up(state_of(&found)?);
-            tell(&format!("its controller reports {} after {}", supply(&found), format_duration(answer)));
+            tell(&format!("the power controller reports {} after {}", supply(&found), format_duration(answer)));
             let mut boots = Vec::new();
             if !was_on {
                 boots.push(switch.on().await?.1);
@@ -236,6 +236,6 @@ fn supply(node: &NodeDetail) -> &'static str {
     match node.power_detail.as_ref().and_then(|power| power.supply) {
         Some(Supply::On) => "on",
         Some(Supply::Off) => "off",
-        None => "nothing",
+        None => "no state",
     }
 }

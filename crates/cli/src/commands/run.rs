@@ -25,7 +25,7 @@ use crate::output::views;
 use crate::passed_on::{Names, PassedOn};
 use crate::submission::submit_command;
 
-/// Output of shorter commands is read once at their end, which is faster than streaming it.
+/// Time after which output is streamed. The output of a shorter command is read once at the end, which is faster.
 const BRIEF: Duration = Duration::from_millis(30);
 
 /// How long one request to the head may wait.
@@ -34,8 +34,8 @@ const ONE_QUESTION: Duration = Duration::from_secs(30);
 /// Variables that describe the calling shell and mean nothing to a command elsewhere.
 const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 
-/// Prefixes of variables that mark a process as part of a Slurm allocation or as an MPI rank. The caller may be one,
-/// but its job is not.
+/// Prefixes of variables that mark a process as part of a Slurm allocation or as an MPI rank. They must not reach the
+/// job, even if the caller is such a process.
 const OF_ANOTHER_LAUNCHER: [&str; 7] =
     ["SLURM_", "SLURMD_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "PRTE_LAUNCHED"];
 
@@ -105,12 +105,12 @@ impl Run {
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into() };
         let mut environment = own_environment(&PassedOn::chosen(&self.env_only)?);
         if self.flags.first_node {
-            // The caller's directory for temporary files is of its machine; the job gets a directory on each node.
+            // The job gets a directory for temporary files on each node instead of the caller's.
             environment.remove(TEMPORARY);
         }
         let mut spec = self.flags.spec(work, program, environment)?;
         spec.umask = Some(own_umask());
-        // The settings may set the number of processes, so the head decides how to label.
+        // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
         spec.label = self.label;
         Ok(spec)
     }
@@ -239,7 +239,8 @@ async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
     }
 }
 
-/// Prints how the job ended, unless its command exited by itself, and the node's message.
+/// Prints how the job ended, with the node's message. Prints nothing for a command that exited by itself without a
+/// message.
 fn explain(context: &Context, job: &JobDetail) {
     let summary = &job.summary;
     let message = job.tasks_shown.iter().find_map(|task| task.message.as_deref());
@@ -251,7 +252,7 @@ fn explain(context: &Context, job: &JobDetail) {
     }
 }
 
-/// The exit code of `run`; for an array, that of its worst task.
+/// The exit code of `run`; for an array, the exit code of the worst task.
 fn code_of(job: &JobDetail) -> u8 {
     let code = job.summary.exit_code.map(|code| u8::try_from(code).unwrap_or(u8::MAX));
     match job.summary.state {
@@ -272,7 +273,7 @@ pub(crate) fn own_directory() -> Result<String, Failure> {
 
 /// The caller's variables that are passed on. Variables that are not UTF-8 are left out.
 pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
-    // In a job with steps, the new job must not launch on the nodes of the caller's job.
+    // If the caller is in a job with steps, `mpirun` in the new job must not use the nodes of the caller's job.
     let of_the_job = of_the_allocation();
     let is_of_the_job = |name: &str, value: &str| of_the_job.iter().any(|(own, theirs)| own == name && theirs == value);
     let is_in_a_job = std::env::var_os("HOSTLER_JOB_ID").is_some();
@@ -300,7 +301,7 @@ fn of_the_allocation() -> Environment {
 }
 
 pub(crate) fn own_umask() -> u32 {
-    // The umask can only be read by setting it. No other thread creates files yet.
+    // Reading the umask requires setting it. No other thread creates files yet.
     let own = umask(Mode::empty());
     umask(own);
     own.bits()

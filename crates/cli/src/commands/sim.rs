@@ -158,13 +158,13 @@ fn run_seeds(seeds: Range<u64>, threads: usize, context: &Context) -> Outcome {
             "failures": failures.iter().map(failed_as_json).collect::<Vec<_>>(),
         })),
         false => output.data(&format!(
-            "{count} worlds in {seconds:.1} s, {:.0} a second; {} failed",
+            "simulated {count} clusters in {seconds:.1} s, {:.0} per second; {} failed",
             count as f64 / seconds.max(f64::MIN_POSITIVE),
             failures.len()
         )),
     }
     if let Some(first) = failures.first() {
-        output.say(&format!("`hostler sim --seed {} --trace` prints all events of the first", first.seed));
+        output.say(&format!("`hostler sim --seed {} --trace` prints all events of the first failure", first.seed));
         return Ok(exit::FAILED);
     }
     Ok(exit::OK)

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use hostler_model::{JobId, ParseError, TaskId};
 
-/// The job or task that a command is about.
+/// The job or array task that a command shows or changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) job: JobId,

@@ -101,7 +101,7 @@ async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure
     }
 }
 
-/// 0 if all completed, else 1.
+/// Returns 0 if all jobs completed, else 1.
 pub(crate) fn exit_code(summaries: &[JobSummary]) -> u8 {
     let all_completed = summaries.iter().all(|summary| summary.state == JobState::Completed);
     if all_completed { exit::OK } else { exit::FAILED }

@@ -15,7 +15,7 @@ use crate::output::{self, people};
 /// Show the audit log: actions and refused requests, oldest first
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Show only entries of this recent period, e.g. 2h or 7-00:00:00
+    /// Show only entries from the last TIME, e.g. 2h or 7-00:00:00
     ///
     /// 7-00:00:00 means 7 days.
     #[arg(long, value_name = "TIME")]

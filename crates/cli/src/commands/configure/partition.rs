@@ -132,7 +132,7 @@ impl FromStr for YesNo {
         match text {
             "yes" => Ok(Self(true)),
             "no" => Ok(Self(false)),
-            _ => Err("neither yes nor no"),
+            _ => Err("write yes or no"),
         }
     }
 }
@@ -147,9 +147,10 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Limit<T> {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self(None)),
-            _ => {
-                text.parse().map(|limit| Self(Some(limit))).map_err(|error: T::Err| format!("{error}, and not `none`"))
-            }
+            _ => text
+                .parse()
+                .map(|limit| Self(Some(limit)))
+                .map_err(|error: T::Err| format!("{error}; write `none` for no limit")),
         }
     }
 }

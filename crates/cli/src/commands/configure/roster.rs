@@ -45,7 +45,7 @@ fn user(fields: &[String]) -> Result<AddUser, String> {
     let field = |at: usize| fields.get(at).map(|field| field.trim()).filter(|field| !field.is_empty());
     let name = field(0).ok_or("the name is missing")?.parse().map_err(|error| format!("{error}"))?;
     let uid = field(1).map(|uid| uid.parse::<u32>().ok().filter(|uid| *uid >= 1000).ok_or(uid)).transpose();
-    let uid = uid.map_err(|uid| format!("`{uid}` is not a uid from 1000 on"))?;
+    let uid = uid.map_err(|uid| format!("`{uid}` is not a uid of 1000 or more"))?;
     let role = field(2).map(str::parse).transpose().map_err(|error| format!("{error}"))?.unwrap_or_default();
     let groups = field(3).unwrap_or_default().split(';').map(str::trim).filter(|group| !group.is_empty());
     let groups: Result<BTreeSet<UserName>, _> = groups.map(str::parse).collect();
@@ -53,13 +53,13 @@ fn user(fields: &[String]) -> Result<AddUser, String> {
     Ok(AddUser { name, uid, role, groups, keys: field(4).map(str::to_owned).into_iter().collect() })
 }
 
-/// The fields of a line. Quoted fields may contain commas; two quotes in them stand for one.
+/// Splits a line into its fields. A quoted field may contain commas; two quotes in it mean one quote.
 fn fields(line: &str) -> Result<Vec<String>, String> {
     let mut fields = vec![String::new()];
     let mut characters = line.chars().peekable();
     let mut is_quoted = false;
     while let Some(c) = characters.next() {
-        let field = fields.last_mut().expect("there is always one");
+        let field = fields.last_mut().expect("the list of fields is never empty");
         match (c, is_quoted) {
             ('"', true) if characters.peek() == Some(&'"') => {
                 characters.next();

@@ -43,7 +43,7 @@ pub(super) struct Apply {
 #[derive(Debug, Args)]
 pub(super) struct Confirm {}
 
-/// Roll back unless the change is confirmed; `apply` starts this
+/// Roll back unless the change is confirmed; for use by `apply`
 #[derive(Debug, Args)]
 pub(super) struct Guard {
     /// Token of the change

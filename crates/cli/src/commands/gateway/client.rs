@@ -120,7 +120,7 @@ impl Revoke {
         if context.output.is_json() {
             context.output.json(&json!({ "name": client.name, "address": client.address }));
         }
-        context.output.say(&format!("client {} has no access any longer", client.name));
+        context.output.say(&format!("the VPN access of client {} is revoked", client.name));
         Ok(exit::OK)
     }
 }
