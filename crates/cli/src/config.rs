@@ -57,7 +57,7 @@ fn no_cluster() -> Failure {
     Failure::new("no cluster is running and none is configured")
         .hint("`hostler up` starts a cluster on this machine; `hostler head init` sets up a head for several machines")
         .hint("`hostler login ADDRESS` logs in to a remote cluster")
-        .hint("`--head unix:/path`, HOSTLER_HEAD or `head = \"unix:/path\"` in ~/.config/hostler/config.toml names another")
+        .hint("`--head unix:/path`, HOSTLER_HEAD or `head = \"unix:/path\"` in ~/.config/hostler/config.toml selects a cluster")
         .exiting(exit::UNREACHABLE)
 }
 

@@ -1,9 +1,9 @@
 //! Downloads results and places their files.
 //!
-//! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes
-//! to `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added. A
-//! hidden file marks the directory, so that `submit` leaves it out of a project that contains it. The head is told
-//! only after all files are in place, so an interrupted download can be repeated.
+//! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes to
+//! `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added. A
+//! hidden file marks the directory, so that `submit` leaves it out of a project that contains it. The command confirms
+//! the download to the head only after all files are in place, so an interrupted download can be repeated.
 
 use std::collections::BTreeSet;
 use std::fs::File;

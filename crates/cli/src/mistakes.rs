@@ -42,7 +42,7 @@ fn meant(word: &str) -> Option<&'static str> {
             "`hostler run` queues a command and shows its output, `hostler submit` queues a project folder"
         }
         "join" => "`hostler agent join` makes this machine a node of a cluster",
-        "invite" | "drain" | "resume" | "remove" => "`hostler node` has this command",
+        "invite" | "drain" | "resume" | "remove" => "`hostler node --help` lists commands for nodes, such as this one",
         "init" | "setup" => {
             "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
         }
@@ -58,10 +58,10 @@ fn missing(error: &Error) -> Option<&'static str> {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
     match missing.as_slice() {
         [one] if one == "<ENTRYPOINT>" => {
-            Some("name the folder, then what to run in it: `hostler submit . main.py` is for this folder")
+            Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
         }
         [one, _] if one == "<PROJECT>" => {
-            Some("name the folder, then what to run in it: `hostler submit . main.py` is for this folder")
+            Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
         }
         [one] if one == "<ID>..." && is_usage_of(error, "fetch") => {
             Some("`hostler fetch --all` downloads all results that were not fetched before")

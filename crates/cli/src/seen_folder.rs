@@ -26,13 +26,13 @@ impl SeenFolder {
         Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }
     }
 
-    /// The entry of the tree at `path`, which `exec --mirror` copies without ignoring any files.
+    /// The entry of the tree at `path` for `exec --mirror`, which also copies files that .gitignore lists.
     pub(crate) fn of_tree(path: &Path) -> Self {
         let path = path.canonicalize().ok();
         Self { file: directory().zip(path).map(|(directory, path)| directory.join(format!("{}-tree", name(&path)))) }
     }
 
-    /// No entry; nothing is stored.
+    /// A cache entry that stores nothing and is always empty.
     pub(crate) fn none() -> Self {
         Self { file: None }
     }
@@ -42,7 +42,7 @@ impl SeenFolder {
         self.file.as_deref().map(Seen::load).unwrap_or_default()
     }
 
-    /// What the tree contained when a command last shipped it.
+    /// What the tree contained when a command last used it.
     pub(crate) fn recall_tree(&self) -> Memory {
         self.file.as_deref().map(Memory::load).unwrap_or_default()
     }

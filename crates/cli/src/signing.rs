@@ -10,7 +10,7 @@ use hostler_proto::users::LOGIN_NAMESPACE;
 use crate::failure::{During, Failure};
 use crate::xdg;
 
-/// Most keys to try: the head limits the attempts.
+/// Maximum number of keys to try, because the head limits the attempts.
 const MOST_KEYS: usize = 6;
 
 /// An SSH key to try.
@@ -18,9 +18,9 @@ const MOST_KEYS: usize = 6;
 pub(crate) struct Key {
     /// A private key, or a public key whose private key is in the SSH agent.
     path: PathBuf,
-    /// The name in messages.
+    /// Name of the key in messages.
     pub(crate) name: String,
-    /// Keeps the file of a public key that came from the agent.
+    /// Temporary file with a public key from the SSH agent. Keeps the file until the key is dropped.
     _file: Option<tempfile::NamedTempFile>,
 }
 
@@ -41,7 +41,11 @@ pub(crate) fn usual_keys() -> Result<Vec<Key>, Failure> {
             .during(|| "cannot make a temporary file".to_owned())?;
         writeln!(file, "{line}").during(|| "cannot write a temporary file".to_owned())?;
         let comment = line.splitn(3, ' ').nth(2).unwrap_or("without a name").to_owned();
-        keys.push(Key { path: file.path().to_owned(), name: format!("{comment} (of the agent)"), _file: Some(file) });
+        keys.push(Key {
+            path: file.path().to_owned(),
+            name: format!("{comment} (from the SSH agent)"),
+            _file: Some(file),
+        });
     }
     if let Some(home) = xdg::absolute("HOME") {
         let files = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| home.join(".ssh").join(name));

@@ -124,7 +124,7 @@ fn left_out(directories: &[LeftOut]) -> Option<String> {
         let what = match of_kind[0].kind {
             LeftOutKind::VirtualEnvironment => " (virtual environment)",
             LeftOutKind::Results => " (results of jobs)",
-            // The names are clear enough.
+            // These directory names need no explanation.
             LeftOutKind::Git | LeftOutKind::PythonCache | LeftOutKind::NodeModules => "",
         };
         format!("{path}{more}{what}")

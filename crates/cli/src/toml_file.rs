@@ -137,7 +137,7 @@ impl Settings {
             let toml::Value::Integer(count) = value else {
                 return Err(wrong_type(&format!("{key}.{name}"), value, "a count", example));
             };
-            // A negative count is as wrong as 0.
+            // A negative count gets the same error as 0.
             all.insert(name, u64::try_from(*count).unwrap_or(0)).map_err(|error| nonsense(key, &error, example))?;
         }
         Ok(all)

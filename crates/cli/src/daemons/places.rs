@@ -29,7 +29,7 @@ pub(crate) struct AgentPlaces {
 }
 
 impl HeadPlaces {
-    /// All in `directory` if one is given, else the default paths.
+    /// Returns paths in `directory` if one is given, else the default paths.
     pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
         match directory.map(absolute).transpose()? {
             Some(directory) => {
@@ -53,7 +53,7 @@ impl HeadPlaces {
 }
 
 impl AgentPlaces {
-    /// All in `directory` if one is given, else the default paths.
+    /// Returns paths in `directory` if one is given, else the default paths.
     pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
         match directory.map(absolute).transpose()? {
             Some(directory) => Ok(Self { settings: directory.join("agent.toml"), directory }),

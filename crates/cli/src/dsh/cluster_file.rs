@@ -30,27 +30,29 @@ fn parse(bytes: &[u8]) -> Result<Machines, Failure> {
     let mut lines = HashMap::new();
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let wrong = |error: ParseError| {
-            Failure::new(format!("line {number} of the cluster file makes no sense"))
+            Failure::new(format!("line {number} of the cluster file is not valid"))
                 .because(&error)
                 .hint("write a machine as NAME [LOAD-WEIGHT [MEMORY-WEIGHT]], such as: kepler.example 2.0 1.0")
         };
         let Some(machine) = machine(line).map_err(wrong)? else { continue };
         if let Some(before) = lines.insert(machine.name.to_lowercase(), number) {
             return Err(Failure::new(format!(
-                "line {number} of the cluster file names {} again, which is on line {before} already",
+                "line {number} of the cluster file repeats the machine {} of line {before}",
                 machine.name
             ))
-            .hint("leave one of the two out"));
+            .hint("remove one of the two lines"));
         }
         machines.push(machine);
     }
     if machines.is_empty() {
-        return Err(Failure::new("the cluster file names no machine").hint("write one a line, or do without the file"));
+        return Err(
+            Failure::new("the cluster file lists no machine").hint("write one machine per line, or remove the file")
+        );
     }
     Ok(Machines::new(machines))
 }
 
-/// The machine of a line, if it has one.
+/// Parses the machine of a line; `None` for an empty line or a comment.
 fn machine(line: &[u8]) -> Result<Option<Machine>, ParseError> {
     let line = str::from_utf8(line).map_err(|_| ParseError::new(&String::from_utf8_lossy(line), "text in UTF-8"))?;
     let line = line.split('#').next().unwrap_or(line);
@@ -112,7 +114,7 @@ mod tests {
         }
         assert!(parse(b"a\n\xff\xfe 1\n").expect_err("no text").render().contains("line 2"));
         for text in ["", "# nobody\n"] {
-            assert!(parse(text.as_bytes()).expect_err(text).render().contains("names no machine"));
+            assert!(parse(text.as_bytes()).expect_err(text).render().contains("lists no machine"));
         }
     }
 

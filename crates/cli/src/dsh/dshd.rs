@@ -36,7 +36,8 @@ pub(crate) const NAME: &str = "dshd";
 const TABLE_PORT: u16 = 8181;
 const BEST_PORT: u16 = 8282;
 
-/// First word on stdout of a background daemon that is up. The rest of the line is a message for the user.
+/// First word that a background daemon prints on stdout once its ports are open. A message for the user follows on the
+/// same line.
 const UP: &str = "up";
 
 /// Timeout for a new agent to open its socket.
@@ -112,8 +113,8 @@ impl Dshd {
         let best = port(self.best, settings.status.best, BEST_PORT);
         let agent = running_agent(&places.directory)?;
         if agent.is_none() && !hostler_agent::has_joined(&places.directory) {
-            return Err(Failure::new("this machine has not joined a cluster, so there is nobody to know about")
-                .hint("`hostler node invite` on the head's machine prints a code; `hostler agent join` with that code here joins"));
+            return Err(Failure::new("this machine has not joined a cluster, so there are no loads to serve")
+                .hint("run `hostler node invite` on the head's machine, then `hostler agent join` with the printed code on this machine"));
         }
         if self.background && !self.announce {
             return self.go_to_background(&places.directory, output);
@@ -124,7 +125,7 @@ impl Dshd {
             Some(socket) => {
                 let status = StatusPorts { table: Some(table.0), best: Some(best.0) };
                 let note =
-                    format!("an agent runs on this machine already, so this one only asks it, at {}", socket.display());
+                    format!("an agent runs on this machine already; {NAME} only queries it, at {}", socket.display());
                 if !announces {
                     output.say(&note);
                 }
@@ -132,7 +133,7 @@ impl Dshd {
                 let is_up = || announce(announces, &note);
                 hostler_agent::run_ports_beside(agent, status, settings.policy, machines, is_up).map_err(|error| {
                     Failure::from(error)
-                        .hint("the agent may tell of loads there itself: see `status` in its agent.toml")
+                        .hint("the agent itself may serve these ports: see the table `status` in its agent.toml")
                 })?;
             }
             None => run_agent(AgentRun::with_ports(table, best), machines, announces)?,
@@ -163,8 +164,8 @@ impl Dshd {
         pipe.read_to_string(&mut said).during(failed)?;
         let ended = child.wait().during(failed)?;
         if said.is_empty() {
-            return Err(Failure::new(format!("{NAME} ended before it was up ({ended})"))
-                .hint(format!("its log is {}", log.display())));
+            return Err(Failure::new(format!("{NAME} ended before its ports were open ({ended})"))
+                .hint(format!("the log is {}", log.display())));
         }
         // The daemon has printed its own error message.
         output.say(said.trim_end());
@@ -176,7 +177,7 @@ impl Dshd {
         let mut line: Vec<OsString> = vec!["--announce".into()];
         if let Some(file) = &self.file {
             // The daemon has another working directory.
-            let file = std::path::absolute(file).during(|| format!("`{}` names no file", file.display()))?;
+            let file = std::path::absolute(file).during(|| format!("cannot resolve the path `{}`", file.display()))?;
             line.extend(["-f".into(), file.into()]);
         }
         for (flag, port) in [("-t", self.table), ("-r", self.best)] {
@@ -195,8 +196,8 @@ fn run_agent(agent: AgentRun, machines: Option<Machines>, announces: bool) -> Re
     Ok(())
 }
 
-/// With `to_somebody`, reports on stdout to the starting process that the daemon is up. Later output goes to stderr,
-/// because the starting process no longer reads.
+/// With `to_somebody`, reports on stdout to the starting process that the daemon is up. Redirects later output to
+/// stderr, because the starting process no longer reads stdout.
 fn announce(to_somebody: bool, note: &str) {
     if to_somebody {
         Output::new(Format::Text).data(&format!("{UP} {note}"));
@@ -227,15 +228,15 @@ fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
             return Ok(None);
         }
         if began.elapsed() > AGENT_TIME {
-            return Err(Failure::new("an agent runs on this machine already, and where it lets users in is unknown")
-                .hint("switch the ports on in its agent.toml, with `[status]`, `table = 8181` and `best = 8282`, and start it again")
-                .hint("or stop it, and this will be the agent"));
+            return Err(Failure::new("an agent runs on this machine, but none of its known sockets answers")
+                .hint("turn the ports on in its agent.toml with `[status]`, `table = 8181` and `best = 8282`, then restart the agent")
+                .hint("or stop the agent and run `dshd` again, which then runs the agent itself"));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Creates the directory for the log of a background daemon, and returns the log's path. It is next to the agent's
+/// Creates the directory for the log of a background daemon, and returns the log's path. The log is next to the agent's
 /// directory, which may not exist yet.
 fn make_log_place(directory: &Path) -> Result<PathBuf, Failure> {
     let place = directory.parent().unwrap_or(directory);

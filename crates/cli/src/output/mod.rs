@@ -135,12 +135,12 @@ fn to_stdout(bytes: &[u8]) {
 }
 
 fn to_stderr(bytes: &[u8]) {
-    // If stderr cannot be written, no channel is left to report it.
+    // If stderr cannot be written, the error cannot be reported.
     io::stderr().lock().write_all(bytes).ok();
 }
 
-/// Ends the program by SIGPIPE if the reader has closed the pipe, as is usual. SIGPIPE is ignored until here, because
-/// the connection to a head that dies raises it too.
+/// Ends the program by SIGPIPE if the reader of stdout has closed the pipe, like other programs. SIGPIPE is ignored
+/// before, because a broken connection to the head raises it too.
 fn give_up(error: &io::Error) -> ! {
     use nix::sys::signal::{SigHandler, Signal, raise, signal};
     if error.kind() == io::ErrorKind::BrokenPipe {

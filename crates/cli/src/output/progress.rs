@@ -37,7 +37,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(total_bytes), ProgressDrawTarget::stderr());
         bar.set_style(style.progress_chars("=> ").with_key("rest", rest));
         bar.set_message(label.to_owned());
-        // So that the stall time is updated.
+        // Redraw every second to update the stall time.
         bar.enable_steady_tick(Duration::from_secs(1));
         Self::with(bar, moved)
     }

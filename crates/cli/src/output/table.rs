@@ -32,7 +32,7 @@ impl Table {
     /// If the number of cells differs from the number of headings.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
-        assert_eq!(cells.len(), self.aligns.len(), "a cell for each heading");
+        assert_eq!(cells.len(), self.aligns.len(), "a row needs one cell per heading");
         self.rows.push(cells);
     }
 
