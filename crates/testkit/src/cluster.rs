@@ -1,4 +1,4 @@
-//! A private home, and the embedded cluster in it.
+//! A private home directory, and the embedded cluster whose files are in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub struct Outcome {
 }
 
 impl Cluster {
-    /// A home without a cluster.
+    /// Creates a home without a cluster.
     ///
     /// # Panics
     /// If no temporary directory can be created.
@@ -50,7 +50,7 @@ impl Cluster {
         Self { home, executable: executable.into() }
     }
 
-    /// A running cluster.
+    /// Creates a home and starts a cluster in it.
     ///
     /// # Panics
     /// If `hostler up` fails.
@@ -61,7 +61,7 @@ impl Cluster {
         cluster
     }
 
-    /// Brings the cluster up, or up again.
+    /// Starts the cluster, or starts it again.
     ///
     /// # Panics
     /// If `hostler up` fails.
@@ -87,12 +87,12 @@ impl Cluster {
     /// If writing fails.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a path below the home")).expect("directories can be created");
+        fs::create_dir_all(path.parent().expect("the path has a parent")).expect("directories can be created");
         fs::write(&path, content).expect("a file can be written");
         path
     }
 
-    /// A command of the executable in this home, which is also its working directory. The caller runs it.
+    /// Builds a command of the executable in this home, which is also the command's working directory.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.executable);
@@ -197,7 +197,7 @@ impl Cluster {
     /// If it does not end.
     pub fn kill_9(&self, pid: u32) {
         kill(pid, Signal::SIGKILL);
-        wait_until("a killed process is gone", 10, || (!is_alive(pid)).then_some(()));
+        wait_until("a killed process to end", 10, || (!is_alive(pid)).then_some(()));
     }
 
     /// The logs of all daemons, for messages of failed tests.
@@ -212,7 +212,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+            #[expect(clippy::print_stderr, reason = "a failing test prints the daemons' logs")]
             {
                 eprintln!("{}", self.logs());
             }

@@ -55,8 +55,8 @@ fn run(command: &mut Command) {
     assert!(outcome.status.success(), "{command:?} fails: {}", String::from_utf8_lossy(&outcome.stderr));
 }
 
-/// Mounts a file system of `bytes` in memory on `directory`, visible only to this thread and its later children. It is
-/// unmounted when these have ended, even after a failed test.
+/// Mounts a file system of `bytes` in memory on `directory`, visible only to this thread and its later children. The
+/// kernel unmounts it when all of them have ended, even after a failed test.
 ///
 /// # Panics
 /// If the system refuses, e.g. without root.
@@ -82,6 +82,6 @@ pub fn fill_disk(path: &Path, leave: u64) {
     for piece in [1 << 16, 1] {
         while file.write_all(&vec![0; piece]).is_ok() {}
     }
-    let size = file.metadata().expect("it is open").len();
-    file.set_len(size - leave).expect("files can be cut");
+    let size = file.metadata().expect("an open file has metadata").len();
+    file.set_len(size - leave).expect("files can be truncated");
 }

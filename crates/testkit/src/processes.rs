@@ -16,7 +16,7 @@ pub fn is_alive(pid: u32) -> bool {
 /// Sends a signal to a process. Does nothing if the process has just ended.
 ///
 /// # Panics
-/// If the system refuses for another reason.
+/// If the kernel refuses the signal for another reason.
 pub fn kill(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
     match signal::kill(pid, signal) {

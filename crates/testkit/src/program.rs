@@ -46,7 +46,7 @@ pub fn program(name: &str, how_to_get_it: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("`{name}` is missing: {how_to_get_it}, as .ci/run does"))
 }
 
-/// A free TCP port. The UDP port of the same number may be used too.
+/// Returns a free TCP port. The UDP port of the same number may be in use.
 ///
 /// # Panics
 /// If no port is free.

@@ -1,4 +1,4 @@
-//! A real cluster below one home: a head, and nodes that join with join codes.
+//! A real cluster in one home directory: a head, and nodes that join with join codes.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -90,7 +90,7 @@ impl RealCluster {
     /// If that takes longer than a minute.
     pub fn wait_for_log(&self, name: &str, text: &str) {
         let logged = || self.log(name).contains(text).then_some(());
-        wait_until(&format!("the log of {name} to say `{text}`, not {}", self.log(name)), 60, logged);
+        wait_until(&format!("the log of {name} to contain `{text}`, not {}", self.log(name)), 60, logged);
     }
 
     /// Runs a client command that must succeed. Returns stdout.
@@ -137,7 +137,7 @@ impl RealCluster {
         wait_until(&format!("job {job} {state}"), 60, || (self.json(&["job", job])["state"] == state).then_some(()));
     }
 
-    /// Joins with the code on standard input.
+    /// Runs `hostler agent join` with the code on standard input. `change` can modify the command.
     ///
     /// # Panics
     /// If the command cannot be run.
@@ -161,7 +161,7 @@ impl RealCluster {
     /// Adds a node of this name and starts its agent.
     ///
     /// # Panics
-    /// If the head refuses it, or its agent does not start.
+    /// If the head refuses the node, or the agent does not start.
     pub fn add_node(&self, node: &str) -> Child {
         let joined = self.join(node, &self.ok(&["node", "invite", node]), &[], |_| {});
         assert_eq!(joined.code, 0, "{joined:?}");
@@ -182,6 +182,6 @@ impl Drop for RealCluster {
 /// # Panics
 /// If the caller has already waited for it.
 pub fn end(mut child: Child) {
-    child.kill().expect("the test owns it");
-    child.wait().expect("the test owns it");
+    child.kill().expect("the process is not reaped yet");
+    child.wait().expect("the process is not reaped yet");
 }

@@ -36,16 +36,18 @@ impl SharedCluster {
         assert!(nix::unistd::geteuid().is_root(), "a cluster for several users needs root");
         let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
         fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just made");
-        // The original may be in a directory that only its builder can access.
+        // The original executable may be in a directory that other users cannot access.
         let copy = home.path().join("hostler");
-        fs::hard_link(executable, &copy).or_else(|_| fs::copy(executable, &copy).map(drop)).expect("room for a copy");
+        fs::hard_link(executable, &copy)
+            .or_else(|_| fs::copy(executable, &copy).map(drop))
+            .expect("the disk has space");
         let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()));
         let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
         let mut cluster = Self { home, executable: copy, agent_options, agent: None, head };
         wait_until("the head to listen", 30, || UnixStream::connect(cluster.socket()).ok());
         let code = invite(&cluster.socket(), "n1");
-        fs::write(cluster.path("join"), code).expect("the test owns it");
-        fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("the test owns it");
+        fs::write(cluster.path("join"), code).expect("the file is writable");
+        fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("the test owns the file");
         cluster.start_agent();
         cluster
     }
@@ -77,7 +79,7 @@ impl SharedCluster {
     pub fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("the process is running");
         kill(agent.id(), Signal::SIGKILL);
-        agent.wait().expect("the test owns it");
+        agent.wait().expect("the process is not reaped yet");
     }
 
     /// A path below the directory.
@@ -94,7 +96,7 @@ impl SharedCluster {
     pub fn home_of(&self, user: &str) -> PathBuf {
         let home = self.path(&format!("home-{user}"));
         if !home.exists() {
-            fs::create_dir(&home).expect("the test owns it");
+            fs::create_dir(&home).expect("the directory can be created");
             fs::set_permissions(&home, Permissions::from_mode(0o700)).expect("just created");
             give(&home, user);
         }
@@ -107,7 +109,7 @@ impl SharedCluster {
     /// If writing fails.
     pub fn write(&self, user: &str, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.home_of(user).join(name);
-        let parent = path.parent().expect("below a directory");
+        let parent = path.parent().expect("the path has a parent");
         fs::create_dir_all(parent).expect("root has permission");
         give(parent, user);
         fs::write(&path, content).expect("root has permission");
@@ -190,7 +192,7 @@ impl Drop for SharedCluster {
         if std::thread::panicking() {
             let mut logs = String::new();
             collect_logs(self.home.path(), &mut logs);
-            #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+            #[expect(clippy::print_stderr, reason = "a failing test prints the daemons' logs")]
             {
                 eprintln!("{logs}");
             }
@@ -214,8 +216,9 @@ fn head_arguments(home: &Path) -> Vec<String> {
 /// Starts a daemon. Its log is next to its directory.
 fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> Child {
     let log =
-        File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("the test owns it");
-    fs::set_permissions(home.join(format!("{name}.log")), Permissions::from_mode(0o600)).expect("the test owns it");
+        File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("the file is writable");
+    fs::set_permissions(home.join(format!("{name}.log")), Permissions::from_mode(0o600))
+        .expect("the test owns the file");
     Command::new(executable)
         .args(arguments)
         .env_clear()

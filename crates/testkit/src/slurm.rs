@@ -31,8 +31,8 @@ impl Slurm {
         let mut slurm = Self { directory, daemons: Vec::new() };
         slurm.configure();
         let key = slurm.path("munge.key");
-        fs::write(&key, [7; 128]).expect("the test owns it");
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("the test owns it");
+        fs::write(&key, [7; 128]).expect("the file is writable");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("the test owns the file");
         let option = |name: &str, file: &str| format!("--{name}={}", slurm.path(file).display());
         let options = [
             option("key-file", "munge.key"),
@@ -53,10 +53,10 @@ impl Slurm {
 
     fn configure(&self) {
         for name in ["state", "spool"] {
-            fs::create_dir(self.path(name)).expect("the test owns it");
+            fs::create_dir(self.path(name)).expect("the directory can be created");
         }
-        let host = gethostname().expect("it has a name").to_string_lossy().into_owned();
-        let host = host.split('.').next().expect("a name has a first part");
+        let host = gethostname().expect("the machine has a hostname").to_string_lossy().into_owned();
+        let host = host.split('.').next().expect("a split text has a first part");
         let here = self.directory.path().display();
         let (controller, node) = (free_port(), free_port());
         let text = format!(
@@ -70,7 +70,7 @@ impl Slurm {
              NodeName=borrowed NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs=2 RealMemory=100 State=UNKNOWN\n\
              PartitionName=idle Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
         );
-        fs::write(self.path("slurm.conf"), text).expect("the test owns it");
+        fs::write(self.path("slurm.conf"), text).expect("the file is writable");
     }
 
     /// A path below the directory.
@@ -105,7 +105,7 @@ impl Drop for Slurm {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for name in ["slurmctld.out", "slurmd.out", "munged.out"] {
-                #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+                #[expect(clippy::print_stderr, reason = "a failing test prints the daemons' logs")]
                 {
                     eprintln!("{name}: {}", fs::read_to_string(self.path(name)).unwrap_or_default());
                 }

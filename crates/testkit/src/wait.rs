@@ -8,14 +8,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// If it returns `None` for `seconds`; the message contains `what`.
+/// If `condition` returns `None` for `seconds`. The message contains `what`, e.g. `the head to listen`.
 pub fn wait_until<T>(what: &str, seconds: u64, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < deadline, "{what}: not within {seconds} s");
+        assert!(Instant::now() < deadline, "waited {seconds} s for {what}");
         std::thread::sleep(LOOK_AGAIN);
     }
 }

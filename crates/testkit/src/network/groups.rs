@@ -82,7 +82,7 @@ fn mount_of(mounts: &str, names: &str) -> Option<PathBuf> {
 
 /// Copies CPUs and memory nodes from the parent, because an empty `cpuset` group accepts no processes.
 fn inherit(group: &Path) -> std::io::Result<()> {
-    let parent = group.parent().expect("a group has one");
+    let parent = group.parent().expect("a control group has a parent");
     for file in ["cpuset.cpus", "cpuset.mems"].map(Path::new).into_iter().filter(|file| group.join(file).exists()) {
         fs::write(group.join(file), fs::read(parent.join(file))?)?;
     }

@@ -15,11 +15,12 @@ use super::switch::{Network, in_network_of, start, succeed};
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
-/// Directories private to a host, and their names below the host's root. The last one may hide that root.
+/// Directories private to a host, and their names below the host's root. `/tmp` is last, because mounting it may hide
+/// that root.
 const PRIVATE: [(&str, &str); 6] =
     [("/etc", "etc"), ("/var/lib", "var-lib"), ("/root", "root"), ("/home", "home"), ("/run", "run"), ("/tmp", "tmp")];
 
-/// A host on the switch. Dropping it is like a power cut: only its files remain.
+/// A host on the switch. Dropping the value is like a power cut: all processes end, and only the host's files remain.
 pub struct Host {
     plan: Plan,
     /// `None` while the host is off.
@@ -46,7 +47,7 @@ pub(super) struct Plan {
     pub(super) port: String,
 }
 
-/// A daemon on a host. It continues when this is dropped, until its host is off.
+/// A daemon on a host. Dropping the value does not end the daemon; switching the host off ends it.
 pub struct Daemon {
     entry: Child,
     pid: u32,
@@ -64,7 +65,7 @@ impl Host {
     /// Switches the host on after [`Self::power_off`]. It keeps its files and its address; no processes run.
     ///
     /// # Panics
-    /// If it is on, or namespaces cannot be created.
+    /// If the host is on, or namespaces cannot be created.
     pub fn power_on(&mut self) {
         assert!(self.running.is_none(), "{} is on", self.name());
         let groups = Groups::make();
@@ -79,13 +80,13 @@ impl Host {
     /// Cuts the power. All processes end, and `/run` and `/tmp` are emptied.
     ///
     /// # Panics
-    /// If its files cannot be removed.
-    #[expect(clippy::disallowed_methods, reason = "what tests leave there is shallow")]
+    /// If files in `/run` or `/tmp` cannot be removed.
+    #[expect(clippy::disallowed_methods, reason = "tests create no deep directories there")]
     pub fn power_off(&mut self) {
         self.running = None;
         for volatile in ["run", "tmp"].map(|name| self.plan.root.join(name)) {
             // The kernel removes the mounts only a moment after the last process has ended.
-            wait_until("a host's mounts to be gone", 10, || fs::remove_dir_all(&volatile).ok());
+            wait_until("the mounts of a host to be removed", 10, || fs::remove_dir_all(&volatile).ok());
             fs::create_dir(&volatile).expect("the directory was removed above");
         }
     }
@@ -104,7 +105,7 @@ impl Host {
     /// Joins the cluster of the head on another host, as a node with this host's name. Starts no agent.
     ///
     /// # Panics
-    /// If the head refuses it.
+    /// If the head refuses the node.
     pub fn join(&self, head: &Self) {
         let code = head.ok(&["hostler", "node", "invite", self.name()]);
         let joined = self.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
@@ -120,14 +121,14 @@ impl Host {
     /// The path on this machine of a host's file. `path` must be below one of the host's private directories.
     ///
     /// # Panics
-    /// If it is another path.
+    /// If `path` is outside these directories.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         let found = PRIVATE.iter().find_map(|(at, name)| {
             let rest = Path::new(path).strip_prefix(at).ok()?;
             Some(self.plan.root.join(name).join(rest))
         });
-        found.unwrap_or_else(|| panic!("{path} is not the host's own"))
+        found.unwrap_or_else(|| panic!("{path} is not in a private directory of the host"))
     }
 
     /// Writes a file of the host, and creates its parent directories.
@@ -136,7 +137,7 @@ impl Host {
     /// If writing fails.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
-        fs::create_dir_all(path.parent().expect("it is below a directory")).expect("directories can be created");
+        fs::create_dir_all(path.parent().expect("the path has a parent")).expect("directories can be created");
         fs::write(path, content).expect("a file can be written");
     }
 
@@ -146,7 +147,7 @@ impl Host {
         fs::read(self.path(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// A command on the host, as root in `/home/op`. The caller runs it.
+    /// Builds a command on the host, as root in `/home/op`.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.enter();
@@ -215,7 +216,7 @@ impl Host {
         command
     }
 
-    /// Runs a thread of the test in the host's network namespace. Threads that it starts are there too.
+    /// Runs a thread of the test in the host's network namespace. Threads that it starts run there too.
     ///
     /// # Panics
     /// If the host is off.
@@ -237,11 +238,11 @@ impl Host {
         let log = File::options().append(true).create(true).open(path).expect("a log can be written");
         let mut command = self.command(arguments);
         let entry = command.stdout(Stdio::null()).stderr(log).spawn().expect("nsenter can be started");
-        let pid = wait_until("a daemon to be on its host", 30, || child_of(entry.id()));
+        let pid = wait_until("a daemon to start on the host", 30, || child_of(entry.id()));
         Daemon { entry, pid }
     }
 
-    /// Stops all processes of the host, like a suspended machine: no answers, and connections stay open.
+    /// Stops all processes of the host. Like on a suspended machine, connections stay open but nothing answers.
     pub fn freeze(&self) {
         self.signal_all("STOP");
     }
@@ -314,7 +315,7 @@ impl Drop for Host {
         if std::thread::panicking() {
             for entry in fs::read_dir(self.path("/home/op")).into_iter().flatten().flatten() {
                 if entry.path().extension().is_some_and(|extension| extension == "log") {
-                    #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+                    #[expect(clippy::print_stderr, reason = "a failing test prints the daemons' logs")]
                     {
                         eprintln!("{}", end_of_log(&entry.path()));
                     }
@@ -338,7 +339,7 @@ impl Daemon {
     pub fn kill_9(mut self) {
         kill(self.pid, Signal::SIGKILL);
         let _ = self.entry.wait();
-        wait_until("a killed daemon is gone", 10, || (!is_alive(self.pid)).then_some(()));
+        wait_until("a killed daemon to end", 10, || (!is_alive(self.pid)).then_some(()));
     }
 }
 
@@ -351,7 +352,7 @@ fn lay_out(plan: &Plan) {
     succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
     // A mount follows symbolic links, so the mount point must be a regular file.
     let _ = fs::remove_file(plan.root.join("etc/hosts"));
-    File::create(plan.root.join("etc/hosts")).expect("the test owns it");
+    File::create(plan.root.join("etc/hosts")).expect("the file is writable");
 }
 
 /// Writes the scripts that start and enter the host.
@@ -362,7 +363,7 @@ fn write_scripts(plan: &Plan, groups: &Groups) {
     let small = "hostler-dsh";
     let executables = [("hostler", plan.executable.clone()), (small, plan.executable.with_file_name(small))];
     let bind = |(name, path): &(&str, PathBuf)| {
-        File::create(plan.root.join("run/bin").join(name)).expect("the test owns it");
+        File::create(plan.root.join("run/bin").join(name)).expect("the file is writable");
         format!("mount --bind {} {root}/run/bin/{name}\n", path.display())
     };
     let executables: String = executables.iter().filter(|(_, path)| path.exists()).map(bind).collect();
@@ -376,8 +377,8 @@ fn write_scripts(plan: &Plan, groups: &Groups) {
         plan.name,
         plan.roster.display(),
     );
-    fs::write(plan.root.join("run/boot"), boot).expect("the test owns it");
-    fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("the test owns it");
+    fs::write(plan.root.join("run/boot"), boot).expect("the file is writable");
+    fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("the file is writable");
 }
 
 /// Waits until a process has a child, and returns the child.

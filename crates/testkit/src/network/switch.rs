@@ -30,7 +30,7 @@ impl Network {
     /// Creates a network of hosts with `executable` on their `PATH`.
     ///
     /// # Panics
-    /// Without root or a required tool; the message names it.
+    /// Without root or without a required tool. The message names the tool.
     #[must_use]
     pub fn new(executable: &str) -> Self {
         require_all();
@@ -39,11 +39,11 @@ impl Network {
         let script = "ip link add switch type bridge && ip link set switch up && echo ready && exec cat >&2";
         let holder = start(Command::new("unshare").args(["--net", "sh", "-c", script]));
         let network = Self { holder, directory, executable: executable.into(), hosts: AtomicUsize::new(0) };
-        std::fs::write(network.roster(), "127.0.0.1 localhost\n").expect("the test owns it");
+        std::fs::write(network.roster(), "127.0.0.1 localhost\n").expect("the file is writable");
         network
     }
 
-    /// Adds a host. The others can reach it by its name or its address.
+    /// Adds a host. Other hosts can reach the host by name or address.
     ///
     /// # Panics
     /// If it cannot be created.
@@ -59,10 +59,10 @@ impl Network {
             switch: self.holder.id(),
             port: format!("port{number}"),
         });
-        let mut roster = std::fs::read_to_string(self.roster()).expect("the test owns it");
+        let mut roster = std::fs::read_to_string(self.roster()).expect("the file is readable");
         roster.push_str(&format!("{} {name}\n", host.address()));
         // Overwrite the file in place: every host has mounted the same inode.
-        std::fs::write(self.roster(), roster).expect("the test owns it");
+        std::fs::write(self.roster(), roster).expect("the file is writable");
         host
     }
 
@@ -79,7 +79,7 @@ impl Network {
         (head, daemon)
     }
 
-    /// A port without a host.
+    /// Returns a new name for a port of the switch.
     pub(super) fn next_port(&self) -> String {
         format!("port{}", self.hosts.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -102,12 +102,12 @@ impl Drop for Network {
     }
 }
 
-/// Starts a process that prints `ready` and lives until its stdin is closed.
+/// Starts a process that prints `ready` and runs until its stdin is closed.
 pub(super) fn start(command: &mut Command) -> Child {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is installed");
     let mut said = String::new();
-    let _ = BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut said);
-    assert_eq!(said.trim(), "ready", "no namespace could be made; what refused has said why above");
+    let _ = BufReader::new(child.stdout.take().expect("stdout is piped")).read_line(&mut said);
+    assert_eq!(said.trim(), "ready", "cannot create a namespace; the error is printed above");
     child
 }
 
