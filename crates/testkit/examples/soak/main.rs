@@ -5,7 +5,7 @@
 //! `cargo xtask soak` builds and runs it. It needs root. The users are accounts in a mount namespace that ends with
 //! the program.
 
-#![expect(clippy::print_stdout, reason = "people run it and read its report")]
+#![expect(clippy::print_stdout, reason = "people run the program and read its report")]
 
 mod random;
 mod trouble;
@@ -50,7 +50,7 @@ fn main() {
         thread::spawn(move || trouble::make(&world, Random::new(!seed), &over, &calm))
     };
 
-    // Only a head without restarts for a while can show that its memory stays flat.
+    // The head is not restarted in the last third of the time, because a restart would hide growing memory.
     let begun = Instant::now();
     pass(begun, seconds * 2 / 3, &world);
     calm.store(true, Ordering::Relaxed);

@@ -43,7 +43,7 @@ pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &
                 world.start_head();
             }
             6 => full_disk(world, "head/filler", over),
-            // Long enough for the head to give up the node and its runs.
+            // Stop the agent for long enough that the head gives up the node and its runs.
             _ => {
                 world.signal(Some(node), Signal::SIGKILL);
                 pause(over, 80);
@@ -61,8 +61,8 @@ pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &
     }
     let [killed, stopped, silent, nonsense, node_disk, heads, head_disk, lost] = counts;
     format!(
-        "agents killed {killed}, stopped {stopped}, away for 80 s {lost}; heads killed {heads}; silent clients {silent}, nonsense {nonsense}; \
-         disks full: node {node_disk}, head {head_disk}; daemons that ended by themselves {ended}"
+        "agents killed {killed}, stopped {stopped}, away for 80 s {lost}; heads killed {heads}; groups of silent clients {silent}, of invalid \
+         requests {nonsense}; disks filled: node {node_disk}, head {head_disk}; daemons that ended unexpectedly {ended}"
     )
 }
 
@@ -76,7 +76,7 @@ fn pause(over: &AtomicBool, seconds: u64) {
     }
 }
 
-/// Opens many connections and sends nothing.
+/// Opens 200 connections and sends nothing on them.
 fn silent_clients(world: &World, over: &AtomicBool) {
     let strangers: Vec<_> = (0..150).filter_map(|_| TcpStream::connect(("127.0.0.1", world.port())).ok()).collect();
     let users: Vec<_> = (0..50).filter_map(|_| UnixStream::connect(world.socket()).ok()).collect();

@@ -1,4 +1,4 @@
-//! A user who acts at random and records what the cluster has acknowledged.
+//! A simulated user who acts at random and records each submission that the cluster has acknowledged.
 //!
 //! Each task of each job appends `INDEX ATTEMPT` to a file named by the job's token. The final checks compare these
 //! files with the records.
@@ -42,7 +42,7 @@ pub(crate) struct Submitted {
 pub(crate) enum Kind {
     Command,
     Project,
-    /// Tries to harm the cluster. Any end is allowed.
+    /// A job that tries to harm the cluster. It may end in any state.
     Hostile,
 }
 
@@ -157,9 +157,9 @@ impl Person<'_> {
         match outcome.code {
             7 if outcome.stdout.trim() == token => {}
             124 | 125 | 137 | 143 => {}
-            // The full disk had no space for its output.
+            // The node's full disk had no space for the output of the job.
             7 if outcome.stderr.contains(DISK_FULL) => {}
-            _ => self.ledger.faults.push(format!("`run` of {token} came to {outcome:?}")),
+            _ => self.ledger.faults.push(format!("`run` of {token} ended with {outcome:?}")),
         }
     }
 
@@ -203,7 +203,7 @@ impl Person<'_> {
         let shown = self.hostler(&["job", &text, "--json"]).stdout;
         let own = shown.contains(&format!("\"user\":\"{}\"", crate::world::name_of(self.user)));
         if !own && self.hostler(&["cancel", &text]).code == 0 {
-            self.ledger.faults.push(format!("user {} could cancel job {id} of somebody else", self.user));
+            self.ledger.faults.push(format!("user {} could cancel job {id} of another user", self.user));
         }
     }
 
@@ -215,8 +215,8 @@ impl Person<'_> {
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program can be started");
         thread::sleep(Duration::from_millis(self.random.below(500)));
-        child.kill().expect("the test owns it");
-        child.wait().expect("the test owns it");
+        child.kill().expect("the process is not reaped yet");
+        child.wait().expect("the process is not reaped yet");
     }
 
     /// Fetches the result of a project and checks it.
@@ -233,7 +233,7 @@ impl Person<'_> {
             && let Ok(content) = fs::read_to_string(&result)
             && content.lines().next() != Some(token.as_str())
         {
-            self.ledger.faults.push(format!("the result of job {id} says {content:?}, not {token}"));
+            self.ledger.faults.push(format!("the result of job {id} contains {content:?} instead of {token}"));
         }
         let _ = fs::remove_file(result);
     }
@@ -245,7 +245,7 @@ impl Person<'_> {
         let command = *self.random.one_of(&commands);
         let outcome = self.hostler(command);
         if outcome.code > 128 && outcome.code != 137 && outcome.code != 143 {
-            self.ledger.faults.push(format!("hostler {command:?} came to {outcome:?}"));
+            self.ledger.faults.push(format!("hostler {command:?} ended with {outcome:?}"));
         }
     }
 }

@@ -94,7 +94,7 @@ fn all_jobs(world: &World) -> BTreeMap<u64, Value> {
 
 fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -> Vec<String> {
     let id = job.id;
-    let Some(known) = known else { return vec![format!("job {id} was acknowledged and is not known")] };
+    let Some(known) = known else { return vec![format!("job {id} was acknowledged, but the head does not know it")] };
     let mut faults = Vec::new();
     if known["user"] != name_of(user) {
         faults.push(format!("job {id} belongs to {}, not to {}", known["user"], name_of(user)));
@@ -134,10 +134,11 @@ fn runs_of(world: &World, user: u32, token: &str) -> Vec<String> {
 fn ran_twice(runs: &[String], token: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let twice = runs.iter().filter(|run| !seen.insert(run.as_str()));
-    twice.map(|run| format!("{token}: the same attempt ran twice: {run}")).collect()
+    twice.map(|run| format!("the same attempt of job {token} ran twice: {run}")).collect()
 }
 
-/// Daemons with growing memory or a growing number of descriptors. Only samples of a daemon's last process count.
+/// Reports daemons with growing memory or a growing number of descriptors. Uses only samples of a daemon's last
+/// process.
 fn flat(looks: &Looks) -> Vec<String> {
     let mut faults = Vec::new();
     for (index, looks) in looks.iter().enumerate() {
@@ -155,17 +156,18 @@ fn flat(looks: &Looks) -> Vec<String> {
         };
         let (rss, later) = (middle(early, |look| look.rss_kib), middle(late, |look| look.rss_kib));
         if later > rss + rss / 10 + GROWTH_KIB {
-            faults.push(format!("daemon {index} grew from {rss} to {later} KiB"));
+            faults.push(format!("the memory of daemon {index} grew from {rss} to {later} KiB"));
         }
         let (descriptors, later) = (middle(early, |look| look.descriptors), middle(late, |look| look.descriptors));
         if later > descriptors + 30 {
-            faults.push(format!("daemon {index} went from {descriptors} to {later} descriptors"));
+            faults.push(format!("the descriptors of daemon {index} grew from {descriptors} to {later}"));
         }
     }
     faults
 }
 
-/// Resources that remain when nothing runs, and after the daemons have ended.
+/// Reports processes and directories that remain when no job runs, and resources that remain after the daemons have
+/// ended.
 fn leaks(world: &World, before: &Held) -> Vec<String> {
     let mut faults = Vec::new();
     std::thread::sleep(Duration::from_secs(5));
@@ -188,9 +190,11 @@ fn leaks(world: &World, before: &Held) -> Vec<String> {
     faults.extend(
         now.leaves.difference(&before.leaves).map(|leaf| format!("a control group is left: {}", leaf.display())),
     );
-    faults.extend(now.temporary.difference(&before.temporary).map(|path| format!("left behind: {}", path.display())));
+    faults.extend(
+        now.temporary.difference(&before.temporary).map(|path| format!("a temporary file is left: {}", path.display())),
+    );
     if now.mounts > before.mounts {
-        faults.push(format!("{} mounts became {}", before.mounts, now.mounts));
+        faults.push(format!("the number of mounts grew from {} to {}", before.mounts, now.mounts));
     }
     faults
 }
@@ -216,7 +220,7 @@ fn report(world: &World, ledgers: &[Ledger], jobs: &BTreeMap<u64, Value>, looks:
         jobs.len()
     );
     if let Some(refusal) = ledgers.iter().find_map(|ledger| ledger.first_refusal.as_ref()) {
-        println!("a refusal: {}", refusal.trim());
+        println!("first refusal of a user: {}", refusal.trim());
     }
     let mut states: BTreeMap<&str, u64> = BTreeMap::new();
     jobs.values().for_each(|job| *states.entry(job["state"].as_str().unwrap_or_default()).or_default() += 1);
@@ -226,11 +230,11 @@ fn report(world: &World, ledgers: &[Ledger], jobs: &BTreeMap<u64, Value>, looks:
         let (Some(first), Some(last)) = (looks.first(), looks.last()) else { continue };
         let most = looks.iter().map(|look| look.rss_kib).max().unwrap_or_default();
         println!(
-            "{name}: {} KiB at the mark, {most} at most, {} in the end; {} and {} descriptors",
+            "{name}: memory {} KiB in the first sample, {most} at most, {} in the last; descriptors {} and {}",
             first.rss_kib, last.rss_kib, first.descriptors, last.descriptors
         );
     }
     if let Some(head) = world.pid(None).and_then(look_at) {
-        println!("the head after a restart: {} KiB, {} descriptors", head.rss_kib, head.descriptors);
+        println!("head after its restart: memory {} KiB, {} descriptors", head.rss_kib, head.descriptors);
     }
 }

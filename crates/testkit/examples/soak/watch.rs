@@ -16,7 +16,7 @@ pub(crate) struct Look {
     pub(crate) descriptors: u64,
 }
 
-/// All samples of each daemon since the mark, the head's first.
+/// All samples of each daemon since [`Watch::mark`]. The head is the first daemon.
 pub(crate) type Looks = Vec<Vec<Look>>;
 
 pub(crate) struct Watch {
@@ -35,7 +35,7 @@ impl Watch {
                 while !over.load(Ordering::Relaxed) {
                     for (index, daemon) in [None].into_iter().chain((0..NODES.len()).map(Some)).enumerate() {
                         let look = world.pid(daemon).and_then(look_at);
-                        looks.lock().expect("no thread panics")[index].extend(look);
+                        looks.lock().expect("the lock is not poisoned")[index].extend(look);
                     }
                     thread::sleep(Duration::from_secs(2));
                 }
@@ -46,13 +46,13 @@ impl Watch {
 
     /// Discards all samples.
     pub(crate) fn mark(&self) {
-        self.looks.lock().expect("no thread panics").iter_mut().for_each(Vec::clear);
+        self.looks.lock().expect("the lock is not poisoned").iter_mut().for_each(Vec::clear);
     }
 
     pub(crate) fn stop(self) -> Looks {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().expect("the sampling thread does not panic");
-        std::mem::take(&mut self.looks.lock().expect("no thread panics"))
+        std::mem::take(&mut self.looks.lock().expect("the lock is not poisoned"))
     }
 }
 

@@ -47,7 +47,7 @@ impl World {
         fs::copy(executable, &copy).expect("the executable exists");
         let disk = |name: &str| {
             let disk = SmallDisk::mount(&home.path().join(name), DISK_BYTES);
-            fs::set_permissions(home.path().join(name), Permissions::from_mode(0o711)).expect("the test owns it");
+            fs::set_permissions(home.path().join(name), Permissions::from_mode(0o711)).expect("the test owns the file");
             disk
         };
         let disks = [disk("head"), disk("n1")];
@@ -61,7 +61,8 @@ impl World {
         };
         world.start_head();
         for (index, node) in NODES.iter().enumerate() {
-            fs::write(world.path(&format!("{node}.join")), invite(&world.socket(), node)).expect("the test owns it");
+            fs::write(world.path(&format!("{node}.join")), invite(&world.socket(), node))
+                .expect("the file is writable");
             world.start_agent(index);
         }
         world.wait_for_nodes();
@@ -86,7 +87,7 @@ impl World {
         let (directory, socket) = (text(&self.path("head/state")), text(&self.socket()));
         let child =
             self.daemon("head", &["head", "run", "--directory", &directory, "--socket", &socket, "--listen", &listen]);
-        *self.head.lock().expect("no thread panics") = Some(child);
+        *self.head.lock().expect("the lock is not poisoned") = Some(child);
         wait_until("the head to listen", 60, || UnixStream::connect(self.socket()).ok());
     }
 
@@ -107,7 +108,7 @@ impl World {
             "--join-file",
             &join,
         ];
-        *self.agents[index].lock().expect("no thread panics") = Some(self.daemon(node, &arguments));
+        *self.agents[index].lock().expect("the lock is not poisoned") = Some(self.daemon(node, &arguments));
     }
 
     fn daemon(&self, name: &str, arguments: &[&str]) -> Child {
@@ -115,7 +116,7 @@ impl World {
             .create(true)
             .append(true)
             .open(self.path(&format!("{name}.log")))
-            .expect("the test owns it");
+            .expect("the file is writable");
         Command::new(&self.executable)
             .args(arguments)
             .env_clear()
@@ -131,17 +132,17 @@ impl World {
 
     /// Whether a daemon has ended unexpectedly. `None` is the head.
     pub(crate) fn has_ended(&self, daemon: Option<usize>) -> bool {
-        let mut child = self.child(daemon).lock().expect("no thread panics");
-        child.as_mut().is_some_and(|child| child.try_wait().expect("the test owns it").is_some())
+        let mut child = self.child(daemon).lock().expect("the lock is not poisoned");
+        child.as_mut().is_some_and(|child| child.try_wait().expect("the process is not reaped yet").is_some())
     }
 
     /// Sends a signal to a daemon. If the signal ends the daemon, waits for the end. `None` is the head.
     pub(crate) fn signal(&self, daemon: Option<usize>, signal: Signal) {
-        let mut child = self.child(daemon).lock().expect("no thread panics");
+        let mut child = self.child(daemon).lock().expect("the lock is not poisoned");
         let Some(running) = child.as_mut() else { return };
         kill(running.id(), signal);
         if matches!(signal, Signal::SIGKILL | Signal::SIGTERM) {
-            running.wait().expect("the test owns it");
+            running.wait().expect("the process is not reaped yet");
             *child = None;
         }
     }
@@ -152,7 +153,7 @@ impl World {
 
     /// The pid of a running daemon. `None` is the head.
     pub(crate) fn pid(&self, daemon: Option<usize>) -> Option<u32> {
-        self.child(daemon).lock().expect("no thread panics").as_ref().map(Child::id)
+        self.child(daemon).lock().expect("the lock is not poisoned").as_ref().map(Child::id)
     }
 
     pub(crate) fn wait_for_nodes(&self) {
@@ -163,7 +164,7 @@ impl World {
         });
     }
 
-    /// A command of the program as a user, or as root. The caller runs it.
+    /// Builds a command of the program as a user, or as root for `None`.
     pub(crate) fn command(&self, user: Option<u32>, arguments: &[&str]) -> Command {
         let home = user.map_or_else(|| self.path("root"), |user| self.home_of(user));
         let mut command = Command::new(&self.executable);
@@ -193,7 +194,7 @@ impl World {
         for (name, value) in inner.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
-        command.current_dir(inner.get_current_dir().expect("it was set")).stdin(Stdio::null());
+        command.current_dir(inner.get_current_dir().expect("the command has a directory")).stdin(Stdio::null());
         Outcome::of(&command.output().expect("the program can be started"))
     }
 
@@ -226,8 +227,8 @@ pub(crate) fn name_of(user: u32) -> String {
 fn make_accounts(home: &Path) {
     let mut passwd = fs::read_to_string("/etc/passwd").expect("the file exists");
     let mut group = fs::read_to_string("/etc/group").expect("the file exists");
-    fs::create_dir(home.join("root")).expect("a new directory");
-    fs::create_dir(home.join("home")).expect("a new directory");
+    fs::create_dir(home.join("root")).expect("the directory is new");
+    fs::create_dir(home.join("home")).expect("the directory is new");
     fs::set_permissions(home.join("home"), Permissions::from_mode(0o711)).expect("just created");
     for user in 0..USERS {
         let (name, id) = (name_of(user), FIRST_UID + user);
@@ -235,14 +236,14 @@ fn make_accounts(home: &Path) {
         passwd.push_str(&format!("{name}:x:{id}:{id}::{}:/bin/sh\n", directory.display()));
         group.push_str(&format!("{name}:x:{id}:\n"));
         for directory in [directory.clone(), directory.join("ran")] {
-            fs::create_dir(&directory).expect("a new directory");
+            fs::create_dir(&directory).expect("the directory is new");
             fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("just created");
             chown(&directory, Some(id), Some(id)).expect("root has permission");
         }
     }
     for (file, content) in [("passwd", passwd), ("group", group)] {
         let path = home.join(file);
-        fs::write(&path, content).expect("the test owns it");
+        fs::write(&path, content).expect("the file is writable");
         let target = format!("/etc/{file}");
         mount(Some(&path), target.as_str(), None::<&str>, MsFlags::MS_BIND, None::<&str>).expect("root has permission");
     }

@@ -26,10 +26,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// Timeout for an answer of the head, as in a real agent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Counters of all agents of a swarm.
+/// Counters shared by all agents of a swarm.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Number of linked agents.
+    /// Number of agents with a connection to the head.
     pub(crate) linked: AtomicUsize,
     /// Number of agents in a handshake, before the head's welcome.
     shaking_hands: AtomicUsize,
@@ -101,7 +101,7 @@ async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
                 sleep(pause.mul_f64((1.0 + fraction()) / 2.0)).await;
                 pause = (pause * 2).min(PAUSES.1);
             }
-            Err(error) => return Err(error).context("not let in"),
+            Err(error) => return Err(error).context("the head refused the join request"),
         }
     };
     let config = tls::mutual(&joined.authority, &joined.certificate, &key.serialize_pem())?;
@@ -153,7 +153,7 @@ async fn carry(socket: Socket, heartbeat: Duration) -> anyhow::Result<()> {
             bytes = next(&mut source) => {
                 let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes?)?;
                 received += 1;
-                ensure!(frame.sequence == received, "a frame is missing");
+                ensure!(frame.sequence == received, "a frame of the link is missing");
                 answers(frame.messages)
             }
             () = sleep_until(beat) => vec![AgentMessage::Heartbeat],

@@ -80,7 +80,7 @@ impl Head {
     /// CPU time of the head since its start, in seconds.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = self.proc("stat")?;
-        let (_, rest) = stat.rsplit_once(") ").context("an unreadable stat")?;
+        let (_, rest) = stat.rsplit_once(") ").context("/proc/PID/stat has an unknown format")?;
         let ticks: u64 = rest.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         Ok(ticks as f64 / TICKS)
     }

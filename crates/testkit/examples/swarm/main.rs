@@ -4,7 +4,7 @@
 //! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so CPU-bound times are upper
 //! bounds.
 
-#![expect(clippy::print_stdout, reason = "it is run by people, for its figures")]
+#![expect(clippy::print_stdout, reason = "people run the program and read its figures")]
 
 mod agent;
 mod head;
@@ -81,7 +81,7 @@ async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<
     let percent = (head.cpu_seconds()? - cpu) / IDLE.as_secs_f64() * 100.0;
     let memory = head.memory_kib()?;
     println!(
-        "  idle for {} s, always up: {percent:.2} % of a CPU, looks included; {} MiB resident, {:.1} KiB for each agent",
+        "  idle for {} s, always up: {percent:.2} % of a CPU, polls included; {} MiB resident, {:.1} KiB for each agent",
         IDLE.as_secs(),
         memory / 1024,
         memory.saturating_sub(bare) as f64 / agents as f64,
@@ -94,15 +94,15 @@ async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<
     head.kill().await?;
     let begun = Instant::now();
     head.run().await?;
-    println!("  killed; ready again after {:.2} s", begun.elapsed().as_secs_f64());
+    println!("  head killed; ready again after {:.2} s", begun.elapsed().as_secs_f64());
     wait_for_all(&client, &mut swarm, agents).await?;
     println!(
-        "  all back {:.2} s after it was started again; at most {} handshakes at once, {} attempts failed",
+        "  all agents connected {:.2} s after the restart; at most {} handshakes at once, {} attempts failed",
         begun.elapsed().as_secs_f64(),
         counts.most_at_once.load(Ordering::Relaxed),
         counts.failures.load(Ordering::Relaxed),
     );
-    ensure!(counts.linked.load(Ordering::Relaxed) == agents, "some have two links or none");
+    ensure!(counts.linked.load(Ordering::Relaxed) == agents, "some agents have two links or none");
     Ok(())
 }
 
@@ -115,11 +115,11 @@ async fn wait_for_all(
     let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(ended) = swarm.try_join_next() {
-            ended?.context("an agent gave up")?;
+            ended?.context("an agent ended with an error")?;
         }
         let nodes = client.nodes().await?;
         let down = nodes.iter().filter(|node| node.state == NodeState::Down).count();
-        ensure!(down == 0, "{down} nodes were taken for dead");
+        ensure!(down == 0, "the head marked {down} nodes as down");
         if nodes.iter().filter(|node| node.state == NodeState::Up).count() == agents {
             return Ok(());
         }

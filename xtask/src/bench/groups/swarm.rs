@@ -38,7 +38,7 @@ fn idle(said: &str) -> Option<Idle> {
     Some(Idle {
         joined_secs: after("joined, linked and up in ")?,
         cpu_percent: after("always up: ")?,
-        resident_mib: after("looks included; ")?,
+        resident_mib: after("polls included; ")?,
     })
 }
 
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn what_the_swarm_prints_is_understood() {
         let said = "run 1 of 1, 1000 agents\n  joined, linked and up in 3.21 s; at most 64 handshakes at once, 0 attempts refused; \
-                    the head used 1.20 s of CPU\n  idle for 30 s, always up: 4.50 % of a CPU, looks included; 61 MiB resident, 40.1 KiB \
+                    the head used 1.20 s of CPU\n  idle for 30 s, always up: 4.50 % of a CPU, polls included; 61 MiB resident, 40.1 KiB \
                     for each agent\n";
         assert_eq!(idle(said), Some(Idle { joined_secs: 3.21, cpu_percent: 4.5, resident_mib: 61.0 }));
         assert_eq!(idle("error: no room"), None);
