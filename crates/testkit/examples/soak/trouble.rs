@@ -61,8 +61,8 @@ pub(crate) fn make(world: &World, mut random: Random, over: &AtomicBool, calm: &
     }
     let [killed, stopped, silent, nonsense, node_disk, heads, head_disk, lost] = counts;
     format!(
-        "agents killed {killed}, stopped {stopped}, away for 80 s {lost}; heads killed {heads}; groups of silent clients {silent}, of invalid \
-         requests {nonsense}; disks filled: node {node_disk}, head {head_disk}; daemons that ended unexpectedly {ended}"
+        "agents killed {killed}, stopped {stopped}, away for 80 s {lost}; heads killed {heads}; groups of silent clients {silent}, \
+         of invalid requests {nonsense}; disks filled: node {node_disk}, head {head_disk}; daemons that ended unexpectedly {ended}"
     )
 }
 
