@@ -105,9 +105,8 @@ pub(crate) fn capture(
 fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {
     let failure = Failure::new(error.to_string()).because(error);
     match error {
-        hostler_snapshot::CaptureError::Uncapturable(_) => {
-            failure.hint("remove them, replace links by their targets, or list them in the folder's .hostlerignore")
-        }
+        hostler_snapshot::CaptureError::Uncapturable(_) => failure
+            .hint("remove these files, replace links by their targets, or list them in the folder's .hostlerignore"),
         hostler_snapshot::CaptureError::Changed { .. } => {
             failure.hint("submit again while no program writes to the folder")
         }

@@ -16,7 +16,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock. Calls `busy` first if it must wait.
+    /// Waits for the lock. Calls `busy` first if another process holds the lock.
     pub(crate) fn take(path: &Path, busy: impl FnOnce()) -> Result<Self, Failure> {
         let failed = || format!("cannot lock {}", path.display());
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).during(failed)?;

@@ -211,7 +211,7 @@ impl<'a> Starter<'a> {
         .hint("`hostler up` without sizes restarts processes that have died"))
     }
 
-    /// Writes or removes the head's `power.toml`. A running cluster that is elastic stays so.
+    /// Writes or removes the head's `power.toml`. A running elastic cluster stays elastic.
     fn choose_elasticity(&mut self, is_elastic: bool) -> Result<(), Failure> {
         if self.record.is_running() && !is_elastic {
             return Ok(());
@@ -293,7 +293,7 @@ impl<'a> Starter<'a> {
             args.extend(["--machine-from".into(), file.into()]);
         }
         if nix::unistd::geteuid().is_root() {
-            // Only its owner can reach this cluster, so jobs of root are intended.
+            // Only root can use a cluster that root started, so all its jobs are root's and must be allowed.
             args.push("--root-jobs".into());
         }
         if !self.may_come_as_it_is(&node.name, &directory).await? {
@@ -323,7 +323,7 @@ impl<'a> Starter<'a> {
         let code = self.client.invite(name).await?.code;
         let path = self.places.join_file(name);
         let write = || {
-            // A file left by an agent that did not read it may have any mode.
+            // Remove an old file that no agent has read: other users may be able to read its contents.
             std::fs::remove_file(&path).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),

@@ -116,7 +116,7 @@ impl Tool for Cmrun {
         }
         let client = context.watching_client()?;
         let attended = Attended { context, client: &client, array: None, label: false };
-        // Exit codes below 125 are the command's.
+        // Exit codes below 125 belong to the command, so all failures exit with 125.
         let outcome = block_on(async {
             choose_memory(&client, &mut spec).await?;
             attended.run(spec).await

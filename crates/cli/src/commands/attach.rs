@@ -147,7 +147,7 @@ impl Escape {
     }
 }
 
-/// Puts the terminal of standard input into raw mode until it is dropped. Does nothing if standard input is not a
+/// Keeps the terminal of standard input in raw mode until the value is dropped. Does nothing if standard input is not a
 /// terminal.
 struct RawMode {
     before: Option<Termios>,

@@ -92,7 +92,7 @@ impl Run {
             return Ok(exit::OK);
         }
         let attended = Attended { context, client: &client, array: self.flags.array.as_ref(), label: self.label };
-        // Exit codes below 125 are the command's.
+        // Exit codes below 125 belong to the command, so all failures exit with 125.
         block_on(attended.run(spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 
@@ -131,7 +131,7 @@ impl Attended<'_> {
     pub(crate) async fn run(&self, spec: Submission) -> Outcome {
         let Self { context, client, .. } = *self;
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
-        // Before the submission, so that a signal in between cancels the job.
+        // Handle signals from before the submission on, so that a signal always cancels the job.
         let mut interrupts = Interrupts::take()?;
         let id = submit_command(client, spec).await?;
         if has_terminal && self.array.is_none() {

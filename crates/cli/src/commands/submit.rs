@@ -99,7 +99,7 @@ impl Submit {
     }
 }
 
-/// Prints the id of the job as the only data.
+/// Prints the id of the job, and nothing else, on stdout.
 pub(crate) fn announce(context: &Context, id: JobId) {
     match context.output.is_json() {
         true => context.output.json(&json!({ "id": id })),

@@ -86,7 +86,7 @@ impl Up {
             memory_bytes: self.memory.map(|memory| memory.0),
             gpus: self.gpus,
             counted: counted(&self.resource)?,
-            // Agents start in another directory.
+            // Agents start in another directory, so they need the absolute path.
             machine_from: self
                 .machine_from
                 .map(std::path::absolute)

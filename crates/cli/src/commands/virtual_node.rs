@@ -52,7 +52,7 @@ fn is_on(places: &Places, name: &NodeName) -> Result<bool, Failure> {
     Ok(node.is_on())
 }
 
-#[expect(clippy::print_stdout, reason = "the head reads this word")]
+#[expect(clippy::print_stdout, reason = "the head reads the printed word")]
 fn println(word: &str) {
     println!("{word}");
 }

@@ -115,7 +115,7 @@ fn span(secs: u64) -> String {
     format_duration(Duration::from_secs(secs))
 }
 
-/// The wall clock in seconds since 1970. For display only.
+/// Returns the wall-clock time in seconds since 1970, for display only.
 pub(crate) fn now_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

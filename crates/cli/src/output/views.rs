@@ -239,7 +239,7 @@ fn not_shown(job: &JobDetail) -> Option<String> {
     }
 }
 
-/// The parts of a task on several nodes.
+/// A table of a task's nodes: one row per node.
 fn node_parts(parts: &[PartView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("RANK", Align::Right),
@@ -280,7 +280,7 @@ fn standing(job: &JobSummary) -> String {
     text
 }
 
-/// How a job ended, as the rest of a sentence.
+/// How a job ended, as a phrase such as `reached its time limit`.
 pub(crate) fn ending(job: &JobSummary) -> String {
     match (job.state, job.exit_code) {
         (JobState::Completed, _) => "completed".to_owned(),

@@ -37,9 +37,9 @@ pub enum GatewayError {
     /// Another program uses one of the gateway's names.
     #[error("{0} exists already and does not belong to this gateway")]
     Foreign(String),
-    #[error("a change waits for confirmation, for another {0} s")]
+    #[error("a change waits for confirmation; {0} s are left")]
     Pending(u64),
-    #[error("no change waits for confirmation{}", .0.as_ref().map(|why| format!("; the last was rolled back: {why}")).unwrap_or_default())]
+    #[error("no change waits for confirmation{}", .0.as_ref().map(|why| format!("; the last change was rolled back: {why}")).unwrap_or_default())]
     NothingToConfirm(Option<String>),
     #[error("the change failed and was rolled back")]
     TakenBack(#[source] Box<Self>),
