@@ -6,7 +6,7 @@ use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// Holds the lock of `useradd` until told to end.
+/// A Python program that holds the lock of `useradd` until its stdin is closed.
 const KEEP_FROM_WORK: &str = "import fcntl, sys; lock = open('/etc/.pwd.lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/tmp/kept', 'w'); sys.stdin.read()";
 
 /// A head, and a node that creates accounts. Root's umask makes new files private.

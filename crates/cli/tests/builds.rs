@@ -35,7 +35,7 @@ fn project(cluster: &SharedCluster, name: &str, body: &str) -> String {
 #[test]
 fn build_runs_in_the_cgroup_of_its_job_and_leaves_no_process() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    // A typical daemon: a session of its own, its parent has ended, no open streams.
+    // The build starts a typical daemon: in its own session, without open streams, and its parent ends.
     let body = "\
 TOLD = ''
 def build():

@@ -183,7 +183,7 @@ fn interrupted_fetch_can_be_continued() {
     assert!(same.success());
     let left = fs::read_dir(cluster.path(&format!("home/{id}"))).expect("there").flatten();
     let names: Vec<_> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // All files except the results marker.
+    // Hidden files other than the results marker are leftovers of the transfer.
     let is_left_over = |name: &&String| name.starts_with('.') && *name != ".hostler-results";
     assert_eq!(names.iter().find(is_left_over), None, "no leftovers: {names:?}");
 }

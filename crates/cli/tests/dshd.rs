@@ -254,7 +254,7 @@ fn failed_start_is_reported_before_going_to_the_background() {
     assert!(said.code == 1 && said.stderr.contains("the load ports need gossip"), "{said:?}");
     machines.start_agent(0, &[]);
     // Query the agent directly: dshd would start an agent if there is none.
-    wait_until("its agent to be there", 30, || {
+    wait_until("the agent of the node to answer", 30, || {
         let said = machines.nodes[0].run(&["hostler", "nodes", "--load"]);
         said.stderr.contains("does not gossip about its load").then_some(())
     });

@@ -42,7 +42,8 @@ impl Machines {
         table["nodes"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The state of a node as another one sees it: `live`, `gone`, `unheard`; empty if it is not a member.
+    /// The state of the node `name` as the node `by` sees it: `live`, `gone`, `unheard`; empty if `name` is not a
+    /// member.
     fn standing(&self, by: usize, name: &str) -> String {
         let of_name = |node: &&Value| node["name"] == name;
         let word = |node: &Value| node["presence"].as_str().unwrap_or_default().to_owned();
@@ -125,7 +126,7 @@ fn nodes_know_all_loads_with_and_without_the_head() {
     machines.head.ok(&["hostler", "node", "remove", "n3", "--yes"]);
     machines.wait_for(0, "n3", "");
     machines.wait_for(1, "n3", "");
-    // Its agent runs on and knows the old secret; the others have a new one.
+    // The agent of the removed node still runs and knows the old secret; the other nodes have a new secret.
     assert_eq!(shared(&machines, 2), before);
     wait_until("the others to share something else", 30, || {
         (shared(&machines, 0) != before && shared(&machines, 0) == shared(&machines, 1)).then_some(())

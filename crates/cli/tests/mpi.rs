@@ -100,7 +100,8 @@ impl Machines {
         self.ok(&["submit", &format!("/home/{USER}/p"), "main.sh", "--first-node", "-N", "4", "-n", "2", "-m", "200M"])
     }
 
-    /// The end of a job: stdout of the first node, and in place of stderr everything that Hostler reports about it.
+    /// Waits for the end of a job. Returns stdout of the first node and, in place of stderr, everything that Hostler
+    /// reports about the job.
     fn ended(&self, id: &str) -> Outcome {
         let waited = self.run(&["wait", id]);
         let logs = self.run(&["logs", id]);
@@ -234,7 +235,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
     for word in words {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
-    // Outside such a job, `hostler step` fails.
+    // Outside a job that was started with --first-node, `hostler step` fails.
     let outside = machines.run(&["step", "1", "true"]);
     assert_eq!(outside.code, 125);
     assert!(
@@ -258,7 +259,7 @@ fn mpirun_works_on_virtual_nodes() {
     let nodes: BTreeSet<&str> = lines.iter().map(|words| words[3]).collect();
     assert_eq!((lines.len(), nodes.len()), (8, 4), "{lines:?}");
     assert!(lines.iter().all(|words| words[1] == "8" && words[4] == "36"), "{lines:?}");
-    // It also works on one node.
+    // `mpirun` and `hostler step` also work in a job on one node.
     let outcome = run(&["-n", "2", "mpirun", PYTHON, "sum.py"]);
     assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 2), "{}", outcome.stderr);
     let outcome = run(&[HOSTLER, "step", "0", "sh", "-c", "exit 4"]);
@@ -285,7 +286,7 @@ fn virtual_nodes_have_their_own_temporary_directories_and_whole_lines() {
     const LINES: usize = 300;
     // Leave room for one more job.
     let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 2, ..Size::default() });
-    // Some programs create sockets at long paths below it.
+    // Some programs create sockets at long paths below the temporary directory.
     cluster.write(
         "bind.py",
         "import os, socket, sys\n\
@@ -399,7 +400,7 @@ fn ranks_yield_on_shared_cpus() {
     let outcome = run(&["sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"]);
     assert_eq!(outcome.stdout, "1\n", "{outcome:?}");
 
-    // The same for the name of the other launcher.
+    // The same for a job that the tool `cmrun` queues.
     let cmrun = cluster.path("cmrun");
     std::os::unix::fs::symlink(HOSTLER, &cmrun).expect("ours");
     let mut command = cluster.command(&[]);

@@ -350,7 +350,7 @@ fn busy_machine_is_not_considered_dead() {
     tell(&format!("always up, in {looks} looks"));
 }
 
-/// For manual runs with `--no-capture`.
+/// Prints a line for manual runs with `--no-capture`.
 #[expect(clippy::print_stderr, reason = "figures for manual runs")]
 fn tell(text: &str) {
     eprintln!("{text}");

@@ -25,7 +25,7 @@ fn cluster_can_be_set_up_and_nodes_drained_and_removed() {
     assert!(node["certificate"]["life_ms"].as_u64() > Some(0), "{node}");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "hello"]), "hello");
 
-    // Drained: running jobs finish, new jobs wait with a reason.
+    // On a drained node, running jobs finish, and new jobs wait with a reason.
     let script = format!("while [ ! -e {} ]; do sleep 0.05; done", real.path("release"));
     let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script]);
     real.wait_for_job(&running, "running");
@@ -43,7 +43,7 @@ fn cluster_can_be_set_up_and_nodes_drained_and_removed() {
     real.ok(&["node", "resume", "n1"]);
     real.wait_for_job(&waiting, "completed");
 
-    // Removed: its connection closes, its task ends, and it does not return.
+    // When a node is removed, its connection closes, its task ends, and the node cannot connect again.
     let lost = real.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "1000"]);
     real.wait_for_job(&lost, "running");
     let refusal = real.fails(&["node", "remove", "n1"]);
@@ -55,7 +55,7 @@ fn cluster_can_be_set_up_and_nodes_drained_and_removed() {
     real.wait_for_log("n1", "it was removed");
     end(agent);
 
-    // After a new invitation, it is an ordinary node without the old task.
+    // After a new invitation, n1 is an ordinary node without the old task.
     let agent = real.add_node("n1");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "again"]), "again");
     end(agent);
@@ -171,7 +171,7 @@ fn node_with_a_wrong_clock_joins_and_works() {
             real.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &directory, "--root-jobs"], shifted);
         real.wait_for_node(node, "up");
         assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
-        // The times in the log show that the clock was wrong.
+        // The times in the log prove that the test has shifted the clock.
         let log = real.log(node);
         let linked = log.lines().find(|line| line.contains("linked to the head")).expect("it is linked");
         let year: i32 = linked[..4].parse().expect("a line begins with a date");

@@ -43,7 +43,7 @@ fn dependent_array_is_cancelled_and_each_task_has_the_reason() {
     let why = cluster.ok(&["why", &format!("{array}_5")]);
     assert!(why.contains("it has ended as cancelled") && why.contains(&reason), "{why}");
 
-    // A task that was cancelled by a user has no such reason.
+    // A task that a user has cancelled ends without a reason about its dependency.
     let waits = run_detached(&cluster, &["--hold", "--", "false"]);
     let array = run_detached(&cluster, &["-a", "0-3", "-d", &format!("afterok:{waits}"), "--", "true"]);
     cluster.ok(&["cancel", &format!("{array}_0")]);

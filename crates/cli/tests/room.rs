@@ -15,7 +15,7 @@ fn only_fetched_results_are_deleted_above_the_limit() {
     let text = wait_until("the head to warn", 30, warning);
     assert!(text.contains("not fetched") && text.contains("3M"), "{text}");
     assert!(cluster.ok(&["info"]).contains("fetch them"));
-    // The disk has space left, so jobs still run, and no result is missing.
+    // The disk itself has space left, so jobs still run, and the head deletes no result.
     let third = cluster.ok(&two_megabytes);
     cluster.wait_for_state(&third, "completed");
     cluster.ok(&["fetch", &jobs[0], "--to", "out"]);

@@ -44,7 +44,7 @@ fn jobs_of_root_run_only_on_nodes_that_accept_them() {
     let waiting = detached(&["--", "uname", "-n"]);
     let why = head.ok(&["hostler", "why", &waiting]);
     assert!(why.contains("closest is n2, which lacks 1 CPU") && !why.contains("n1"), "{why}");
-    // The same if the node is down.
+    // The job also waits, with a reason, if the node is down.
     n2.freeze();
     are("up", "down");
     let why = head.ok(&["hostler", "why", &waiting]);

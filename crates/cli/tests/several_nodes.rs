@@ -50,7 +50,7 @@ fn first_failure_ends_the_other_processes_and_is_reported() {
         .filter_map(|part| part["state"].as_str())
         .collect();
     assert_eq!(states, ["cancelled", "cancelled", "failed"]);
-    // The same with several processes on one node.
+    // The job also ends at the first failure of several processes on one node.
     let outcome =
         cluster.run(&["run", "-n", "2", "-m", "64M", "sh", "-c", "if [ $LOCAL_RANK = 1 ]; then exit 5; fi; sleep 60"]);
     assert_eq!(outcome.code, 5, "{}", outcome.stderr);

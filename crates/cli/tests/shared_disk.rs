@@ -40,7 +40,7 @@ impl Machines {
         self.nodes[0].ok(&["sh", "-c", &format!("cd {SHARED} && {script}")])
     }
 
-    /// Output of a script that is run from there on the second node with Hostler.
+    /// Output of a script that the first node runs on the second node with Hostler.
     fn there(&self, script: &str) -> String {
         self.here(&format!("hostler exec --node n2 -- sh -c '{script}'"))
     }
@@ -81,7 +81,7 @@ fn recent_writes_are_visible_on_both_nodes() {
         assert_eq!(machines.second(&format!("stat -c %s input{round}")), "5", "the cache must be stale for this test");
         assert_eq!(machines.there(&format!("cat input{round}; stat -c \" %s\" input{round}")), "much longer 11");
 
-        // The same in the other direction.
+        // The first node also sees what a command on the second node has written.
         machines.here(&format!("printf old > output{round}; stat output{round} >/dev/null; ls >/dev/null"));
         machines.there(&format!("printf brand-new > output{round}; printf x > more{round}"));
         let seen = machines.here(&format!("stat -c %s output{round} && cat output{round} && ls | grep -c more{round}"));

@@ -420,8 +420,8 @@ fn long_paste_arrives_whole_and_unread_input_blocks_no_user() {
     attached.wait().expect("it ends with the job");
     assert!(cluster.ok(&["logs", &id]).contains("600000"), "{}", cluster.ok(&["logs", &id]));
 
-    // More connections than a shepherd allows at once, one after another. Each types more than the job will read, and
-    // leaves.
+    // Open more connections than a shepherd allows at once, one after another. Each sends more input than the job
+    // reads, and disconnects.
     let id = run("stty raw -echo; echo ready; exec sleep 600");
     for number in 0..70 {
         let mut attached = attach(&id);

@@ -134,7 +134,7 @@ fn job_cannot_reach_a_job_of_another_user() {
         cluster.run(user, &["run", "-m", "64M", "--", "python3", &neighbour.to_string_lossy(), &told.0, &told.1])
     };
     assert_eq!(try_it(BOB).stdout, "tried\n", "no attempt succeeds");
-    // The same from a job of the same user, to show that the attempts can succeed.
+    // Run the same attempts in a job of the same user, to show that they can succeed.
     fs::copy(&neighbour, cluster.home_of(ADA).join("neighbour.py")).expect("root may");
     let own = cluster.home_of(ADA).join("neighbour.py");
     let own = cluster.run(ADA, &["run", "-m", "64M", "--", "python3", &own.to_string_lossy(), &told.0, &told.1]).stdout;
@@ -145,7 +145,7 @@ fn job_cannot_reach_a_job_of_another_user() {
         assert!(!own.contains(cannot), "{cannot}: {own}");
     }
 
-    // Nor through the head.
+    // Another user cannot reach the job through the head either.
     assert!(cluster.run(BOB, &["logs", &victim]).stderr.contains("games"), "the error names the owner");
     assert_ne!(cluster.run(BOB, &["cancel", &victim]).code, 0);
     fs::write(PathBuf::from(&told.1).join("release"), "").expect("root may");
@@ -171,7 +171,7 @@ fn job_cannot_read_files_of_the_agent_the_head_or_other_users() {
     let list = cluster.write(ADA, "list", files.iter().map(|file| format!("{}\n", file.display())).collect::<String>());
     let script = "while read -r file; do [ -r \"$file\" ] && echo reads $file; [ -w \"$file\" ] && echo writes $file; done < $0; echo looked";
     let told = cluster.ok(ADA, &["run", "-m", "64M", "--", "sh", "-c", script, &list.to_string_lossy()]);
-    // A job may read its own output, in a directory that is reused for its user.
+    // A job may read its own output. It is in a run directory that the agent reuses for the same user.
     let others: Vec<&str> = told.lines().filter(|line| !line.contains("/runs/")).collect();
     assert_eq!(others, ["looked"], "{told}");
     let status = format!("/proc/{}/environ", cluster.agent_pid());
@@ -213,7 +213,7 @@ fn results_contain_no_files_that_the_user_may_not_read() {
         let runs = fs::read_dir(cluster.path("agent/runs")).ok()?.flatten();
         runs.map(|run| run.path().join("work")).find(|work| work.join("ready").exists())
     });
-    // A hard link as on machines where the kernel does not protect them.
+    // Create the hard link as root, because the kernel may forbid users such links.
     fs::hard_link(&secret, work.join("hard")).expect("root may");
     cluster.ok(ADA, &["wait", &id]);
     let told = cluster.run(ADA, &["job", &id]).stdout;
@@ -232,7 +232,7 @@ fn results_contain_no_files_that_the_user_may_not_read() {
 #[test]
 fn shepherds_and_directories_are_reused_only_for_their_user() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    // Jobs with one CPU each, one after another; shepherds and directories wait for the next run.
+    // Run jobs with one CPU one after another, so that shepherds and directories are reused for the next run.
     let run_each = || {
         for user in [ADA, BOB] {
             let told = cluster

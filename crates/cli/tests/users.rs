@@ -261,7 +261,7 @@ fn output_and_terminals_work_through_a_node() {
     let mut keys = terminal.stdin.take().expect("piped");
     let mut screen = terminal.stdout.take().expect("piped");
     keys.write_all(b"hello\r").expect("it reads");
-    // Once as the echo, and once from the program.
+    // The text appears twice: as the echo, and as the program's output.
     let mut seen = Vec::new();
     while text(&seen).matches("hello").count() < 2 {
         let mut more = [0; 256];

@@ -21,7 +21,7 @@ fn lost_node_or_link_ends_a_command_on_both_sides() {
     let mut machines = Machines::of(3);
     // Each node has a command that ignores SIGTERM, and one without output.
     let start = |machines: &Machines, node: &str| {
-        // Once their output has passed the caller's node, that node knows that they have started.
+        // Once the commands' output has arrived, the caller's node knows that they have started.
         let deaf = machines.start(
             0,
             &format!("exec dsh --node {node} sh -c 'trap \"\" TERM; echo up; while :; do sleep 1004; done' >{node}-1"),
@@ -40,11 +40,11 @@ fn lost_node_or_link_ends_a_command_on_both_sides() {
         assert!(outcome.stderr.contains("the connection with node n3 broke while the command ran"), "{outcome:?}");
     }
     machines.wait_for_none(2, "sleep 1004", 10);
-    // The command is not repeated elsewhere; other commands continue.
+    // A command for n3 does not run on another node; commands for other nodes run.
     refused(&machines, "dsh --node n3 true", 125, &["n3"]);
     assert_eq!(machines.ok(0, "dsh --not n1 sh -c 'echo $HOSTLER_NODE'"), "n2");
 
-    // Cut the link: both sides detect that by themselves.
+    // Cut the link: both sides detect the cut by timeouts.
     let calls = start(&machines, "n2");
     machines.nodes[1].cut();
     for call in calls {
@@ -93,7 +93,7 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
     let elsewhere = ran.replace("dsh", "dsh --not n1");
     assert_eq!(machines.ok(0, &format!("cd sub && {elsewhere}")), "n3");
     assert_eq!(machines.ok(1, "ls -A sub; echo nothing"), "nothing");
-    // The directory is checked each time, even if it was the same a moment ago.
+    // Each command checks the directory, even if the previous command has just found the right one.
     assert_eq!(machines.ok(0, "cd sub && dsh --node n3 sh -c 'touch made; ls'"), "made");
     machines.nodes[2].ok(&["mount", "-t", "tmpfs", "none", &sub]);
     refused(&machines, "cd sub && dsh --node n3 touch again", 126, &["node n3"]);

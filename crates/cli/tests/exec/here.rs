@@ -25,8 +25,8 @@ fn local_command_replaces_the_calling_process() {
         machines.nodes[0].ok(&["sh", "-c", &format!("find /sys/fs/cgroup -type d -name '{leaf}' 2>/dev/null | wc -l")])
             != "0"
     };
-    // Its shepherd waits for another command for a while.
-    wait_until("its leaf to be gone", 30, || (!of_n1(&machines, leaf.trim())).then_some(()));
+    // The shepherd waits for another command for a while before it ends and removes the leaf.
+    wait_until("the command's leaf to be removed", 30, || (!of_n1(&machines, leaf.trim())).then_some(()));
 
     // A command in a job does not leave the job's cgroup.
     let job = [
@@ -70,7 +70,7 @@ fn local_command_replaces_the_calling_process() {
     let (outcome, _) = end_of(call);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (7, ""));
     machines.wait_for_none(0, "sleep 1006", 10);
-    wait_until("its leaf to be gone", 10, || (!of_n1(&machines, &leaf)).then_some(()));
+    wait_until("the command's leaf to be removed", 10, || (!of_n1(&machines, &leaf)).then_some(()));
 
     // Without an agent, the command runs here, with a message.
     machines.kill_agent(0);
@@ -93,7 +93,7 @@ fn memory_flag_limits_the_command() {
         assert_eq!((code, said.as_str()), (0, "157286400"), "{node}");
         let (code, said, message) = take("64M");
         assert_eq!((code, said.as_str()), (137, ""), "{node}: {message}");
-        // On the own machine, only the kernel reports the limit.
+        // On the caller's own node, only the kernel reports the limit.
         assert!(node == "n1" || message.contains("memory limit"), "{message}");
     }
 }

@@ -54,7 +54,7 @@ for number in [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 30, 31, 34, 6
 ";
     assert_eq!(machines.python(0, script), Vec::<String>::new());
 
-    // As from a shell, except for Hostler's message.
+    // The exit codes are those of a shell, but the messages are Hostler's.
     machines.write("data", "no program");
     let script = "chmod 644 data; for program in /no/such/program ./data . ./none; do \
                   $dsh $program 2>message; echo $?; [ -s message ] || echo $program was refused without a word; done";

@@ -17,12 +17,12 @@ fn counts(text: &str) -> BTreeMap<&str, usize> {
 #[test]
 fn commands_spread_over_nodes_with_and_without_the_head() {
     let mut machines = Machines::prepared(4, |host| {
-        // All hosts share one kernel, and nodes report its load at different moments. Differences that this causes
-        // count as equal for n1.
+        // All hosts share one kernel, but nodes report its load at different moments. With this setting, n1 treats the
+        // resulting differences as equal.
         if host.name() == "n1" {
             host.write("/etc/hostler/agent.toml", "[dsh]\ntie = 6000\n");
         }
-        // Commands that n2 itself has sent count more there than any load of this machine.
+        // With this setting, n2 weights commands that it has sent more than any load of this machine.
         if host.name() == "n2" {
             host.write("/etc/hostler/agent.toml", "[dsh]\ncall_load = 10000\ncall_ms = 60000\n");
         }
@@ -74,7 +74,7 @@ fn node_can_gossip_without_accepting_commands() {
         "{from_there:?}"
     );
 
-    // The same by the settings file, and back.
+    // Turn remote commands off in the settings file instead, then on again.
     machines.kill_agent(1);
     machines.nodes[1].write("/etc/hostler/agent.toml", "calls = false\n");
     machines.start_agent(1, &[]);

@@ -43,13 +43,13 @@ fn streams_are_as_they_are_here(machines: &Machines) {
                  : | (sleep 0.5; dsh --node $at sh -c \"$look\"); dsh --node $at sh -c \"$look\" </dev/null; done";
     assert_eq!(machines.ok(0, kinds), "pipe\ndevice\npipe\ndevice");
 
-    // If the reader has gone, the command gets SIGPIPE.
+    // If the reader of the output has ended, the command gets SIGPIPE.
     let pipes = "set -o pipefail; dsh --node n2 sh -c 'echo $$ >pid; exec yes' | head -1; echo ${PIPESTATUS[0]}; \
                  dsh --node n2 sh -c 'kill -0 $(cat pid) 2>/dev/null && echo it runs on'; \
                  dsh --node n2 bash -c 'trap \"\" PIPE; yes 2>/dev/null; echo $? >ended' | head -1; echo ${PIPESTATUS[0]}";
     assert_eq!(machines.ok(0, pipes), "y\n141\ny\n0");
     assert_eq!(machines.line_of("ended"), "1");
-    // The caller's own messages have no reader either.
+    // The same holds for stderr, to which the caller also writes its own messages.
     assert_eq!(machines.ok(0, "dsh --node n2 sh -c 'echo $$ >pid; exec yes >&2' 2> >(head -1); echo $?"), "y\n141");
 
     // Input that a command does not read is left for the next reader.

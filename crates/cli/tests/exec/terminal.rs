@@ -110,7 +110,7 @@ fn command_has_its_callers_terminal() {
     let mut terminal = Terminal::of(&machines, 0);
     let before = terminal.modes();
 
-    // It has the terminal's size, also after a change, and fresh modes.
+    // The command's terminal has the caller's size, also after a change, and default modes.
     assert!(terminal.ask("dsh --node n2 stty size").contains("24 80"));
     let sane = terminal.ask("dsh --node n2 stty -a");
     let words: Vec<&str> = sane.split_whitespace().collect();
@@ -140,7 +140,7 @@ fn command_has_its_callers_terminal() {
     assert_eq!(seen.matches("a line\r\n").count(), 2, "typed, and written: {seen:?}");
     assert_eq!(terminal.modes(), before);
 
-    // If stdout is not a terminal, the command has none, and its output is not changed.
+    // If stdout is not a terminal, the command has no terminal, and its output is not changed.
     assert!(terminal.ask("dsh --node n2 sh -c '[ -t 1 ] || echo no terminal' | od -c").contains("l  \\n"));
     assert_eq!(terminal.modes(), before);
 
@@ -188,7 +188,7 @@ fn shell(machines: &Machines) {
         terminal.until("counts.sh");
     }
     stands(false);
-    // It also continues in the background.
+    // A stopped command also continues in the background.
     terminal.say("\x1a");
     terminal.until("Stopped");
     terminal.until(PROMPT);
@@ -204,7 +204,7 @@ fn shell(machines: &Machines) {
     assert_eq!(machines.read("bg2"), "hi\n");
     assert_eq!(terminal.modes(), before);
 
-    // In the foreground it gets the keys unchanged, and they are not echoed a second time.
+    // A command that is brought to the foreground gets typed keys unchanged, and the keys are echoed only once.
     terminal.ask("dsh --node n2 sh -c 'sleep 0.5; echo st\"\"arted; exec cat' &");
     terminal.until("started");
     terminal.say("fg\n");
@@ -216,7 +216,7 @@ fn shell(machines: &Machines) {
     terminal.until(PROMPT);
     assert_eq!(terminal.modes(), before);
 
-    // The same while it is writing.
+    // The same for a command that writes all the time.
     terminal.ask("dsh --node n2 sh -c 'while :; do echo tick; sleep 0.02; done' &");
     terminal.until("tick");
     terminal.say("fg\n");
@@ -225,7 +225,7 @@ fn shell(machines: &Machines) {
     terminal.until(PROMPT);
     assert_eq!(terminal.modes(), before);
 
-    // Its last output before a stop is shown first, unchanged.
+    // The output that a command writes just before it stops appears unchanged before the shell's prompt.
     let says = "import os, signal, time
 def stop(*_):
     os.write(1, b''.join(b'word %d\\n' % n for n in range(500)))
@@ -266,7 +266,7 @@ fn editor(machines: &Machines) {
     terminal.until("this is line 23");
     terminal.say("50Gccchanged\x1b");
     terminal.until("changed");
-    // Suspend it to use the shell.
+    // Suspend vim to use the shell.
     terminal.say("\x1a");
     terminal.until("Stopped");
     terminal.until(PROMPT);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
 
-/// Programs that the tests need in addition to those of the network, with their Debian packages.
+/// Programs that the tests need in addition to the programs for networks, with their Debian packages.
 const TOOLS: [(&str, &str); 6] = [
     ("dnsmasq", "dnsmasq-base"),
     ("wg", "wireguard-tools"),
@@ -60,8 +60,8 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts the controller and those of `server`, `laptop`, `r1`, `r2` and `bmc` that are named. All are connected;
-    /// only the outer network has addresses.
+    /// Starts the controller and the hosts in `names`: any of `server`, `laptop`, `r1`, `r2` and `bmc`. All hosts are
+    /// connected; only the outer network has addresses.
     pub(crate) fn with(names: &[&str]) -> Self {
         require_tools();
         let [outer, inner, management] = [(); 3].map(|()| Network::new(env!("CARGO_BIN_EXE_hostler")));
@@ -152,7 +152,7 @@ impl Lab {
         print
     }
 
-    /// Whether no change waits for a confirmation, by its record.
+    /// Whether the controller has no record of a change that waits for confirmation.
     pub(crate) fn waits_for_no_one(&self) -> bool {
         !self.controller.path("/var/lib/hostler/gateway/trial.json").exists()
     }
@@ -216,7 +216,7 @@ pub(crate) fn call(host: &Host, address: &str) -> Daemon {
     host.daemon("caller", &["python3", "/home/op/caller.py", address])
 }
 
-/// How often the other end has answered on that connection, which must not be broken.
+/// How often the server has answered on the connection of [`call`]. Panics if the connection is broken.
 pub(crate) fn answered(host: &Host) -> u64 {
     assert!(!host.path("/home/op/broken").exists(), "the connection is broken");
     host.read("/home/op/answered").trim().parse().unwrap_or(0)

@@ -137,7 +137,7 @@ fn vpn_admits_added_clients_until_they_are_revoked() {
     lease(r1);
     lease(bmc);
 
-    // An unknown key with otherwise correct settings.
+    // A client with an unknown key and otherwise correct settings gets no connection.
     let stranger = lab.gateway_ok(&["client", "add", "stranger"]);
     let key = laptop.ok(&["wg", "genkey"]);
     let own = |line: &str| {
@@ -156,7 +156,7 @@ fn vpn_admits_added_clients_until_they_are_revoked() {
     assert_eq!(reach(laptop, "10.42.0.1"), own_address, "the head has two addresses for it");
     assert_eq!(reach(laptop, "10.42.0.11"), own_address, "nodes see the client's address");
     assert!(laptop.ok(&["getent", "hosts", "r1"]).starts_with("10.42.0.11"), "names are resolved");
-    // Even if the client routes management addresses through the tunnel.
+    // The management network is blocked even if the client routes its addresses through the tunnel.
     let peer = laptop.ok(&["wg", "show", "vpn", "peers"]);
     laptop.ok(&["wg", "set", "vpn", "peer", &peer, "allowed-ips", "10.44.0.0/24,10.42.0.0/24,10.43.0.0/24"]);
     laptop.ok(&["ip", "route", "add", "10.43.0.0/24", "dev", "vpn"]);
@@ -206,15 +206,15 @@ fn apply_that_cuts_off_the_caller_is_rolled_back() {
     let before = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
     lab.describe(&lab.description().replace(&lab.vpn(), ""));
 
-    // The caller's connection breaks with the VPN, and the command ends with the connection.
+    // The change removes the VPN, which breaks the administrator's connection and ends the command.
     let apply = lab.controller.daemon("apply", &["hostler", "gateway", "apply", "--confirm-within", "4s"]);
-    wait_until("the VPN to be gone", 20, || {
+    wait_until("the VPN to be removed", 20, || {
         (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
     });
     drop(apply);
     let at_the_cut = answered(laptop);
     assert_eq!(ask(laptop, "10.44.0.1"), None, "it is really cut off");
-    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     let late = lab.gateway(&["confirm"]);
@@ -228,7 +228,7 @@ fn rollback_is_reported_until_the_configuration_is_applied() {
     assert!(lab.gateway_ok(&["status"]).starts_with("gateway    running as configured\n"));
     lab.describe(&lab.description().replace("10.42.0.12", "10.42.0.13"));
     lab.gateway_ok(&["apply", "--confirm-within", "1s"]);
-    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
     let status = lab.gateway_ok(&["status"]);
     assert!(status.starts_with("gateway    running; the last change was rolled back\nrollback   "), "{status}");
     lab.describe(&lab.description());
@@ -294,7 +294,7 @@ fn killed_apply_is_rolled_back_at_once() {
     lab.controller.ok(&["rm", "/run/stall"]);
     apply.kill_9();
     let at_the_cut = answered(laptop);
-    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     assert!(lab.gateway_ok(&["status"]).contains("killed before it finished"));
@@ -321,12 +321,12 @@ fn apply_killed_at_any_moment_is_rolled_back() {
         let is_short = number % 2 == 1 && moment_ms < 200;
         let how = if is_short { &["--yes"][..] } else { &["--confirm-within", "1s"] };
         let apply = lab.controller.daemon("apply", &[&["hostler", "gateway", "apply"], how].concat());
-        // Not a wait for a condition: a random moment for the kill.
+        // Kill `apply` at a random moment, so wait for a time and not for a condition.
         std::thread::sleep(std::time::Duration::from_millis(moment_ms));
         apply.kill_9();
-        wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+        wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
         if is_short && lab.gateway(&["plan"]).code == 0 {
-            // The change was complete, and needs no confirmation.
+            // The change was complete before the kill, and needs no confirmation with --yes.
             lab.describe(&lab.description());
             lab.set_up();
         }
@@ -442,10 +442,10 @@ fn foreign_settings_are_kept_and_remove_restores_the_machine() {
     assert_same(&lab.fingerprint(), &found);
     lab.gateway_ok(&["remove", "--yes"]);
 
-    // A first change that is not confirmed leaves only the choices that it made.
+    // After the rollback of a first change, only the records of the gateway remain, and `remove` deletes them.
     let trial = lab.gateway(&["apply", "--confirm-within", "1s"]);
     assert_eq!(trial.code, 0, "{trial:?}");
-    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
     lab.gateway_ok(&["remove", "--yes"]);
     assert_same(&lab.fingerprint(), &found);
 }
@@ -525,7 +525,7 @@ fn only_confirmed_changes_are_restored_after_a_boot() {
     lab.describe(&lab.description().replace("10.42.0.", "10.45.0."));
     lab.gateway_ok(&["apply", "--confirm-within", "10m"]);
 
-    // A boot keeps files and removes the rest: processes, rules, created interfaces, addresses and kernel settings.
+    // Simulate a boot, which keeps files but no processes, rules, created interfaces, addresses and kernel settings.
     let ends = "cd /var/lib/hostler/gateway && for file in guarding dnsmasq wireguard-go; do \
                 kill -9 $(grep -o '\"pid\":[0-9]*' $file.json | cut -d: -f2); done";
     lab.controller.ok(&["sh", "-c", ends]);
@@ -533,7 +533,7 @@ fn only_confirmed_changes_are_restored_after_a_boot() {
                 for file in /proc/sys/net/ipv4/conf/*/forwarding; do echo 0 > $file; done
                 sed -i -E 's/(\"boot\": ?\")[^\"]*/\\1another/' /var/lib/hostler/gateway/*.json";
     lab.controller.ok(&["sh", "-c", boot]);
-    wait_until("the VPN to be gone", 10, || {
+    wait_until("the VPN to be removed", 10, || {
         (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
     });
     assert!(lab.gateway_ok(&["status"]).contains("the guard process has died"), "no guard process is left");
@@ -589,7 +589,7 @@ fn systemd_supervises_the_gateway() {
     }
     assert!(machine.ok(&["wg", "show", "hostler-vpn"]).contains("10.44.0.2/32"), "with its clients");
 
-    // Cut the power while a change waits for its confirmation: it is not restored.
+    // Cut the power while a change waits for confirmation: the boot restores the confirmed configuration instead.
     machine.describe(&description.replace("10.42.0.1", "10.45.0.1"));
     assert_eq!(machine.gateway(&["apply", "--confirm-within", "10m"]).code, 0);
     assert!(addresses(&machine).contains("10.45.0.1/24"));

@@ -69,7 +69,7 @@ fn a_job_comes_when_a_machine_is_going_off(room: &Room) {
         let first = room.submit("now", &[]);
         room.all_done(&[first]);
         room.wait("a machine to be going off", 90, || is_any("stopping") || !is_any("idle") && !is_any("up"));
-        // It may be off already if the head was down just then.
+        // If the head was down at that time, the machine may be off already; try again.
         if is_any("stopping") {
             break;
         }

@@ -125,7 +125,7 @@ impl Gate {
         let fault: Arc<Mutex<Option<Fault>>> = Arc::default();
         let address = host.address().to_owned();
         let seen = Arc::clone(&fault);
-        // It exists as long as the test.
+        // The listener exists as long as the test.
         drop(host.thread(move || {
             let listener = TcpListener::bind((address.as_str(), port)).expect("nobody else is on this host");
             for stream in listener.incoming().flatten() {

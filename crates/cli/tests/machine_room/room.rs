@@ -47,9 +47,9 @@ struct Head {
 struct Machine {
     host: Mutex<Host>,
     starts: AtomicU32,
-    /// The agent does not start.
+    /// Whether the agent fails to start.
     is_stuck: AtomicBool,
-    /// The power button was pressed, even though jobs may run.
+    /// Whether the power button was pressed, possibly while jobs ran.
     was_pressed: AtomicBool,
 }
 
