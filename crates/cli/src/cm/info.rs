@@ -1,4 +1,4 @@
-//! `cminfo`.
+//! `cminfo`: prints the tables of head nodes, compute nodes and jobs.
 
 use clap::Args;
 use hostler_client::JobFilter;

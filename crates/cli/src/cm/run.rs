@@ -1,4 +1,4 @@
-//! `cmrun`.
+//! `cmrun`: queues a command as a job.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! `cancel`, `hold`, `release` and `requeue`.
+//! `cancel`, `hold`, `release` and `requeue`: act on jobs and array tasks.
 
 use clap::Args;
 use hostler_model::JobState;

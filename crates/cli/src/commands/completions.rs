@@ -1,4 +1,4 @@
-//! `hostler completions`.
+//! `hostler completions`: prints completion scripts for shells.
 
 use clap::Args;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `hostler demo`.
+//! `hostler demo`: runs an example project in a temporary cluster.
 
 use std::collections::BTreeMap;
 use std::fs;

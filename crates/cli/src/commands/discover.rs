@@ -1,4 +1,4 @@
-//! `hostler node discover`.
+//! `hostler node discover`: shows the resources of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

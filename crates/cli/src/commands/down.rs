@@ -1,4 +1,4 @@
-//! `hostler down`.
+//! `hostler down`: stops the embedded cluster.
 
 use clap::Args;
 use hostler_client::LiveJobs;

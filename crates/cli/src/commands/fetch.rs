@@ -1,4 +1,4 @@
-//! `hostler fetch`.
+//! `hostler fetch`: downloads results.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `hostler info`.
+//! `hostler info`: shows a summary of the cluster.
 
 use clap::Args;
 use hostler_client::Client;

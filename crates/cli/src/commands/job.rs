@@ -1,4 +1,4 @@
-//! `hostler job`.
+//! `hostler job`: shows the details of a job.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `hostler jobs`.
+//! `hostler jobs`: lists jobs.
 
 use clap::Args;
 use hostler_client::{Client, ClientError, JobFilter};

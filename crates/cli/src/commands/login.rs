@@ -1,4 +1,4 @@
-//! `hostler login` and `hostler logout`.
+//! `hostler login` and `hostler logout`: authenticate this user at a remote head.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `hostler logs`.
+//! `hostler logs`: prints the output of jobs.
 
 use std::ops::Range;
 

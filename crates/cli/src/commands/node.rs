@@ -1,4 +1,4 @@
-//! `hostler node`.
+//! `hostler node`: manages nodes.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal};

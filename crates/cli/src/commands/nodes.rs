@@ -1,4 +1,4 @@
-//! `hostler nodes`.
+//! `hostler nodes`: lists the nodes, or their loads.
 
 use clap::Args;
 use hostler_client::{Client, ClientError, Endpoint};

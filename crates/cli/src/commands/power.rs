@@ -1,4 +1,4 @@
-//! `hostler node power` and `hostler node power-test`.
+//! `hostler node power` and `hostler node power-test`: switch nodes and wait for the result.
 
 use std::time::{Duration, Instant};
 

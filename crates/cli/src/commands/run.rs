@@ -1,4 +1,4 @@
-//! `hostler run`.
+//! `hostler run`: runs a command as a job and shows its output.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `hostler shims`.
+//! `hostler shims`: creates links by which the executable acts as other tools.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;

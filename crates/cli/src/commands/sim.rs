@@ -1,4 +1,4 @@
-//! `hostler sim`.
+//! `hostler sim`: replays traces, and simulates clusters with failures.
 
 use std::io::Write as _;
 use std::ops::{ControlFlow, Range};

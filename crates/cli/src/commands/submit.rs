@@ -1,4 +1,4 @@
-//! `hostler submit`.
+//! `hostler submit`: submits a project folder as a job.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `hostler up`.
+//! `hostler up`: starts the embedded cluster.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `hostler wait`.
+//! `hostler wait`: waits for the end of jobs and array tasks.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `hostler why`.
+//! `hostler why`: explains why a job waits.
 
 use clap::Args;
 use hostler_model::TaskId;

@@ -1,4 +1,4 @@
-//! `hostler configure audit`.
+//! `hostler configure audit`: prints the audit log.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `hostler configure partition`.
+//! `hostler configure partition`: manages partitions.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;

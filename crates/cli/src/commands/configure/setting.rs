@@ -1,4 +1,4 @@
-//! `hostler configure setting`.
+//! `hostler configure setting`: shows and changes settings of the cluster.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `hostler configure user`.
+//! `hostler configure user`: manages users and their keys, roles and quotas.
 
 use std::path::PathBuf;
 

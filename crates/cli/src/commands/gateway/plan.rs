@@ -1,4 +1,4 @@
-//! `hostler gateway plan`.
+//! `hostler gateway plan`: shows what `apply` would change.
 
 use clap::Args;
 use hostler_gateway::{Description, EXAMPLE, Gateway, Obstacle, Planned};

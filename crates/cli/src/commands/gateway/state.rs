@@ -1,4 +1,4 @@
-//! `hostler gateway status`, `start` and `remove`.
+//! `hostler gateway status`, `start` and `remove`: show, start and remove the gateway.
 
 use std::io::{self, BufRead, IsTerminal};
 
