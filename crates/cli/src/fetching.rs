@@ -122,7 +122,7 @@ async fn fetch_batch(
     Ok(())
 }
 
-/// Marks the directory before it has content, so that a later `submit` of a folder that contains it leaves it out.
+/// Marks the directory before it has content, so that a later `submit` of a parent folder leaves the directory out.
 /// Does nothing if the job itself wrote a file of this name.
 fn mark(context: &Context, directory: &Path, result: &ResultManifest) {
     if result.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes()) {
@@ -167,7 +167,7 @@ fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -
             failure.hint("fetch into another directory with --to, or replace these files with --overwrite")
         }
         hostler_snapshot::DeliveryError::Busy(_) => failure.hint("wait until the other fetch ends"),
-        _ => failure.hint("the results stay on the head; fix this and fetch them again"),
+        _ => failure.hint("the results stay on the head; correct the problem and fetch the results again"),
     }
 }
 

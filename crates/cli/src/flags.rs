@@ -262,7 +262,7 @@ fn variable(text: &str) -> Result<(String, String), Failure> {
         None => {
             let value = std::env::var(text).map_err(|_| {
                 Failure::usage(format!("--env {text}: this variable is not set"))
-                    .hint(format!("give it a value: --env {text}=VALUE"))
+                    .hint(format!("give the variable a value: --env {text}=VALUE"))
             })?;
             (text, value)
         }

@@ -30,7 +30,7 @@ impl Key {
     }
 }
 
-/// The keys that `ssh` would offer: first those of the agent, then the files with the default names.
+/// The keys that `ssh` would offer: first the keys of the SSH agent, then the files with the default names.
 pub(crate) fn usual_keys() -> Result<Vec<Key>, Failure> {
     let mut keys = Vec::new();
     for line in agent_keys() {

@@ -138,7 +138,7 @@ pub(crate) fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
             return Err(Failure::usage(format!("{} is a file, not a project folder", path.display()))
-                .hint("name its folder first: hostler submit FOLDER ENTRYPOINT"));
+                .hint("name the project folder first: hostler submit FOLDER ENTRYPOINT"));
         }
         Err(error) => {
             return Err(Failure::usage(format!("cannot read the project folder {}", path.display())).because(&error));

@@ -149,12 +149,11 @@ fn meaning<T: FromStr<Err: std::error::Error>>(key: &str, text: &str, example: &
 }
 
 fn nonsense(key: &str, error: &dyn std::error::Error, example: &str) -> Failure {
-    Failure::usage(format!("`{key}` is not valid")).because(error).hint(format!("write it as {key} = {example}"))
+    Failure::usage(format!("`{key}` is not valid")).because(error).hint(format!("write {key} = {example}"))
 }
 
 fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Failure {
-    Failure::usage(format!("`{key}` is a {}, not {wanted}", value.type_str()))
-        .hint(format!("write it as {key} = {example}"))
+    Failure::usage(format!("`{key}` is a {}, not {wanted}", value.type_str())).hint(format!("write {key} = {example}"))
 }
 
 /// The candidate closest to `word`, if a typing error can explain the difference.

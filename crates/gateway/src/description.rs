@@ -13,7 +13,7 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 /// This machine's name in the nodes' network.
 pub(crate) const HEAD_NAME: &str = "head";
 
-/// Suffix that turns a node's name into that of its management controller.
+/// Suffix that a node's management controller has after the node's name.
 pub(crate) const MANAGEMENT_SUFFIX: &str = "-mgmt";
 
 /// A validated description of the gateway, without contradictions.

@@ -24,7 +24,7 @@ pub(crate) fn is_boot_file(name: &str) -> bool {
     (1..=127).contains(&name.len()) && name.bytes().all(is_fine)
 }
 
-/// Whether a name is valid for a VPN client, and therefore for its file.
+/// Whether a name is valid for a VPN client, and as a file name of the client's profile.
 pub(crate) fn is_client(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=63).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with(['-', '.'])

@@ -10,7 +10,7 @@ use crate::setup::TABLE;
 pub struct Obstacle {
     /// The chain, e.g. `ip filter FORWARD`.
     pub chain: String,
-    /// Whether it filters forwarded packets; otherwise it filters packets to this machine.
+    /// Whether the chain filters forwarded packets; otherwise it filters packets to this machine.
     pub forward: bool,
 }
 

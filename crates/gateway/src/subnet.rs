@@ -72,7 +72,7 @@ impl Subnet {
         u32::from(address) & mask_bits(self.prefix) == u32::from(self.network)
     }
 
-    /// Whether a machine may have this address: any address except those of the network and the broadcast.
+    /// Whether a machine may have this address: any address except the network and broadcast addresses.
     #[must_use]
     pub fn has_room_for(self, address: Ipv4Addr) -> bool {
         self.contains(address) && address != self.network && address != self.broadcast()

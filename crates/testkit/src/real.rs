@@ -29,7 +29,10 @@ impl RealCluster {
         let real = Self { head: RefCell::default(), home, address };
         let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", "127.0.0.1:0"]);
         assert_eq!(said.code, 0, "{said:?}");
-        assert!(said.stdout.is_empty() && said.stderr.contains("next: start it with `hostler head run"), "{said:?}");
+        assert!(
+            said.stdout.is_empty() && said.stderr.contains("next: start the head with `hostler head run"),
+            "{said:?}"
+        );
         real.run_head();
         real
     }

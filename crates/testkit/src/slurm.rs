@@ -21,7 +21,7 @@ impl Slurm {
     /// Starts all daemons in a new directory.
     ///
     /// # Panics
-    /// Without root or Slurm's programs; the message names the missing one.
+    /// Without root or Slurm's programs. The message names the missing program.
     #[must_use]
     pub fn start() -> Self {
         assert!(geteuid().is_root(), "Slurm's daemons need root: run this test as root");

@@ -165,8 +165,8 @@ fn ensure_ours(directory: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!("{} is not a directory that only you can access", directory.display()))
-        .because(&io::Error::other("its owner or mode would allow other users to replace the head"))
-        .hint("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
+        .because(&io::Error::other("the directory's owner or mode would allow other users to replace the head"))
+        .hint("remove the directory, or set XDG_RUNTIME_DIR to a directory of your own"))
 }
 
 fn is_private(metadata: &Metadata, uid: Uid) -> bool {

@@ -207,7 +207,7 @@ impl<'a> Starter<'a> {
             "the cluster is already running with other sizes: {}",
             describe(&self.record.nodes)
         ))
-        .hint("to change its sizes, run `hostler down` and repeat this command")
+        .hint("to change the sizes, run `hostler down` and repeat this command")
         .hint("`hostler up` without sizes restarts processes that have died"))
     }
 
@@ -239,7 +239,7 @@ impl<'a> Starter<'a> {
     async fn ensure_agents(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
         let missing: Vec<usize> = (0..self.record.nodes.len())
             .filter(|&i| !self.record.nodes[i].is_on())
-            // The head starts nodes that it has switched off when jobs need them.
+            // In an elastic cluster, start only new nodes: the head starts the other nodes when jobs need them.
             .filter(|&i| !(self.record.is_elastic && self.is_known(i)))
             .collect();
         if missing.is_empty() {

@@ -36,9 +36,9 @@ pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped
     let head_was_dead = !ask_head(places, jobs).await?;
     if head_was_dead && !alive.is_empty() && jobs == LiveJobs::Cancel {
         return Err(Failure::new("cannot cancel jobs: the head is not running")
-            .hint("`hostler up` starts it again with all its jobs"));
+            .hint("`hostler up` starts the head again with all jobs"));
     }
-    // The head tells agents to stop. Without a head, or for agents without a connection to it, signals are used.
+    // The head tells agents to stop. Signals end agents that have no connection to a head.
     end(&alive, if head_was_dead { Duration::ZERO } else { FAREWELL })?;
     record.head = None;
     record.nodes.iter_mut().for_each(|node| node.agent = None);

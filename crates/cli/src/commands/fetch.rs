@@ -152,17 +152,17 @@ async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure
 /// Why a job that ended in `state` has no results. `task` is the task that got furthest.
 fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> String {
     let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
-        return format!("it is {state} and never ran");
+        return format!("job {target} is {state} and never ran");
     };
-    let node = task.node.as_ref().map_or_else(|| "its node".to_owned(), |node| format!("node {node}"));
+    let node = task.node.as_ref().map_or_else(|| "a node".to_owned(), |node| format!("node {node}"));
     let message = task.message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
     match (state, task.started_at) {
         (JobState::NodeFail, Some(_)) => format!(
-            "it ran on {node} and its output there is lost{message}; `hostler requeue {target}` runs it again, and a job submitted \
-             with --requeue runs again automatically"
+            "job {target} ran on {node}, and its output there is lost{message}; `hostler requeue {target}` runs it again, and a \
+             job submitted with --requeue runs again automatically"
         ),
-        (_, Some(_)) => format!("it ran on {node}, is {state} and sent no results{message}"),
-        (_, None) => format!("it is {state} and did not start on {node}{message}"),
+        (_, Some(_)) => format!("job {target} ran on {node}, is {state} and sent no results{message}"),
+        (_, None) => format!("job {target} is {state} and did not start on {node}{message}"),
     }
 }
 

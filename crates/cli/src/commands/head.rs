@@ -135,7 +135,7 @@ impl HeadInit {
         hostler_head::prepare(&directory, listen, &settings.advertise)?;
         let output = &context.output;
         output.say(&format!("the head is set up; its state is in {}", directory.display()));
-        output.say(&format!("review its settings in {}", places.settings.display()));
+        output.say(&format!("review the head's settings in {}", places.settings.display()));
         let (run, invite) = match self_directory(&places) {
             Some(directory) => (
                 format!("hostler head run --directory {}", directory.display()),
@@ -146,7 +146,7 @@ impl HeadInit {
             ),
             None => ("hostler head run".to_owned(), "hostler node invite".to_owned()),
         };
-        output.say(&format!("next: start it with `{run}` or as a service, then invite a node with `{invite}`"));
+        output.say(&format!("next: start the head with `{run}` or as a service, then invite a node with `{invite}`"));
         if output.is_json() {
             let (directory, settings) = (directory.display().to_string(), places.settings.display().to_string());
             output.json(&json!({ "directory": directory, "settings": settings, "listen": listen.to_string() }));

@@ -44,7 +44,7 @@ fn show_energy(client: &Client, context: &Context) -> Outcome {
         return Ok(exit::OK);
     }
     if energy.nodes.is_empty() {
-        output.say("the head cannot switch any node on or off: its power.toml lists none");
+        output.say("the head cannot switch any node on or off: the head's power.toml lists no node");
     } else {
         output.data(&node_views::energy(&energy, output::width()));
     }

@@ -164,7 +164,7 @@ fn not_the_same(address: &str, expected: &Digest, seen: &Digest) -> Failure {
 /// Asks the user at the terminal to confirm the fingerprint, as SSH does.
 fn confirm(context: &Context, address: &str, seen: Digest) -> Result<Digest, Failure> {
     context.output.say(&format!("the cluster at {address} is unknown; the fingerprint of its authority is\n  {seen}"));
-    context.output.say("compare it with the output of `hostler info` on a machine of the cluster");
+    context.output.say("compare the fingerprint with the output of `hostler info` on a machine of the cluster");
     let unknown = || {
         Failure::new(format!("the cluster at {address} is not trusted"))
             .hint(format!("if the fingerprint is correct, pass --authority {seen}"))

@@ -159,7 +159,7 @@ impl Attended<'_> {
         let is_shown = self.array.is_none() && !context.output.is_json();
         if self.array.is_some() && !self.label && !context.output.is_json() {
             context.output.say(&format!(
-                "job {id}: `hostler logs {id}` shows the output of its tasks; --label prints it here at the end"
+                "job {id}: `hostler logs {id}` shows the output of its tasks; --label prints the output here at the end"
             ));
         }
         let task = TaskId { job: id, index: 0 };

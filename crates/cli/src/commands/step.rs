@@ -65,7 +65,7 @@ impl Step {
         let rank = rank_of(&allocation, &node.to_string_lossy())?;
         if self.words.is_empty() {
             return Err(Failure::usage("no command is given")
-                .hint(format!("write it after the node: hostler step {} hostname", node.display())));
+                .hint(format!("write the command after the node: hostler step {} hostname", node.display())));
         }
         on_one(&context.output, &allocation, rank, &Wanted { argv: self.words, has_input: !self.no_input })
     }
@@ -102,7 +102,7 @@ fn allocation() -> Result<Allocation, Failure> {
 fn rank_of(allocation: &Allocation, node: &str) -> Result<u32, Failure> {
     allocation.rank_of(node).ok_or_else(|| {
         Failure::usage(format!("{node} is not a node of this job"))
-            .hint(format!("its nodes are {}; ranks start at 0", allocation.names()))
+            .hint(format!("the nodes of the job are {}; ranks start at 0", allocation.names()))
     })
 }
 

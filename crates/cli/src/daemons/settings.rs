@@ -74,7 +74,7 @@ pub(crate) struct AgentSettings {
     pub(crate) status: StatusPorts,
     /// How nodes are compared when this node sends a command.
     pub(crate) policy: Policy,
-    /// Whether the machine may be switched off while others use it.
+    /// Whether the machine may be switched off while other users use it.
     pub(crate) shared_machine: bool,
     /// Whether the node runs jobs of root.
     pub(crate) root_jobs: bool,
@@ -232,7 +232,7 @@ fn weight(file: &Settings, key: &str, example: &str) -> Result<Weight, Failure> 
     let Some(number) = file.number(key, example)? else { return Ok(Weight::default()) };
     Weight::new(number).ok_or_else(|| {
         Failure::usage(format!("`{key}` is {number}, not a weight from 0.01 to 100"))
-            .hint(format!("write it as {key} = {example}"))
+            .hint(format!("write {key} = {example}"))
     })
 }
 
@@ -252,8 +252,7 @@ fn absolute_path(file: &Settings, key: &str, example: &str) -> Result<Option<Pat
     if text.starts_with('/') {
         return Ok(Some(text.into()));
     }
-    Err(Failure::usage(format!("`{key}` is not an absolute path: {text}"))
-        .hint(format!("write it as {key} = {example}")))
+    Err(Failure::usage(format!("`{key}` is not an absolute path: {text}")).hint(format!("write {key} = {example}")))
 }
 
 #[cfg(test)]
@@ -319,7 +318,7 @@ mod tests {
         let hint = |text: &str| parse(text).expect_err(text).render();
         assert!(hint("lisen = \"x\"").contains("did you mean `listen`?"));
         assert!(hint("listen = 7760").contains("not a string"));
-        assert!(hint("listen = \"everywhere\"").contains("write it as listen = \"0.0.0.0:7760\""));
+        assert!(hint("listen = \"everywhere\"").contains("write listen = \"0.0.0.0:7760\""));
         assert!(hint("advertise = \"head\"").contains("not a list"));
         assert!(hint("advertise = [\"http://head\"]").contains("HOST:PORT"));
         assert!(hint("socket = \"head.sock\"").contains("not an absolute path"));

@@ -224,7 +224,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     text
 }
 
-/// How many tasks of an array are shown, if not all, and how to show the others.
+/// The number of shown tasks of an array, with the commands that show more; `None` if all are shown.
 fn not_shown(job: &JobDetail) -> Option<String> {
     let (id, tasks) = (job.summary.id, &job.summary.tasks);
     let shown = format!("{} of {} tasks shown", job.tasks_shown.len(), tasks.total);

@@ -572,7 +572,7 @@ fn systemd_supervises_the_gateway() {
     let group = machine.ok(&["cat", &format!("/proc/{}/cgroup", guard.trim())]);
     assert!(group.contains("hostler-gateway-guard.service"), "the guard does not end with a login session: {group}");
     let kept = machine.gateway(&["confirm"]);
-    assert!(kept.stderr.contains("it is restored at boot"), "{kept:?}");
+    assert!(kept.stderr.contains("the system restores the gateway at boot"), "{kept:?}");
     wait_until("the guard to end", 10, || {
         (machine.run(&["systemctl", "is-active", "hostler-gateway-guard"]).code != 0).then_some(())
     });

@@ -74,7 +74,7 @@ impl GatewayError {
     pub fn hints(&self) -> Vec<String> {
         let hint = match self {
             Self::NotRoot => "run the command as root, e.g. with sudo".to_owned(),
-            Self::Missing { package, .. } => format!("install it; on Debian, with `apt install {package}`"),
+            Self::Missing { package, .. } => format!("install the program; on Debian, with `apt install {package}`"),
             Self::NoWireGuard => {
                 "install wireguard-go (on Debian, with `apt install wireguard-go`), or remove the table [vpn] from the description"
                     .to_owned()

@@ -158,7 +158,7 @@ impl Gateway {
         self.keep(&trial)
     }
 
-    /// Makes a change permanent. It can be rolled back until its record is deleted.
+    /// Makes a change permanent. The change can be rolled back until its record is deleted.
     fn keep(&self, trial: &Trial) -> Result<bool, GatewayError> {
         let confirmed = Confirmed { setup: trial.setup.clone(), token: trial.token.clone() };
         self.records.write(&confirmed)?;

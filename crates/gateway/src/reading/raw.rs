@@ -70,7 +70,7 @@ pub(super) struct Pxe {
 
 /// A table that is being read.
 struct Table<'a, 'i> {
-    /// Prefix of its field names, e.g. `nodes`; empty for the file.
+    /// Prefix of the table's field names, e.g. `nodes`; empty for the file.
     name: &'static str,
     line: usize,
     entries: &'a DeTable<'i>,
@@ -178,7 +178,7 @@ impl Reader<'_> {
         match value.get_ref() {
             DeValue::Table(entries) => Some(self.read_table(key, value.span().start, entries, read)),
             _ => {
-                self.mistake(self.line_of(value), key, "not a table", &format!("start it with [{key}]"));
+                self.mistake(self.line_of(value), key, "not a table", &format!("start the table with [{key}]"));
                 None
             }
         }
@@ -199,7 +199,7 @@ impl Reader<'_> {
         for item in items {
             match item.get_ref() {
                 DeValue::Table(entries) => all.push(self.read_table(key, item.span().start, entries, &read)),
-                _ => self.mistake(self.line_of(item), key, "not a table", &format!("start each with [[{key}]]")),
+                _ => self.mistake(self.line_of(item), key, "not a table", &format!("start each table with [[{key}]]")),
             }
         }
         if !matches!(value.get_ref(), DeValue::Array(_)) {

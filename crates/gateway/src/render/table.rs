@@ -76,7 +76,7 @@ fn input(description: &Description) -> Chain {
 }
 
 /// Forwarded packets from or to the gateway's networks. The rules of the management network come first, so that no
-/// later rule opens it.
+/// later rule accepts packets from or to it.
 fn forward(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     management(description, &mut chain);
@@ -141,7 +141,7 @@ fn vpn(description: &Description, chain: &mut Chain) {
     chain.rule(&format!("oifname \"{VPN_INTERFACE}\" counter drop comment \"no way to clients\""));
 }
 
-/// Masquerading. Controllers have no route to the VPN, so clients appear to them with this machine's address.
+/// Masquerading. Controllers have no route to the VPN, so they see this machine's address instead of the clients'.
 fn postrouting(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     let (nodes, outer) = (description.nodes.address.subnet(), &description.outer);

@@ -14,7 +14,7 @@ const CONTROLLERS: [&str; 3] = ["cpuset", "memory", "pids"];
 pub(super) struct Groups(Vec<PathBuf>);
 
 impl Groups {
-    /// Creates the groups below those of the calling process. Skips hierarchies that are not writable.
+    /// Creates the groups below the groups of the calling process. Skips hierarchies that are not writable.
     pub(super) fn make() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -54,7 +54,7 @@ pub(super) fn sweep_stale() {
     }
 }
 
-/// The calling process's group in the unified hierarchy and in those of [`CONTROLLERS`].
+/// The calling process's group in the unified hierarchy and in the hierarchies of [`CONTROLLERS`].
 fn own_groups() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

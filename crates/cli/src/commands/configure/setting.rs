@@ -57,7 +57,7 @@ fn show(context: &Context, name: &str) -> Outcome {
         let names: Vec<&str> = all.iter().map(|setting| setting.name.as_str()).collect();
         let failure = Failure::new(format!("unknown setting {name}")).exiting(exit::REFUSED);
         match name.split_once('=').filter(|(name, _)| names.contains(name)) {
-            Some((name, value)) => failure.hint(format!("write it as `hostler configure setting {name} {value}`")),
+            Some((name, value)) => failure.hint(format!("write `hostler configure setting {name} {value}`")),
             None => failure.hint(format!("settings: {}", names.join(", "))),
         }
     })?;

@@ -228,7 +228,7 @@ impl Several {
                     "removed user {name} with keys, role and logins. The account of this name may still submit jobs on the \
                      cluster's machines under its old quota, and its jobs continue"
                 ));
-                context.output.say(&format!("`hostler configure user block {name}` denies it access"));
+                context.output.say(&format!("`hostler configure user block {name}` denies the account access"));
             }
             if context.output.is_json() {
                 context.output.json(&self.names);
@@ -322,7 +322,7 @@ fn show(context: &Context, user: &UserView) {
     }
 }
 
-/// Prints what was done; in JSON, the user.
+/// Prints `sentence`, or the user as JSON.
 fn said(context: &Context, user: &UserView, sentence: &str) {
     if context.output.is_json() {
         context.output.json(user);

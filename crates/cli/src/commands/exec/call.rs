@@ -247,7 +247,7 @@ fn untold(error: &io::Error) -> Failure {
 fn lost(error: &io::Error) -> Failure {
     Failure::new("connection to the local agent lost; the exit status is unknown")
         .because(error)
-        .hint("check whether the agent was stopped, restarted or updated; see its log")
+        .hint("check whether the agent was stopped, restarted or updated; see the agent's log")
         .exiting(exit::RUN_FAILED)
 }
 

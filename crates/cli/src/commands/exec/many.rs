@@ -89,7 +89,7 @@ fn label(from: Option<impl Read>, node: &NodeName, write: impl FnMut(&[u8])) {
     }
 }
 
-/// Prints exit codes, and returns that of the first node that failed.
+/// Prints exit codes, and returns the exit code of the first node that failed.
 fn summarize(output: &Output, nodes: &[NodeName], codes: &[u8]) -> u8 {
     let failed: Vec<_> = nodes.iter().zip(codes).filter(|(_, code)| **code != exit::OK).collect();
     for (node, code) in &failed {

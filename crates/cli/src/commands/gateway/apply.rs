@@ -104,7 +104,7 @@ fn tell(context: &Context, steps: &[Step]) {
 fn kept(context: &Context, gateway: &Gateway) -> Result<(), Failure> {
     let by_systemd = gateway.status()?.running.is_some_and(|running| running.by_systemd);
     let boot = match by_systemd {
-        true => "it is restored at boot",
+        true => "the system restores the gateway at boot",
         false => "this machine does not run systemd: call `hostler gateway start` after a boot",
     };
     context.output.say(&format!("the gateway is confirmed; {boot}"));

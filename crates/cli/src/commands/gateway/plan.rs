@@ -76,7 +76,7 @@ pub(super) fn warnings(description: &Description, obstacles: &[Obstacle]) -> Vec
         let what = if obstacle.forward { "nodes to the outside" } else { "nodes and clients to this machine" };
         let remedy = obstacle.remedy(&description.nodes.interface, description.vpn.as_ref().map(|vpn| vpn.port));
         warnings.push(format!(
-            "the chain `{}` does not belong to Hostler and may drop traffic from {what}. To accept it: {}",
+            "the chain `{}` does not belong to Hostler and may drop traffic from {what}. To accept this traffic: {}",
             obstacle.chain,
             remedy.join("; ")
         ));

@@ -63,7 +63,7 @@ impl Remove {
             context.output.json(&json!({ "steps": steps }));
         }
         steps.iter().for_each(|step| context.output.say(&format!("done: {step}")));
-        let kept = if self.keep_clients { ", except the key and the clients of its VPN" } else { "" };
+        let kept = if self.keep_clients { ", except the key and the clients of the VPN" } else { "" };
         context.output.say(&format!("the gateway is removed from this machine{kept}"));
         Ok(exit::OK)
     }
