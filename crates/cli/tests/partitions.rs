@@ -56,7 +56,10 @@ fn partition_can_be_added_used_changed_and_removed() {
     let id = jobs["jobs"][0]["id"].to_string();
     assert!(done(&cluster, &["why", &id]).contains("partition fast is paused"));
     let said = refused(&cluster, &["configure", "partition", "remove", "fast"]);
-    assert!(said.contains("1 job waits in partition fast") && said.contains("--state closed"), "{said}");
+    assert!(
+        said.contains("cannot remove partition fast: 1 job waits in it") && said.contains("--state closed"),
+        "{said}"
+    );
     done(
         &cluster,
         &["configure", "partition", "set", "fast", "--state", "open", "--default", "no", "--max-time", "none"],

@@ -10,8 +10,8 @@ use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The part of an address that belongs to one party: a whole IPv4 address, or the first 64 bits of an IPv6 address. An IPv6
-/// host usually controls its whole /64 network.
+/// The network of a peer: its IPv4 address, or the /64 network of its IPv6 address, since a host usually controls a
+/// whole /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network(IpAddr);
 
@@ -27,7 +27,7 @@ impl From<IpAddr> for Network {
     }
 }
 
-/// Unauthenticated connections. Evicting a connection drops its `T`, e.g. the end of a channel.
+/// The unauthenticated connections of a listener. Evicting a connection drops its `T`, e.g. the end of a channel.
 #[derive(Debug)]
 pub struct WaitingRoom<T> {
     most: usize,
@@ -36,7 +36,7 @@ pub struct WaitingRoom<T> {
 
 #[derive(Debug)]
 struct Guests<T> {
-    /// Guests by arrival number.
+    /// Connections by number, oldest first.
     here: BTreeMap<u64, Guest<T>>,
     next: u64,
 }
@@ -48,7 +48,7 @@ struct Guest<T> {
     _line: T,
 }
 
-/// A place in a waiting room. Dropping it frees the place.
+/// An unauthenticated connection's entry in a waiting room. Dropping the value removes the entry.
 #[derive(Debug)]
 pub struct Place<T> {
     room: Arc<WaitingRoom<T>>,
@@ -56,15 +56,15 @@ pub struct Place<T> {
 }
 
 impl<T> WaitingRoom<T> {
-    /// A room for at most `most` connections.
+    /// Creates a waiting room for at most `most` connections, at least one.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most: most.max(1), guests: Mutex::new(Guests { here: BTreeMap::new(), next: 0 }) })
     }
 
-    /// Adds a connection, and evicts one if the room is full. Known networks keep their connections up to half of the room, so that
-    /// an attacker behind a node's address cannot keep everyone else out. Of the rest, the room evicts the oldest connection of the
-    /// network with the most connections.
+    /// Adds a connection. If the room is full, evicts the oldest connection of the network with the most connections.
+    /// Connections of a known network are evicted last while they fill at most half of the room. An attacker at a
+    /// node's address therefore cannot evict everyone else.
     pub fn enter(self: &Arc<Self>, network: Network, is_known: bool, line: T) -> Place<T> {
         let mut guests = self.guests();
         let number = guests.next;
@@ -83,7 +83,7 @@ impl<T> WaitingRoom<T> {
 }
 
 impl<T> Guests<T> {
-    /// Evicts one guest; a known network keeps up to `kept` connections.
+    /// Evicts one connection. Connections of a known network with at most `kept` of them are evicted last.
     fn remove_one(&mut self, kept: usize) -> Option<Guest<T>> {
         let mut of: BTreeMap<Network, usize> = BTreeMap::new();
         self.here.values().for_each(|guest| *of.entry(guest.network).or_default() += 1);
@@ -104,7 +104,7 @@ impl<T> Drop for Place<T> {
     }
 }
 
-/// Limits the number of units that each party uses at once.
+/// Limits how many units, e.g. connections, each party uses at once.
 #[derive(Debug)]
 pub struct Shares<K> {
     most: usize,
@@ -119,19 +119,19 @@ pub struct Share<K: Clone + Ord> {
 }
 
 impl<K: Clone + Ord> Shares<K> {
-    /// Shares of at most `most` units per party.
+    /// Creates a limit of `most` units per party.
     #[must_use]
     pub fn of(most: usize) -> Arc<Self> {
         Arc::new(Self { most, of: Mutex::default() })
     }
 
-    /// The limit per party.
+    /// Returns the number of units that each party may use at once.
     #[must_use]
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// Takes one more unit for a party; `None` at its limit.
+    /// Takes one unit for a party; `None` if the party already uses all its units.
     pub fn take(self: &Arc<Self>, party: K) -> Option<Share<K>> {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         let own = of.entry(party.clone()).or_default();

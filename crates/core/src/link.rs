@@ -10,11 +10,11 @@ use std::time::Duration;
 use hostler_model::RunId;
 use hostler_proto::link::{AgentMessage, Frame, MAX_FRAME_BYTES, RunStatus};
 
-/// Estimated size limit of a frame before its last message, in bytes. Only commands, environments and results can be
-/// large. The size limit for a submission ensures that one more message stays below [`MAX_FRAME_BYTES`].
+/// The size at which a frame gets no further message, in bytes. Only commands, environments and results can be large.
+/// The size limit of a submission ensures that one more message keeps the frame below [`MAX_FRAME_BYTES`].
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
-/// The delay of a stage report; a later report of the run may replace it in this time.
+/// How long a stage report waits, so that a later report of the same run can replace it.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
 
 /// Numbers outgoing frames.
@@ -24,7 +24,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Puts `messages` in the next frame.
+    /// Creates the next frame with `messages`.
     pub fn frame<M>(&mut self, messages: Vec<M>) -> Frame<M> {
         self.sent += 1;
         Frame { sequence: self.sent, messages }
@@ -37,13 +37,13 @@ pub struct Inbox {
     received: u64,
 }
 
-/// A missing frame: the connection must be closed.
+/// The error when a frame is missing. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("frame {expected} is missing: frame {found} arrived instead")]
 pub struct Gap {
-    /// The expected number.
+    /// The number of the missing frame.
     pub expected: u64,
-    /// The received number.
+    /// The number of the frame that arrived.
     pub found: u64,
 }
 
@@ -93,8 +93,8 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Adds a message. Reports of short stages wait briefly, so that a later report of the same run can replace them.
-    /// All other messages are due at once, together with the whole queue.
+    /// Adds a message. A stage report waits briefly, so that a later report of the same run can replace it. Every other
+    /// message is due at once, and the whole queue with it.
     pub fn add(&mut self, message: AgentMessage, now: Duration) {
         let patience = match &message {
             AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)) => REPORT_DELAY,
@@ -142,10 +142,11 @@ fn size_of_message(message: &AgentMessage) -> usize {
     }
 }
 
-/// The heartbeat timer of an agent, which also detects that the agent was suspended. A resumed agent may find old
-/// messages of the head. By now the head may have placed their launches on other nodes, so the agent ignores the
-/// messages and closes the link. The next hello reports the actual state. The head waits longer than the agent before
-/// it gives up the link.
+/// An agent's heartbeat timer, which also detects that the agent was suspended.
+///
+/// A resumed agent may find old messages of the head, whose launches the head may have placed on other nodes by now.
+/// The agent therefore ignores the messages and closes the link; its next hello reports the actual state. The head
+/// waits longer than the agent before it gives up the link.
 #[derive(Debug, Clone, Copy)]
 pub struct Beat {
     heartbeat: Duration,
@@ -153,13 +154,13 @@ pub struct Beat {
 }
 
 impl Beat {
-    /// Starts the timer of an agent that was just welcomed, with this heartbeat interval.
+    /// Starts the timer with this heartbeat interval, when the head has accepted the agent's hello.
     #[must_use]
     pub fn new(heartbeat: Duration, now: Duration) -> Self {
         Self { heartbeat, next: now + heartbeat }
     }
 
-    /// Restarts the interval: any message shows that the node lives.
+    /// Restarts the interval, because the agent has just sent a message.
     pub fn spoke(&mut self, now: Duration) {
         self.next = now + self.heartbeat;
     }
@@ -170,7 +171,7 @@ impl Beat {
         self.next
     }
 
-    /// How late the agent is, if it is so late that it must have been suspended.
+    /// Returns how late the next heartbeat is, if it is so late that the agent must have been suspended.
     #[must_use]
     pub fn stood_still(&self, now: Duration) -> Option<Duration> {
         let late = now.saturating_sub(self.next);

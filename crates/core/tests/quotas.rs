@@ -181,7 +181,7 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     head.add("ada", &["lab"]);
     head.limit("ada", Quota { cpus: Some(4), queued: Some(10), ..Quota::default() });
     let never = head.submit("ada", 1, 5, 1).expect_err("it is too large");
-    assert_eq!(never.to_string(), "it could never run: ada may have at most 4 CPUs running");
+    assert_eq!(never.to_string(), "the job could never run: ada may have at most 4 CPUs running");
     assert_eq!(never.code(), "over_quota");
     let first = head.submit("ada", 8, 1, 1).expect("accepted");
     let many = head.submit("ada", 3, 1, 1).expect_err("too many wait");

@@ -11,7 +11,7 @@ use hostler_proto::link::{
 };
 use serde::{Deserialize, Serialize};
 
-/// All runs that the agent has.
+/// The agent's state: its runs, and whether it is connected to the head.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(super) runs: BTreeMap<RunId, Run>,
@@ -21,14 +21,14 @@ pub struct State {
     pub(super) is_leaving: bool,
 }
 
-/// One run on this node.
+/// A run that the agent executes, as the agent's state machine sees it.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The launch.
+    /// Job, placement and resources of the run, as the head sent them.
     pub launch: Arc<RunLaunch>,
-    /// How far the run is.
+    /// How far the run has progressed.
     pub stage: Stage,
-    /// Why the head wants the run to end, if it does.
+    /// Why the head asked the agent to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
     /// The head does not know the run or has recorded its end. The agent removes the run as soon as no process of it is left.
     pub forgotten: bool,
@@ -37,36 +37,36 @@ pub struct Run {
 /// Everything an agent needs to start one run; stored in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLaunch {
-    /// The part that all runs of the job share.
+    /// The job's data, which all its runs on this node share.
     pub job: Arc<JobLaunch>,
-    /// The run and its resources.
+    /// The run's id, the resources it got here, and its rank among the job's nodes.
     pub placement: Placement,
 }
 
 impl RunLaunch {
-    /// The run.
+    /// Returns the run's id.
     #[must_use]
     pub const fn run(&self) -> RunId {
         self.placement.run
     }
 
-    /// What to run.
+    /// Returns the specification of the run's job.
     #[must_use]
     pub fn spec(&self) -> &JobSpec {
         &self.job.spec
     }
 }
 
-/// How far a run is.
+/// The progress of a run on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// The run's folder and environment are being prepared.
     Staging,
-    /// The run is prepared and waits for the other nodes.
+    /// The run is prepared and waits until the run's other nodes are prepared too.
     Ready {
-        /// A port that was free on this node.
+        /// A port that was free on this node when the run was prepared.
         port: u16,
-        /// Where the node accepts steps, if it does.
+        /// Port and certificate for steps that other nodes start here; `None` if the node accepts no steps.
         door: Option<StepDoor>,
     },
     /// The run's shepherd has started the process.
@@ -79,48 +79,48 @@ pub enum Stage {
     Over(RunEnd),
 }
 
-/// How a run's process ended.
+/// The end of a run's process, before its results are collected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// The cause.
+    /// Whether the process exited, was killed, or never started.
     pub why: Why,
-    /// More details, for people.
+    /// Details for the user, such as an error message.
     pub message: Option<String>,
-    /// Resources that the process used.
+    /// CPU time, memory and disk transfers of the process.
     pub usage: Usage,
 }
 
 /// Why a run's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It exited with this code; 128 plus the signal if a signal killed it.
+    /// The process exited with this code; 128 plus the signal number if a signal killed it.
     Exited(i32),
-    /// It reached its time limit; the exit code of the killed process.
+    /// The shepherd killed the process at its time limit; this is the exit code.
     TimeLimit(i32),
-    /// The head asked for it; the exit code of the ended process.
+    /// The agent ended the process because the head asked for it; this is the exit code.
     Asked(i32),
-    /// The kernel killed it because it exceeded its memory limit; its exit code.
+    /// The kernel killed the process because it exceeded its memory limit; this is the exit code.
     OutOfMemory(i32),
-    /// It could not be prepared or started.
+    /// The agent could not prepare the run or start its process.
     NotStarted,
-    /// Its shepherd vanished, or the machine restarted.
+    /// The run's shepherd vanished, or the machine restarted.
     Lost,
 }
 
-/// The state of a run that a restarted agent finds on disk.
+/// What a restarted agent finds on disk about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Only the launch.
+    /// Only the launch: the process was never started.
     Launch,
-    /// A live shepherd, which the agent has adopted.
+    /// The run's shepherd, still alive; the agent has connected to it.
     Shepherd,
-    /// The process has ended; results are not yet collected.
+    /// The exit record of the process. The results are not yet collected.
     Exit(Exit),
-    /// The run has ended; the head has not recorded the end yet.
+    /// The stored end of the run, which the head may not have recorded yet.
     Over(RunEnd),
 }
 
-/// An input of the agent's state machine.
+/// An event that changes the agent's state; see [`update`](super::update).
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The connection to the head is open and the hello has been sent.
@@ -131,53 +131,53 @@ pub enum Event {
     Received(HeadMessage),
     /// A restarted agent found this run on disk.
     Recovered {
-        /// Its launch.
+        /// The launch stored in the run's directory.
         launch: Arc<RunLaunch>,
-        /// How far the run was.
+        /// What else the run's directory contains.
         found: Found,
     },
-    /// The run is prepared and must wait for the other nodes.
+    /// A run on several nodes is prepared and waits until the other nodes are prepared too.
     Ready {
-        /// The run.
+        /// The prepared run.
         run: RunId,
         /// A port that is free on this node.
         port: u16,
-        /// Where the node accepts steps, if it does.
+        /// Port and certificate for steps that other nodes start here; `None` if the node accepts no steps.
         door: Option<StepDoor>,
     },
     /// The run is prepared and its shepherd has started the process.
     Started {
-        /// The run.
+        /// The started run.
         run: RunId,
     },
-    /// The agent cannot shut the machine down.
+    /// An attempt to shut the machine down failed.
     CannotPowerOff,
-    /// The run's process has ended, or never started.
+    /// The run's process has ended, or could not be started.
     Exited {
-        /// The run.
+        /// The run whose process ended.
         run: RunId,
-        /// How the process ended.
+        /// Why the process ended, and what it used.
         exit: Exit,
     },
-    /// The results were uploaded, travel with the report, or could not be collected.
+    /// Collecting a run's results has ended: they are uploaded, are small enough to be part of the report, or are lost.
     Collected {
-        /// The run.
+        /// The run whose results were collected.
         run: RunId,
-        /// The result, and a note about files that could not be captured; or the error.
+        /// The result and an optional note about files that could not be captured; or the error.
         result: Result<(RunResult, Option<String>), Uncollected>,
     },
 }
 
-/// The error when a run's results could not all be collected.
+/// Error: not all results of a run could be collected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncollected {
-    /// The cause, as a sentence fragment.
+    /// The cause, to follow "its results could not be collected: ".
     pub reason: String,
-    /// The part of the results that was collected.
+    /// The results that could be collected despite the error.
     pub rest: Option<RunResult>,
 }
 
-/// An action for the agent process.
+/// An action that the agent process must carry out for its state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Store the launch, prepare the run and start it; answer with `Started` or `Exited`. A run on several nodes answers with `Ready`
@@ -185,68 +185,68 @@ pub enum Effect {
     Start(Arc<RunLaunch>),
     /// All nodes are ready: start the processes; answer with `Started` or `Exited`.
     Begin {
-        /// The run.
+        /// The run that starts.
         run: RunId,
-        /// A port that is free on the first node.
+        /// A port that is free on the run's first node.
         port: u16,
-        /// Where each node accepts steps, if the nodes do.
+        /// Ports and certificates for steps, by rank of the node; empty if the nodes accept no steps.
         doors: Vec<StepDoor>,
     },
     /// Stop the preparation, or send TERM and later KILL to the processes; the answer is `Exited`.
     End {
-        /// The run.
+        /// The run to end.
         run: RunId,
-        /// Milliseconds between TERM and KILL.
+        /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
     },
     /// Collect and upload the results; answer with `Collected`.
     Collect {
-        /// The run.
+        /// The launch of the run whose results are collected.
         launch: Arc<RunLaunch>,
     },
-    /// Store the end, so that a restarted agent can report it: the exit record does not contain it.
+    /// Store the run's end on disk, so that a restarted agent can report it. The exit record does not contain this end.
     StoreEnd {
-        /// The run.
+        /// The run that has ended.
         run: RunId,
-        /// The end.
+        /// How the run ended.
         end: RunEnd,
     },
-    /// No process of the run is left, and the head needs nothing more: remove its directory.
+    /// Remove the run's directory: no process of the run is left, and the head needs no report about it.
     Remove {
-        /// The run.
+        /// The launch of the run to remove.
         launch: Arc<RunLaunch>,
     },
     /// Send a message to the head.
     Send(AgentMessage),
-    /// Send output to the head.
+    /// Open a connection to the head and send a run's output over it.
     Stream(StreamRequest),
-    /// Create and update these accounts on the machine if the agent is allowed to, and block others.
+    /// Create and update accounts on the machine, if the agent is allowed to, and block others.
     Accounts {
-        /// Accounts that the machine needs.
+        /// Accounts that must exist on the machine.
         accounts: Vec<Account>,
-        /// Accounts that are blocked.
+        /// Accounts that must be blocked on the machine.
         blocked: Vec<Account>,
-        /// Uids whose commands from other nodes are refused.
+        /// Uids whose remote commands this node refuses.
         guarded: Vec<u32>,
     },
-    /// Ask the head which nodes gossip.
+    /// Ask the head for the list of gossiping nodes.
     AskForPeers,
     /// Stop accepting new commands and runs, unless something other than a run is active. Tell the head with `Resting`.
     Rest {
-        /// The number of the head's request.
+        /// The number of the head's request, which `Resting` repeats.
         ask: u64,
     },
-    /// Accept new work again.
+    /// Accept new commands and runs again, after `Rest`.
     Rise,
     /// Shut the machine down.
     PowerOff,
-    /// Send a magic packet.
+    /// Send a Wake-on-LAN packet to another machine.
     WakeUp {
-        /// The hardware address of the network card.
+        /// The hardware (MAC) address of the machine's network card.
         mac: [u8; 6],
-        /// The broadcast address; all network segments when absent.
+        /// The broadcast address; `None`: all network segments of this node.
         broadcast: Option<IpAddr>,
-        /// The UDP port.
+        /// The UDP port of the packet.
         port: u16,
     },
     /// Stop the agent. Shepherds continue.
@@ -254,27 +254,27 @@ pub enum Effect {
 }
 
 impl State {
-    /// The status of every run, for the hello.
+    /// Returns the status of every run, for the hello message to the head.
     #[must_use]
     pub fn reports(&self) -> Vec<RunReport> {
         let held = self.runs.iter().filter(|(_, run)| !run.forgotten);
         held.map(|(&id, run)| RunReport { run: id, status: run.stage.status() }).collect()
     }
 
-    /// A run by id.
+    /// Looks up a run by id.
     #[must_use]
     pub fn run(&self, id: RunId) -> Option<&Run> {
         self.runs.get(&id)
     }
 
-    /// Every run.
+    /// Iterates over all runs by id.
     pub fn runs(&self) -> impl Iterator<Item = (&RunId, &Run)> {
         self.runs.iter()
     }
 }
 
 impl Stage {
-    /// The status that the head gets for this stage.
+    /// Returns the status to report to the head for this stage.
     pub(super) fn status(&self) -> RunStatus {
         match self {
             Self::Staging => RunStatus::Accepted,

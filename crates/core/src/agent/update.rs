@@ -56,13 +56,14 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Reports a run as busy until the head has recorded its end and has its results.
+/// Answers the head's request to rest. The node counts as busy while a run's end is not recorded or its results are
+/// missing on the head.
 fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
     let busy = |why: String| Effect::Send(AgentMessage::Resting { ask, busy: Some(why), is_leaving: state.is_leaving });
     effects.push(match state.runs.keys().next() {
-        None if state.is_leaving => busy("it is shutting down".to_owned()),
+        None if state.is_leaving => busy("the machine is shutting down".to_owned()),
         None => Effect::Rest { ask },
-        Some(run) => busy(format!("it still has {run}")),
+        Some(run) => busy(format!("run {run} is still on the node")),
     });
 }
 
@@ -99,7 +100,7 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     }
 }
 
-/// The head needs nothing more of the run: kills it if it still runs, removes it if it has ended.
+/// Handles the head's message that it no longer needs a run: kills the run if it is live, removes it if it has ended.
 fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     held.forgotten = true;
@@ -172,7 +173,7 @@ fn collected(
     let (result, problems, is_whole) = match result {
         Ok((result, problems)) => (Some(result), problems, true),
         Err(Uncollected { reason, rest }) => {
-            (rest, Some(format!("its results could not be collected: {reason}")), false)
+            (rest, Some(format!("the run's results could not be collected: {reason}")), false)
         }
     };
     match stage {
@@ -190,7 +191,7 @@ fn collected(
     }
 }
 
-/// An exit code of zero does not count as success when the results are lost.
+/// Turns exit code 0 into a failure, because the results are lost.
 fn failed_to_collect(why: Why) -> Why {
     if why == Why::Exited(0) { Why::NotStarted } else { why }
 }
@@ -203,7 +204,7 @@ fn over(
     problems: Option<String>,
     effects: &mut Vec<Effect>,
 ) {
-    let held = state.runs.get(&run).expect("checked by the caller");
+    let held = state.runs.get(&run).expect("the caller checked that the run exists");
     let message = join(exit.message.clone(), problems);
     let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
     // A restarted agent derives the end from the exit record. These runs may have none, e.g. when the build of an environment
@@ -212,7 +213,7 @@ fn over(
     finish(state, run, end, stores, effects);
 }
 
-/// Joins both messages; `None` if there are none.
+/// Joins the message and the problems with a semicolon; `None` if both are absent.
 fn join(message: Option<String>, problems: Option<String>) -> Option<String> {
     let all: Vec<String> = message.into_iter().chain(problems).collect();
     (!all.is_empty()).then(|| all.join("; "))
@@ -220,7 +221,7 @@ fn join(message: Option<String>, problems: Option<String>) -> Option<String> {
 
 /// Sets the end of a run and reports it. Stores it on disk if `stores` is set.
 fn finish(state: &mut State, run: RunId, end: RunEnd, stores: bool, effects: &mut Vec<Effect>) {
-    let held = state.runs.get_mut(&run).expect("checked by the caller");
+    let held = state.runs.get_mut(&run).expect("the caller checked that the run exists");
     held.stage = Stage::Over(end.clone());
     if stores {
         effects.push(Effect::StoreEnd { run, end });
@@ -228,7 +229,7 @@ fn finish(state: &mut State, run: RunId, end: RunEnd, stores: bool, effects: &mu
     report(state, run, effects);
 }
 
-/// The fate of a run, from the exit of its process and the end that the head asked for.
+/// Determines how the run counts, from the end of its process and the end that the head asked for.
 fn fate(why: Why, asked: Option<EndCause>) -> Fate {
     let ended = |state, exit_code| Fate::Ended(Ending { state, exit_code });
     match (why, asked) {

@@ -16,10 +16,10 @@ use super::power::PowerCommand;
 use super::settings::Setting;
 use super::users::{UsersCommand, UsersRefusal};
 
-/// The user behind a command.
+/// The user who sends a command, as the shell authenticated the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The user's name.
+    /// The user's name; `NAME@NODE` for a user who comes through a node.
     pub user: String,
     /// The user's uid, if the authentication provides it.
     pub uid: Option<u32>,
@@ -42,13 +42,16 @@ impl Caller {
         self.operator || self.owns(job)
     }
 
-    /// The refusal for a job of another user.
+    /// Returns the error for a caller who is not the job's owner.
     #[must_use]
     pub fn refused(&self, job: &Job) -> Refusal {
         let owner = match job.uid {
             Some(uid) if job.user == self.user => format!("{}, whose uid is {uid}", job.user),
             _ if self.user.strip_prefix(&job.user).is_some_and(|rest| rest.starts_with('@')) => {
-                format!("{} (through a node you are {}; `hostler login` makes you {0})", job.user, self.user)
+                format!(
+                    "{} (requests through this node come from {}; `hostler login` gives you the identity {0})",
+                    job.user, self.user
+                )
             }
             Some(_) | None => job.user.clone(),
         };
@@ -56,12 +59,12 @@ impl Caller {
     }
 }
 
-/// A request or a message to the head.
+/// A command that the head decides: a user's request, or an agent's message.
 #[derive(Debug, Clone)]
 pub enum Command {
     /// A user submits a job.
     Submit {
-        /// The submitting user.
+        /// The user who submits.
         caller: Caller,
         /// Makes retries idempotent: unique per intended submission.
         key: SubmissionKey,
@@ -74,67 +77,67 @@ pub enum Command {
     },
     /// A user acts on a job.
     Act {
-        /// The user.
+        /// The user who acts.
         caller: Caller,
-        /// The job.
+        /// The job to act on.
         job: JobId,
         /// One task of the job; all tasks when absent.
         index: Option<u32>,
-        /// The action.
+        /// Cancel, hold, release or requeue.
         action: JobAction,
     },
-    /// A client has stored results safely.
+    /// A client has fetched results and stored them safely.
     Fetched {
-        /// The user.
+        /// The user who fetched the results.
         caller: Caller,
-        /// The job.
+        /// The job of the results.
         job: JobId,
         /// The tasks whose results were fetched.
         indices: IndexSet,
     },
-    /// Drop jobs in this list after their retention.
+    /// Forget ended jobs whose retention is over.
     Forget {
-        /// Jobs, each with the time at which it ended.
+        /// Jobs to check, each with the time at which it ended.
         jobs: Vec<(JobId, Timestamp)>,
     },
     /// Drop fetched results to free disk space, even before their retention ends.
     DropResults {
-        /// The job.
+        /// The job whose results are dropped.
         job: JobId,
         /// The tasks to drop results of; unfetched results stay.
         indices: IndexSet,
     },
-    /// An operator takes a node off the list; it returns when its agent connects again.
+    /// An operator forgets a node; the head lists the node again when its agent connects.
     ForgetNode {
-        /// The node.
+        /// The node to forget.
         node: NodeName,
     },
     /// An operator drains a node: it gets no new work; its runs continue.
     DrainNode {
-        /// The node.
+        /// The node to drain.
         node: NodeName,
-        /// The operator.
+        /// The operator's name.
         by: String,
         /// The reason, in the operator's words.
         reason: Option<String>,
     },
     /// An operator ends the drain of a node.
     ResumeNode {
-        /// The node.
+        /// The node whose drain ends.
         node: NodeName,
     },
     /// An admin removes a node from the cluster, at once and permanently.
     RemoveNode {
-        /// The node.
+        /// The node to remove.
         node: NodeName,
-        /// The admin.
+        /// The admin's name.
         by: String,
     },
     /// A machine with a valid invitation becomes a node.
     Join {
-        /// The node.
+        /// The new node's name.
         node: NodeName,
-        /// The fingerprint of its public key.
+        /// The fingerprint of the machine's public key.
         key: Digest,
         /// How long the key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
@@ -143,7 +146,7 @@ pub enum Command {
     },
     /// An agent requests a certificate for a new key.
     Renew {
-        /// Its node.
+        /// The agent's node.
         node: NodeName,
         /// The fingerprint of the agent's current key.
         with: Digest,
@@ -154,42 +157,42 @@ pub enum Command {
     },
     /// An operator changes a setting.
     Set {
-        /// The operator.
+        /// The operator's name.
         by: String,
-        /// The setting.
+        /// The setting to change.
         setting: Setting,
         /// The value as typed; absent resets the setting to its default.
         value: Option<String>,
     },
-    /// A change of a partition or of a node's traits.
+    /// An operator changes a partition or a node's traits (features, weight).
     Partitions(PartitionsCommand),
-    /// A command about power.
+    /// An operator's command about power, a power controller's answer, or a power measurement.
     Power(PowerCommand),
-    /// A change of users. The shell has already checked that the caller may do it.
+    /// An admin or a user changes accounts. The shell has already checked that the caller may do so.
     Users(UsersCommand),
     /// An agent opens a connection.
     Hello {
-        /// The connection.
+        /// The new connection's id.
         connection: ConnectionId,
         /// The fingerprint of the agent's public key.
         key: Digest,
-        /// The content of the hello.
+        /// The hello message: the node's facts and the runs that the agent has.
         hello: Box<AgentHello>,
         /// Ended runs in the hello whose results are complete on the head.
         complete: BTreeSet<RunId>,
     },
     /// An agent sends a message.
     Message {
-        /// The connection.
+        /// The connection on which the message arrived.
         connection: ConnectionId,
-        /// The message.
+        /// The agent's message.
         message: AgentMessage,
         /// For the end of a run with a result: whether the head has the complete result.
         result_is_complete: bool,
     },
     /// An agent's connection has ended.
     ConnectionEnded {
-        /// The connection.
+        /// The ended connection's id.
         connection: ConnectionId,
     },
     /// Check for silent nodes. Due at [`super::State::next_deadline`]; harmless earlier.
@@ -202,16 +205,18 @@ pub enum Refusal {
     /// No node is large enough for the job.
     #[error("no node can ever run this job: it {0}")]
     NeverFits(Box<NeverFits>),
-    /// A job of root, and no node that it may use accepts jobs of root.
+    /// The job belongs to root, and no node that the job may use runs jobs of root.
     #[error("no node that this job may use runs jobs of root")]
     NotForRoot,
-    /// A job of a node's root, submitted through that node: no other node has this account.
+    /// The job belongs to the root account of a node and was submitted through that node. No other node has this
+    /// account.
     #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
     NotForRootOfNode,
-    /// A job submitted through a node by an account with more rights than a user, under the account's name on that node.
+    /// An account with more rights than a user submitted a job through a node. The text holds the account's name on
+    /// that node.
     #[error(
-        "the account that runs the head, and accounts with a role above user, cannot submit jobs through a node, because the node's root \
-        could impersonate them; you are {0} here"
+        "jobs of {0} are refused: through a node, its root could impersonate accounts with a role above user, and the \
+        account that runs the head"
     )]
     NotThroughNodes(String),
     /// The job exceeds a quota of its user.
@@ -220,54 +225,54 @@ pub enum Refusal {
     /// The user's waiting jobs reach the limit that bounds the head's memory.
     #[error("{0}")]
     TooMuchWaits(String),
-    /// The head does not have the complete project folder.
+    /// The job's project folder is not completely uploaded to the head.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
-    /// The job does not exist, or no longer.
+    /// The job does not exist, or its retention is over.
     #[error("there is no job {0}")]
     NoSuchJob(JobId),
     /// The job has no task with this index.
     #[error("job {job} has no task {index}")]
     NoSuchTask {
-        /// The job.
+        /// The existing job.
         job: JobId,
-        /// The requested index.
+        /// The index that the command names.
         index: u32,
     },
-    /// The job depends on a job that does not exist.
-    #[error("it depends on job {0}, which does not exist")]
+    /// The job names a dependency on a job that does not exist.
+    #[error("the job depends on job {0}, which does not exist")]
     NoSuchDependency(JobId),
     /// The job belongs to another user.
     #[error("job {job} belongs to {owner}")]
     NotYours {
-        /// The job.
+        /// The job that the caller may not change.
         job: JobId,
-        /// The job's owner.
+        /// The owner's name.
         owner: String,
     },
-    /// The action does not apply to the job's state.
+    /// The job's state does not allow the action.
     #[error("job {job} {why}")]
     WrongState {
-        /// The job.
+        /// The job that the action names.
         job: JobId,
         /// The reason, as the rest of a sentence.
         why: &'static str,
     },
-    /// The specification is invalid.
+    /// The job's specification is invalid.
     #[error("{0}")]
     BadSpec(String),
-    /// A job of several processes has a terminal.
+    /// The job requests a terminal for more than one process.
     #[error("a job of several processes cannot have a terminal; leave out one of the two")]
     TerminalForSeveral,
     /// The setting's new value is invalid, or conflicts with another setting.
     #[error("{0}")]
     BadSetting(String),
-    /// The partition does not exist.
+    /// The job or the command names a partition that does not exist.
     #[error("there is no partition {partition}")]
     NoSuchPartition {
-        /// The name.
+        /// The requested name.
         partition: PartitionName,
-        /// The partitions that exist.
+        /// The names of all existing partitions.
         there: Vec<PartitionName>,
     },
     /// A partition with this name exists.
@@ -276,15 +281,15 @@ pub enum Refusal {
     /// The partition does not accept the job.
     #[error("partition {partition} {why}")]
     PartitionRefuses {
-        /// The partition.
+        /// The partition that does not accept the job.
         partition: PartitionName,
         /// The reason, as the rest of a sentence.
         why: String,
     },
     /// The partition cannot be removed while jobs wait in it.
-    #[error("{jobs} {} in partition {partition}", if *.jobs == 1 { "job waits" } else { "jobs wait" })]
+    #[error("cannot remove partition {partition}: {jobs} {} in it", if *.jobs == 1 { "job waits" } else { "jobs wait" })]
     PartitionInUse {
-        /// The partition.
+        /// The partition to remove.
         partition: PartitionName,
         /// How many jobs wait in the partition.
         jobs: usize,
@@ -295,16 +300,16 @@ pub enum Refusal {
     /// The cluster has no node that the job may use.
     #[error("no node can ever run this job: {0}")]
     NoNodes(Reason),
-    /// The node does not exist, or no longer.
+    /// The node does not exist, or was removed.
     #[error("there is no node {0}")]
     NoSuchNode(NodeName),
-    /// The head cannot power the node on or off: it is not configured.
+    /// The head cannot power the node on or off: `power.toml` does not name the node.
     #[error("node {0} cannot be switched on or off: it is not in the head's power.toml")]
     NoPower(NodeName),
     /// The node cannot be forgotten while it is in use.
     #[error("node {node} {why}")]
     NodeInUse {
-        /// The node.
+        /// The node to forget.
         node: NodeName,
         /// The reason, as the rest of a sentence.
         why: String,
@@ -312,19 +317,19 @@ pub enum Refusal {
     /// A node with this name exists, and the invitation does not name it.
     #[error("there is a node {0} already")]
     NameTaken(NodeName),
-    /// The node's key is not valid, or no longer.
+    /// The agent's key is expired, revoked or unknown.
     #[error(transparent)]
     Unwelcome(#[from] Unwelcome),
-    /// A change of users is refused.
+    /// A command about accounts is refused.
     #[error(transparent)]
     Users(#[from] UsersRefusal),
-    /// Another connection has taken over the node's name.
-    #[error("a message on a connection that is no longer the node's")]
+    /// The message came from a connection that a newer connection of the same node has replaced.
+    #[error("the connection of this message was replaced by a newer connection of the same node")]
     Stale,
 }
 
 impl Refusal {
-    /// A stable code for programs.
+    /// Returns the stable error code of the API.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {

@@ -46,7 +46,7 @@ pub(super) fn is_reason(text: &str) -> bool {
 /// Returns the events that follow from `command`, in order. `ended` contains the ended jobs that the command refers to.
 ///
 /// # Errors
-/// When the command is refused; then nothing changes.
+/// When the command is refused. A refused command changes nothing.
 pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Submit { caller, key, spec, environment, snapshot_is_complete } => {
@@ -118,14 +118,14 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
 }
 
 impl State {
-    /// The epoch of a head that starts now.
+    /// Returns the epoch that follows the last head's: the epoch for a head that starts now.
     #[must_use]
     pub fn next_epoch(&self) -> Epoch {
         Epoch(self.epoch.0 + 1)
     }
 }
 
-/// The indices that are in both sets.
+/// Returns the indices that are in both sets.
 fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
     let mut both = IndexSet::default();
     indices.iter().filter(|index| others.contains(*index)).for_each(|index| {
@@ -134,7 +134,7 @@ fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
     both
 }
 
-/// The parts of a submission besides its specification.
+/// What a submission contains besides the job's specification.
 struct Submission {
     key: SubmissionKey,
     environment: Option<Digest>,
@@ -188,7 +188,7 @@ fn decide_submit(
     Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
 }
 
-/// Refuses a specification that is invalid on every node.
+/// Returns an error if no node can ever run the specification, whatever its size.
 fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
     if spec.request.cpus == 0 {
@@ -284,18 +284,18 @@ fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job,
     state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
 
-/// A job that the caller may see and change.
+/// Looks up a job; refuses if the caller may not see and change it.
 fn own_job<'a>(state: &'a State, ended: &'a Ended, caller: &Caller, id: JobId) -> Result<&'a Job, Refusal> {
     let job = any_job(state, ended, id)?;
     if caller.may_touch(job) { Ok(job) } else { Err(caller.refused(job)) }
 }
 
-/// Forgets a node that is not connected and has no runs.
+/// Decides whether a node is forgotten: only without a connection, without runs, and without an entry in `power.toml`.
 fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
     if state.power.is_planned(name) {
-        return in_use("is switched on and off by the head; take it out of power.toml first".to_owned());
+        return in_use("is switched on and off by the head; remove the node from power.toml first".to_owned());
     }
     match (&node.link, node.runs.len()) {
         (Some(_), _) => in_use("is connected; stop its agent first".to_owned()),
@@ -305,7 +305,8 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
     }
 }
 
-/// Repeating a drain with the same reason changes nothing; a new reason replaces the old one.
+/// Decides a drain. A drain with the same reason by the same operator changes nothing; a new reason replaces the old
+/// one.
 fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     if reason.is_some_and(|reason| !is_reason(reason)) {
@@ -330,14 +331,15 @@ fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Ev
     Ok(vec![Event::NodeRemoved { node: name.clone(), by: by.to_owned() }])
 }
 
-/// Setting the value that a setting already has changes nothing, nor does resetting a setting at its default.
+/// Decides a change of a setting. A value that the setting already has, or a reset at the default, yields no event.
 fn decide_setting(state: &State, by: &str, setting: Setting, text: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let value = state.settings.changed(setting, text).map_err(Refusal::BadSetting)?;
     let before = state.set_by.get(&setting).and_then(|_| state.settings.get(setting));
     Ok(if value == before { Vec::new() } else { vec![Event::SettingChanged { setting, value, by: by.to_owned() }] })
 }
 
-/// The events of an agent's hello: changes of the node, reports about its runs, and runs that it lost.
+/// Returns the events of an agent's hello: changes of the node, reports about its runs, and the end of runs that the
+/// agent does not have.
 fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, complete: &BTreeSet<RunId>) -> Vec<Event> {
     let mut events = Vec::new();
     let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
@@ -352,7 +354,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             let Some((_, rank)) = state.part_on(&node.name, run) else { continue };
             let phase = state.active(run).and_then(|active| active.part(rank)).map_or(Phase::Placed, |part| part.phase);
             if phase > Phase::Placed || rebooted {
-                events.push(gone(state, run, rank, format!("node {} came back without it", node.name)));
+                events.push(gone(state, run, rank, format!("node {} reconnected without this run", node.name)));
             }
         }
     }
@@ -372,8 +374,8 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     events
 }
 
-/// Ends a part of a run that has vanished. If the part certainly never started, its task waits again; otherwise it is
-/// lost.
+/// Returns the event that ends a vanished part of a run. The task waits again if the part certainly never started;
+/// otherwise the part is lost.
 fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     // A job that is requeued after a loss needs no such check.
     let may_be_lost = state.job(run.task.job).is_some_and(|job| job.spec.requeue);
@@ -382,8 +384,8 @@ fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     Event::Ended { run, rank, end: RunEnd::without_result(fate, message) }
 }
 
-/// Whether a part of a run that its agent does not have certainly never started: the agent never confirmed the launch, or not all
-/// nodes of the run were ready.
+/// Returns whether a part that its agent does not have certainly never started. That is so if the agent never confirmed
+/// the launch, or if not all nodes of the run were ready.
 fn never_began(state: &State, run: RunId, rank: u32) -> bool {
     state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
 }
@@ -393,7 +395,7 @@ fn waits_for_others(state: &State, run: RunId) -> bool {
     state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }
 
-/// The events of an agent's report about a run; none if it is stale or says nothing new.
+/// Returns the events of an agent's report about a run; none if the report is stale or contains nothing new.
 fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Vec<Event> {
     let run = report.run;
     let Some(active) = state.active(run) else { return Vec::new() };
@@ -425,14 +427,14 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     events
 }
 
-/// Forgets jobs after their retention.
+/// Returns the event that forgets those jobs whose retention is over.
 fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<Event> {
     let is_due = |(id, ended): &&(JobId, Timestamp)| state.kept_until(*ended) < now.at && state.job(*id).is_none();
     let jobs: Vec<JobId> = ended.iter().filter(is_due).map(|(id, _)| *id).collect();
     if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
 }
 
-/// The event for a node that has passed its next silence limit.
+/// Returns the events for a node that stayed silent up to its next limit: suspect, down, given up.
 fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     let name = node.name.clone();
     match node.silence {

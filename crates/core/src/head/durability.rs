@@ -16,14 +16,16 @@ use super::rounds::{After, Done, lock};
 /// The delay between attempts to recover after a failure of the store, in milliseconds.
 const RECOVERY_PAUSE_MS: u64 = 1_000;
 
-/// State that the loop and the writing thread share. Lock order: this first, then [`Moves`].
+/// Whether the store accepts batches. The head's loop and the store's writer thread share this state. Lock order:
+/// `Durability` before [`Moves`].
 #[derive(Debug, Default)]
 pub struct Durability {
-    /// Why nothing can be stored at the moment.
+    /// The store's last error; `None` while batches are stored.
     trouble: Option<String>,
-    /// Whether a batch failed and the state was not loaded again yet.
+    /// Whether a batch failed and the state was not yet loaded again.
     has_failed: bool,
-    /// The number of recoveries that were begun. A snapshot of a discarded state must not be saved.
+    /// The number of recoveries begun. Identifies the state of a snapshot, so that no snapshot of a discarded state is
+    /// stored.
     loads: u64,
     last_recovery: Option<Timestamp>,
 }
@@ -42,12 +44,12 @@ pub enum NotDone {
     NotStored(String),
 }
 
-/// Effects and replies that a round releases.
+/// What the shell must carry out after a round is durable.
 #[derive(Debug)]
 pub struct Delivery<R> {
     /// Effects, which must be carried out before the replies are sent.
     pub effects: Vec<Effect>,
-    /// Replies to send.
+    /// Replies to the senders of commands.
     pub replies: Vec<(R, Answer)>,
 }
 
@@ -78,13 +80,13 @@ impl Durability {
         self.has_failed
     }
 
-    /// Why nothing can be stored at the moment, if that is the case.
+    /// Returns why the store accepts no batches; `None` if it accepts them.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// The reply to every command while nothing can be stored.
+    /// Returns the reply to every command while the store accepts no batches.
     #[must_use]
     pub fn refusal(&self) -> NotDone {
         NotDone::NotStored(self.trouble.clone().unwrap_or_default())
@@ -96,7 +98,7 @@ impl Durability {
         self.has_failed.then(|| self.last_recovery.map_or(Timestamp(0), |tried| tried.plus_ms(RECOVERY_PAUSE_MS)))
     }
 
-    /// Begins a recovery, unless one was begun less than the pause ago. Returns whether a recovery was begun.
+    /// Begins a recovery and returns true, unless the last recovery began less than a second ago.
     pub fn begin_recovery(&mut self, now: Timestamp) -> bool {
         if self.recovers_at().is_none_or(|at| now < at) {
             return false;
@@ -112,20 +114,20 @@ impl Durability {
         self.has_failed = false;
     }
 
-    /// Records that a recovery has failed. It is retried after a pause.
+    /// Records that a recovery has failed. The head retries after a second.
     pub fn not_recovered(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// Identifies the state of which a snapshot is taken; see [`Durability::may_save`].
+    /// Returns the number of recoveries begun, which identifies the current state; see [`Durability::may_save`].
     #[must_use]
     pub fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Whether a snapshot of the state that was taken at this value of `loads` may be stored. The shell must hold the
-    /// lock until it has queued the snapshot. The snapshot is then stored before any reload, and the store rejects it
-    /// if its events failed.
+    /// Returns whether a snapshot of the state may be stored; `loads` is its value when the snapshot was taken.
+    /// The caller must hold the lock until it has queued the snapshot. The snapshot is then stored before any reload.
+    /// The store rejects it if the batch of its events failed.
     #[must_use]
     pub fn may_save(&self, loads: u64) -> bool {
         self.loads == loads

@@ -18,34 +18,34 @@ use super::event::{Record, SubmissionKey};
 use super::job::Job;
 use super::state::State;
 
-/// The ended jobs that a command refers to.
+/// The ended jobs that a command refers to, read from the store before the command is decided.
 #[derive(Debug, Clone, Default)]
 pub struct Ended {
     of_key: Option<JobId>,
     jobs: BTreeMap<JobId, Arc<Job>>,
 }
 
-/// Access to the durable store of ended jobs.
+/// Read access to the store's ended jobs.
 pub trait EndedJobs {
-    /// The error of a failed read.
+    /// The error when the store cannot be read.
     type Error;
 
-    /// An ended job by id.
+    /// Returns an ended job by id; `None` if the store does not have it.
     ///
     /// # Errors
     /// When the store cannot be read.
     fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Self::Error>;
 
-    /// The ended job that was submitted with this key.
+    /// Returns the id of the ended job that was submitted with this key.
     ///
     /// # Errors
     /// When the store cannot be read.
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Self::Error>;
 
-    /// The jobs that ended first, at most `limit`, with the times of their ends, oldest first.
+    /// Returns the jobs that ended first, at most `limit`, with the times of their ends, oldest first.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// When the store cannot be read.
     fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Self::Error>;
 }
 
@@ -86,27 +86,28 @@ impl Ended {
         Ok(())
     }
 
-    /// The ended job that was submitted with the command's key.
+    /// Returns the ended job that was submitted with the command's key.
     #[must_use]
     pub fn of_key(&self) -> Option<JobId> {
         self.of_key
     }
 
-    /// One of the ended jobs that the command refers to.
+    /// Returns an ended job by id, if the command refers to it.
     pub(super) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
     }
 
-    /// The states of the ended jobs that the command refers to.
+    /// Returns the states of the ended jobs that the command refers to.
     pub(super) fn states(&self) -> Vec<(JobId, JobState)> {
         self.jobs.values().map(|job| (job.id, job.state())).collect()
     }
 }
 
-/// Jobs on the way between the state and the store: records about them may not be durable yet.
+/// Jobs that have left the state or returned to it while the store's record about that is not yet durable.
 ///
-/// The shell [notes](Self::note) every record with the number of its write round, under the lock of the state, and
-/// [settles](Self::settle) rounds as they become durable. A lookup asks the state first, then this, then the store.
+/// The shell [notes](Self::note) every record with the number of its write round, under the lock of the state. It
+/// [settles](Self::settle) rounds as they become durable. A lookup asks the state first, then these moves, then the
+/// store.
 #[derive(Debug, Clone, Default)]
 pub struct Moves {
     jobs: BTreeMap<JobId, Move>,
@@ -119,7 +120,7 @@ pub struct Moves {
 #[derive(Debug, Clone)]
 struct Move {
     round: u64,
-    /// Absent when the job leaves the store: it runs again, or its retention is over.
+    /// The ended job; `None` when the job leaves the store because it runs again or was forgotten.
     job: Option<Arc<Job>>,
 }
 
@@ -143,7 +144,7 @@ impl Moves {
         self.rounds.push_back((round, id));
     }
 
-    /// Drops everything up to this round, which is durable now.
+    /// Drops the records of all rounds up to this one, which are durable now.
     pub fn settle(&mut self, round: u64) {
         while let Some((noted, id)) = self.rounds.pop_front_if(|(noted, _)| *noted <= round) {
             // A later round may have moved the job again.
@@ -158,13 +159,13 @@ impl Moves {
         *self = Self { reopened: self.reopened, forgotten: self.forgotten, ..Self::default() };
     }
 
-    /// The number of ended jobs that run again.
+    /// Returns the number of ended jobs that were requeued.
     #[must_use]
     pub fn reopened(&self) -> u64 {
         self.reopened
     }
 
-    /// The number of jobs that were dropped because their retention was over.
+    /// Returns the number of jobs that were forgotten because their retention was over.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten
@@ -182,23 +183,24 @@ impl Moves {
         }
     }
 
-    /// Jobs that left the state and may not be in the store yet, by ascending id.
+    /// Returns the jobs that have left the state and may not be in the store yet, by ascending id.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values().filter_map(|it| it.job.as_ref())
     }
 
-    /// Ids of jobs whose latest record may not be in the store yet, ascending.
+    /// Returns the ids of jobs whose latest record may not be in the store yet, ascending.
     pub fn ids(&self) -> impl Iterator<Item = JobId> {
         self.jobs.keys().copied()
     }
 
-    /// A job that is not in the state. `None`: ask the store. `Some(None)`: the job does not exist, even if the store still has it.
+    /// Looks up a job that is not in the state. `None`: ask the store. `Some(None)`: the job does not exist, even if
+    /// the store still has it.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<Option<&Arc<Job>>> {
         self.jobs.get(&id).map(|it| it.job.as_ref())
     }
 
-    /// The job with this key that left the state and may not be in the store yet.
+    /// Looks up a job by its submission key, among jobs that have left the state and may not be in the store yet.
     #[must_use]
     pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
         self.keys.get(&key).copied()
@@ -221,7 +223,7 @@ impl Moves {
 }
 
 impl State {
-    /// The time until which a job that ended at this time is kept.
+    /// Returns the end of the retention of a job that ended at this time.
     #[must_use]
     pub fn kept_until(&self, ended: Timestamp) -> Timestamp {
         ended.plus_ms(self.settings.retention_ms)

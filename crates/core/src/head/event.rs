@@ -25,21 +25,21 @@ pub struct ConnectionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubmissionKey(pub u128);
 
-/// The time of an event on two clocks.
+/// The time of an event, on two clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
-    /// The cluster's clock, for decisions.
+    /// Time on the cluster's clock; decisions use only this one.
     pub at: Timestamp,
-    /// The head's wall clock, for display.
+    /// Time on the head's wall clock; only for display.
     pub wall: WallTime,
 }
 
 /// An event with its time; one record of the head's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamped {
-    /// The time.
+    /// When the event happened.
     pub now: Now,
-    /// The event.
+    /// What happened.
     pub event: Event,
 }
 
@@ -51,7 +51,8 @@ pub enum Event {
     EpochStarted {
         /// The head's epoch.
         epoch: Epoch,
-        /// Whether ended jobs leave the state from now on. Older heads kept them, so in their logs they stay.
+        /// Whether ended jobs leave the state from now on. Older releases kept them in the state, so replays of their
+        /// logs do too.
         #[serde(default)]
         archives: bool,
         /// The uid that the head runs under. A user with this uid on the head's machine is an admin.
@@ -60,7 +61,7 @@ pub enum Event {
     },
     /// A job was accepted.
     Submitted {
-        /// Its id.
+        /// The job's id.
         job: JobId,
         /// The submission's key.
         key: SubmissionKey,
@@ -70,7 +71,7 @@ pub enum Event {
         uid: Option<u32>,
         /// The job's specification.
         spec: Arc<JobSpec>,
-        /// The digest of the environment variables, which the store has. In older logs they are in `spec`.
+        /// The digest of the environment variables, which the store keeps. Older logs keep the variables in `spec`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<Digest>,
         /// The states of dependencies that had already ended.
@@ -79,31 +80,31 @@ pub enum Event {
     },
     /// A user cancelled a job, or one task of it.
     Cancelled {
-        /// The job.
+        /// The job to cancel.
         job: JobId,
-        /// The task; all tasks when absent.
+        /// The index of the cancelled task; `None`: all tasks.
         index: Option<u32>,
     },
     /// A user put a job on hold.
     Held {
-        /// The job.
+        /// The held job.
         job: JobId,
     },
     /// A user released a held job.
     Released {
-        /// The job.
+        /// The released job.
         job: JobId,
-        /// The job, if it had ended.
+        /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
-    /// A user asked to run a job, or one task of it, again.
+    /// A user requeued a job, or one task of it.
     Requeued {
-        /// The job.
+        /// The requeued job.
         job: JobId,
-        /// The task; all tasks when absent.
+        /// The index of the requeued task; `None`: all tasks.
         index: Option<u32>,
-        /// The job, if it had ended.
+        /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
@@ -114,28 +115,28 @@ pub enum Event {
     },
     /// The agent has stored the launch on disk.
     Accepted {
-        /// The run.
+        /// The run that the agent accepted.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
     },
-    /// The node is ready, and its process waits for the other nodes.
+    /// The node has prepared its part of the run and waits for the other nodes.
     Ready {
-        /// The run.
+        /// The run that is being prepared.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
         /// A port that is free on the node.
         port: u16,
-        /// Where the node accepts steps, if it does.
+        /// Port and certificate for steps that other nodes start there; `None` if the node accepts no steps.
         #[serde(default)]
         door: Option<StepDoor>,
     },
     /// The run's process has started on the node.
     Running {
-        /// The run.
+        /// The started run.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]
@@ -143,63 +144,63 @@ pub enum Event {
     },
     /// The run's process has ended on the node.
     Completing {
-        /// The run.
+        /// The run whose process ended.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
     },
-    /// The run is over on the node and its result is complete.
+    /// The run has ended on the node, and the head has its complete result.
     Ended {
-        /// The run.
+        /// The ended run.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
-        /// How the run ended.
+        /// How the run ended, and with which result.
         end: RunEnd,
     },
     /// A node reported its facts, because it is new, has changed or was restarted.
     NodeSeen {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
         /// The facts that its agent reports.
         facts: NodeFacts,
     },
-    /// A node was silent for too long: its runs are given up.
+    /// A node was silent for `lost-after`: the head gives up its runs.
     NodeGivenUp {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
     },
-    /// An operator took a node without runs off the list.
+    /// An operator forgot a node without runs.
     NodeForgotten {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
     },
     /// An operator drained a node: it gets no new work.
     NodeDrained {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
-        /// The operator.
+        /// The operator's name.
         by: String,
         /// The reason, in the operator's words.
         reason: Option<String>,
     },
     /// An operator ended the drain of a node.
     NodeResumed {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
     },
     /// An admin removed a node: its keys are revoked and its runs given up.
     NodeRemoved {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
-        /// The admin.
+        /// The admin's name.
         by: String,
     },
     /// A node joined. Earlier keys of its name are revoked.
     NodeJoined {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
         /// The fingerprint of its public key.
         key: Digest,
@@ -208,97 +209,98 @@ pub enum Event {
     },
     /// A node got a certificate for a new key. The previous key stays valid until the new one is used.
     KeyRenewed {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
         /// The fingerprint of the new public key.
         key: Digest,
         /// How long the new key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,
     },
-    /// A node used its new key: the previous one is revoked.
+    /// A node connected with its renewed key. The previous key is revoked.
     KeyUsed {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
     },
-    /// A client stored results safely.
+    /// A client has fetched results and stored them safely.
     Fetched {
-        /// The job.
+        /// The job of the results.
         job: JobId,
         /// The tasks whose results were fetched.
         indices: IndexSet,
-        /// The job, if it had ended.
+        /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
-    /// Fetched results were dropped to free space; how the tasks ended is kept.
+    /// Fetched results were dropped to free disk space. The records of how the tasks ended remain.
     ResultsDropped {
-        /// The job.
+        /// The job of the results.
         job: JobId,
         /// The tasks whose results were dropped.
         indices: IndexSet,
-        /// The job, if it had ended.
+        /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
     /// An operator changed a setting.
     SettingChanged {
-        /// The setting.
+        /// The changed setting.
         setting: Setting,
         /// The new value; absent means the default.
         value: Option<SettingValue>,
-        /// The operator.
+        /// The operator's name.
         by: String,
     },
     /// Jobs and their results were dropped after their retention.
     Forgotten {
-        /// The jobs.
+        /// The forgotten jobs.
         jobs: Vec<JobId>,
     },
-    /// A change of users.
+    /// Accounts, roles, groups or quotas changed.
     Users(UsersEvent),
     /// A change of partitions or of nodes' traits.
     Partitions(PartitionsEvent),
-    /// An event about power.
+    /// The power state of a node, or what the head knows about it, changed.
     Power(PowerEvent),
-    /// An agent has connected. Not durable: connections end with the head.
+    /// An agent has connected. Not durable: connections end when the head stops.
     Connected {
-        /// Its node.
+        /// The agent's node.
         node: NodeName,
-        /// The connection.
+        /// The new connection's id.
         connection: ConnectionId,
         /// The agent's process id.
         pid: u32,
         /// The agent's release.
         version: String,
-        /// The runs it holds.
+        /// The runs that the agent has.
         holds: Vec<RunId>,
     },
     /// An agent's connection has ended. Not durable.
     Disconnected {
-        /// The connection.
+        /// The ended connection's id.
         connection: ConnectionId,
     },
-    /// An agent sent a message. Not durable.
+    /// An agent sent a message, so its node is not silent. Not durable.
     Heard {
-        /// The connection.
+        /// The connection on which the message arrived.
         connection: ConnectionId,
     },
-    /// A node has been silent up to the first limit. Not durable.
+    /// A node was silent for `suspect-after`. Not durable.
     Silent {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
     },
-    /// A node has been silent up to the second limit and counts as down. Not durable.
+    /// A node was silent for `down-after` and counts as down. Not durable.
     Down {
-        /// Its name.
+        /// The node's name.
         node: NodeName,
     },
-    /// Gossiping nodes were told that their peers changed. Not durable.
+    /// The head informed the gossiping nodes that their peers changed. Not durable.
     PeersTold,
 }
 
 impl Event {
-    /// Whether the log must contain the event. The others concern only state that ends with the head's process.
+    /// Returns whether the log must contain the event. Events that are not durable change only state that ends with the
+    /// head's process.
     #[must_use]
     pub const fn is_durable(&self) -> bool {
         match self {
@@ -340,70 +342,71 @@ impl Event {
     }
 }
 
-/// A placement of one task on one node, or of its part on one of several nodes.
+/// The placement of a task on a node. A task on several nodes has one such placement per node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The run.
+    /// The run that starts.
     pub run: RunId,
-    /// The node.
+    /// The node that executes this part of the run.
     pub node: NodeName,
-    /// The exact CPU ids, memory and GPU ids.
+    /// The CPU ids, memory, GPU ids and counted resources of the run on this node.
     pub resources: Resources,
 }
 
-/// Effects and records that follow from events. Both are carried out only after the events are durable.
+/// The consequences of events. The shell carries them out only after the events are durable.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Effects, in order.
+    /// Effects, in the order in which they must be carried out.
     pub effects: Vec<Effect>,
     /// Records to store in the same transaction as the events.
     pub records: Vec<Record>,
 }
 
-/// An action outside of the state.
+/// An action that the shell carries out for the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Send a message to an agent. If the connection is gone, the message is dropped: the next hello makes up for it.
+    /// Send a message to an agent. If the connection is closed, the message is dropped; the agent's next hello restores
+    /// the missing information.
     Send {
         /// The agent's connection.
         connection: ConnectionId,
-        /// The message.
+        /// The message to send.
         message: HeadMessage,
     },
     /// Close a connection.
     Close {
-        /// The connection.
+        /// The connection to close.
         connection: ConnectionId,
         /// The reason, for the agent's log.
         reason: String,
     },
     /// Send a request to a node's power controller. The answer arrives as [`super::PowerCommand::Said`].
     Power {
-        /// The node.
+        /// The node to ask about or to switch.
         node: NodeName,
-        /// The request.
+        /// Query the state, switch on, or switch off.
         verb: PowerVerb,
-        /// The number of the request.
+        /// The number of the request, which the answer repeats.
         ask: u64,
     },
-    /// Notify watching clients.
+    /// Notify clients that watch the cluster.
     Notify(Notice),
 }
 
-/// A change to the store's history.
+/// A change to the store's tables of ended tasks and jobs, in the same transaction as the events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// A task has ended.
+    /// A task has ended: add a row for it.
     Ended(Box<EndedTask>),
-    /// An ended task will run again: delete its row.
+    /// An ended task is requeued: delete its row.
     Reopened(TaskId),
-    /// A job ended, or an ended job changed. From now on the job is in the store and not in the state.
+    /// A job ended, or an ended job changed: store the job. The head's state no longer contains it.
     JobEnded(Arc<Job>),
-    /// An ended job will run again: from now on it is in the state.
+    /// An ended job is requeued: delete it from the store. The head's state contains it again.
     JobReopened(JobId),
     /// A job was submitted with environment variables. The store keeps them until the job is forgotten or can no longer run.
     Environment {
-        /// The job.
+        /// The job that was submitted.
         job: JobId,
         /// The digest of the environment variables.
         digest: Digest,

@@ -19,27 +19,28 @@ pub struct Job {
     pub id: JobId,
     /// The submission's key.
     pub key: SubmissionKey,
-    /// The owner.
+    /// The owner's name.
     pub user: String,
-    /// The specification.
+    /// The job's specification, as submitted.
     pub spec: Arc<JobSpec>,
-    /// When it was submitted.
+    /// When the job was submitted.
     pub submitted_at: WallTime,
-    /// When its first task started. After a requeue of the whole job: when the first task of the last attempt started.
+    /// When the job's first task started. After a requeue of the whole job: when the first task of the last attempt
+    /// started.
     pub started_at: Option<WallTime>,
-    /// When its last task ended.
+    /// When the job's last task ended.
     pub ended_at: Option<WallTime>,
-    /// When its last task ended, on the cluster's clock: the start of its retention.
+    /// When the job's last task ended, on the cluster's clock. Its retention starts then.
     pub ended: Option<Timestamp>,
     /// Whether the job is on hold.
     pub held: bool,
-    /// Dependencies not yet satisfied.
+    /// Dependencies that are not satisfied yet.
     pub unmet: Vec<Dependency>,
-    /// Waiting tasks.
+    /// Indices of tasks that wait.
     pub pending: IndexSet,
-    /// Placed tasks.
+    /// Tasks that are placed on nodes, by index.
     pub active: BTreeMap<u32, Active>,
-    /// Ended tasks by ending.
+    /// Indices of ended tasks, by how they ended.
     pub endings: BTreeMap<Ending, IndexSet>,
     /// The last attempt of tasks that were placed and then requeued.
     pub attempts: BTreeMap<u32, Attempt>,
@@ -54,26 +55,27 @@ pub struct Job {
     /// its nodes has a power meter.
     #[serde(default)]
     pub energy: Option<Energy>,
-    /// The digest of its environment variables, which the store has. In jobs of older logs they are in `spec`.
+    /// The digest of the job's environment variables, which the store keeps. Jobs in older logs keep the variables in
+    /// `spec`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Digest>,
-    /// Whether its environment variables were deleted when it completed: it cannot run again.
+    /// Whether the job's environment variables were deleted when it completed. Such a job cannot be requeued.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost_environment: bool,
 }
 
-/// A placed task. It runs as one run, with a part on each of its nodes.
+/// A task that is placed on nodes. Its run has one part per node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
-    /// The run.
+    /// The task's current run.
     pub run: RunId,
-    /// Its parts, ordered by rank; at least one.
+    /// The run's parts, ordered by rank; at least one.
     pub parts: Vec<Part>,
-    /// When it was placed; once it runs, when it started to run.
+    /// When the run was placed; once it runs, when its processes started.
     pub since: Timestamp,
-    /// When its processes had started on every node.
+    /// When the run's processes had started on every node.
     pub started_at: Option<WallTime>,
-    /// Why the head has asked the agents to end it, if it has.
+    /// Why the head asked the agents to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
     /// The rank of the first part that ended without completing. Its ending becomes the task's ending.
     #[serde(default)]
@@ -83,72 +85,73 @@ pub struct Active {
 /// The part of a run on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The node.
+    /// The node that executes the part.
     pub node: NodeName,
-    /// The resources that it holds until it is over.
+    /// The resources that the part holds until it has ended.
     pub resources: Resources,
-    /// How far it is.
+    /// How far the part has progressed.
     pub phase: Phase,
     /// A port that was free on the node, for communication between the processes; set when a run on several nodes is ready.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Where the node accepts steps from the other nodes, if it does; set with the port.
+    /// Port and certificate for steps from the other nodes; set with the port, `None` if the node accepts no steps.
     #[serde(default)]
     pub door: Option<StepDoor>,
-    /// The reading of the node's meter at the placement, if the node has a meter.
+    /// The reading of the node's energy meter at the placement, if the node has a meter.
     #[serde(default)]
     pub metered: Option<Energy>,
-    /// How it ended, if it has.
+    /// How the part ended; `None` while it is live.
     #[serde(default)]
     pub over: Option<Box<RunEnd>>,
 }
 
-/// How far a part of a run is.
+/// The progress of a part of a run. Later phases compare greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// The launch is on the way to the agent.
+    /// The head has sent the launch; the agent has not confirmed it.
     Placed,
     /// The agent has stored the launch.
     Accepted,
-    /// The node is ready; the process waits for the other nodes.
+    /// The node has prepared the part, which waits for the other nodes.
     Ready,
-    /// The process runs.
+    /// The part's process runs.
     Running,
-    /// The process has ended; results are on the way.
+    /// The process has ended; the agent collects and uploads the results.
     Completing,
 }
 
 impl Active {
-    /// How far the run is: the phase of its slowest part. A part that is over counts as completing.
+    /// Returns the phase of the run's slowest part. A part that has ended counts as completing.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.parts.iter().map(Part::phase).min().expect("a run has at least one part")
     }
 
-    /// The rank of a node in the run.
+    /// Returns a node's rank in the run.
     #[must_use]
     pub fn rank_of(&self, node: &NodeName) -> Option<u32> {
         (0..).zip(&self.parts).find(|(_, part)| part.node == *node).map(|(rank, _)| rank)
     }
 
-    /// A part by its node's rank.
+    /// Returns the part on the node with this rank.
     #[must_use]
     pub fn part(&self, rank: u32) -> Option<&Part> {
         self.parts.get(rank as usize)
     }
 
-    /// The part with the lowest rank that is still live; a current run always has one.
+    /// Returns the live part with the lowest rank. A placed run always has one.
     #[must_use]
     pub fn first_live_part(&self) -> Option<&Part> {
         self.parts.iter().find(|part| part.over.is_none())
     }
 
-    /// The nodes, ordered by rank.
+    /// Iterates over the run's nodes by rank.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.parts.iter().map(|part| &part.node)
     }
 
-    /// Whether its processes may run: on one node once the agent has the launch, on several once all nodes are ready.
+    /// Returns whether the run's processes may run: on one node once the agent has the launch, on several once all
+    /// nodes are ready.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match self.parts.as_slice() {
@@ -160,7 +163,7 @@ impl Active {
 }
 
 impl Part {
-    /// How far it is.
+    /// Returns the part's phase; `Completing` once it has ended.
     #[must_use]
     pub fn phase(&self) -> Phase {
         if self.over.is_some() { Phase::Completing } else { self.phase }
@@ -168,8 +171,8 @@ impl Part {
 }
 
 impl Job {
-    /// Makes a placed or ended task wait again. If no other task is placed or ended, the job's start time is cleared: the next attempt
-    /// sets it.
+    /// Moves a placed or ended task back to the waiting ones. If no other task is placed or ended, also clears the
+    /// job's start time, which the next attempt sets again.
     pub(super) fn wait_again(&mut self, index: u32) {
         self.pending.insert(index);
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
@@ -177,7 +180,7 @@ impl Job {
         }
     }
 
-    /// A newly submitted job of this user and uid.
+    /// Creates a newly submitted job of this user and uid.
     pub(super) fn new(
         id: JobId,
         key: SubmissionKey,
@@ -224,31 +227,31 @@ impl Job {
         }
     }
 
-    /// The indices of its array; `0` for a job without an array.
+    /// Returns the array's indices; only `0` for a job without an array.
     #[must_use]
     pub fn indices(&self) -> IndexSet {
         self.spec.array.as_ref().map_or_else(|| IndexSet::one(0), |array| array.indices.clone())
     }
 
-    /// How many tasks it has.
+    /// Returns the number of the job's tasks.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.spec.array.as_ref().map_or(1, |array| array.indices.len())
     }
 
-    /// Never: a job has at least one task.
+    /// Returns whether the job has no tasks, which never happens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether all tasks have ended.
+    /// Returns whether all tasks have ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.pending.is_empty() && self.active.is_empty()
     }
 
-    /// How many tasks may start now, as far as the job itself is concerned.
+    /// Returns how many tasks may start now, considering holds, dependencies and the array's limit, but not resources.
     #[must_use]
     pub fn startable(&self) -> u64 {
         if self.held || !self.unmet.is_empty() {
@@ -260,13 +263,13 @@ impl Job {
         }
     }
 
-    /// The task's next attempt.
+    /// Returns the number of the task's next attempt.
     #[must_use]
     pub fn next_attempt(&self, index: u32) -> Attempt {
         Attempt(self.attempts.get(&index).map_or(1, |last| last.0 + 1))
     }
 
-    /// The highest attempt of its tasks; zero before the first placement.
+    /// Returns the highest attempt number of the job's tasks; zero before the first placement.
     #[must_use]
     pub fn attempt(&self) -> Attempt {
         let active = self.active.values().map(|active| active.run.attempt);
@@ -274,13 +277,14 @@ impl Job {
         active.chain(self.attempts.values().copied()).max().unwrap_or_default().max(ended)
     }
 
-    /// How a task ended, if it has.
+    /// Returns how a task ended; `None` if it has not.
     #[must_use]
     pub fn ending_of(&self, index: u32) -> Option<Ending> {
         self.endings.iter().find(|(_, indices)| indices.contains(index)).map(|(ending, _)| *ending)
     }
 
-    /// The job's state: the state of its most advanced live task, or the worst ending once all tasks have ended.
+    /// Returns the job's state: the state of its most advanced live task, or the worst ending once all tasks have
+    /// ended.
     #[must_use]
     pub fn state(&self) -> JobState {
         let phase = |phase| self.active.values().any(|active| active.phase() == phase);
@@ -297,7 +301,7 @@ impl Job {
         }
     }
 
-    /// The most severe ending; completed only if every task completed.
+    /// Returns the most severe ending; `Completed` only if every task completed.
     fn worst_ending(&self) -> JobState {
         const WORST_FIRST: [JobState; 6] = [
             JobState::NodeFail,
@@ -313,13 +317,13 @@ impl Job {
             .unwrap_or(JobState::Completed)
     }
 
-    /// The highest exit code of its tasks, once all have ended.
+    /// Returns the highest exit code of the tasks, once all have ended.
     #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
         if self.is_ended() { self.endings.keys().filter_map(|ending| ending.exit_code).max() } else { None }
     }
 
-    /// How many tasks completed, and how many ended otherwise.
+    /// Returns how many tasks completed, and how many ended otherwise.
     #[must_use]
     pub fn ended_counts(&self) -> (u64, u64) {
         let count = |completed: bool| {
@@ -329,14 +333,15 @@ impl Job {
         (count(true), count(false))
     }
 
-    /// How many of the tasks that did not complete were cancelled.
+    /// Returns how many tasks were cancelled.
     #[must_use]
     pub fn cancelled_count(&self) -> u64 {
         let cancelled = self.endings.iter().filter(|(ending, _)| ending.state == JobState::Cancelled);
         cancelled.map(|(_, indices)| indices.len()).sum()
     }
 
-    /// Tasks with a fetched result that is still on the head; these results are dropped first to free space.
+    /// Returns the tasks with a fetched result that is still on the head. The head drops these results first to free
+    /// disk space.
     #[must_use]
     pub fn fetched_results(&self) -> IndexSet {
         let mut both = IndexSet::default();
@@ -346,16 +351,16 @@ impl Job {
         both
     }
 
-    /// The task with this index.
+    /// Returns the id of the task with this index.
     #[must_use]
     pub fn task(&self, index: u32) -> TaskId {
         TaskId { job: self.id, index }
     }
 
-    /// Takes an ended task out of `endings`; returns whether it was there.
+    /// Removes an ended task from `endings`; returns whether it had ended.
     pub(super) fn reopen(&mut self, index: u32) -> bool {
         let Some(ending) = self.ending_of(index) else { return false };
-        let indices = self.endings.get_mut(&ending).expect("it was found above");
+        let indices = self.endings.get_mut(&ending).expect("the ending was found in `endings`");
         indices.remove(index);
         if indices.is_empty() {
             self.endings.remove(&ending);

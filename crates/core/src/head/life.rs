@@ -18,7 +18,7 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    /// A machine that joins under an existing name replaces the machine that had it.
+    /// Makes a machine the node of this name. A machine that had the name before loses its key and its connection.
     pub(super) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
         if self.state.member(name).is_some() {
             self.put_out_a_machine();
@@ -27,7 +27,7 @@ impl Step<'_> {
         self.cut_off(name, &format!("a machine has joined as node {name} with a new join code"));
     }
 
-    /// Removes a node. Its runs are lost, and the state keeps nothing of the node.
+    /// Removes a node: its runs are lost, and the state keeps nothing about it.
     pub(super) fn expel_node(&mut self, name: &NodeName, by: &str) {
         self.state.expel(name);
         self.put_out_a_machine();
@@ -41,13 +41,13 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Notify(notice));
     }
 
-    /// Counts a removed machine, and changes the key that gossiping nodes share.
+    /// Counts a removed machine, and changes the key that gossiping nodes share, so that the machine cannot use it.
     fn put_out_a_machine(&mut self) {
         self.state.expelled += 1;
         self.state.peers.changed(self.now.at);
     }
 
-    /// Ends a node's connection, if it has one.
+    /// Closes a node's connection, if it has one.
     pub(super) fn cut_off(&mut self, name: &NodeName, reason: &str) {
         let Some(node) = self.state.nodes.get_mut(name) else { return };
         let Some(link) = node.link.take() else { return };

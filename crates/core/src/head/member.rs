@@ -16,14 +16,14 @@ use super::command::Refusal;
 use super::event::{Event, Now};
 use super::state::State;
 
-/// Default lifetime of a key, in milliseconds. To revoke a lost key, remove its node. The lifetime protects against losses that
-/// go unnoticed. It is long, since a machine may stay off for months.
+/// Default lifetime of a node's key, in milliseconds. It limits how long an unnoticed copy of a key is useful; to
+/// revoke a key at once, remove its node. The default is long because a machine may stay off for months.
 pub const KEY_LIFE_MS: u64 = 365 * 24 * 3600 * 1000;
 
-/// A node that has joined.
+/// The keys of a node that has joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The current key.
+    /// The key that the node uses.
     pub key: Key,
     /// A renewed key that the node has not used yet.
     pub next: Option<Key>,
@@ -34,13 +34,13 @@ pub struct Member {
 pub struct Key {
     /// The fingerprint of the public key: the BLAKE3 hash of its DER encoding.
     pub key: Digest,
-    /// When its certificate was issued.
+    /// When the head issued the key's certificate, on the cluster's clock.
     pub issued_at: Timestamp,
     /// How long the key is valid, in milliseconds.
     pub life_ms: u64,
 }
 
-/// Why a node may not connect. The agent logs the text.
+/// Why the head refuses a node's connection. The agent logs the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unwelcome {
     /// The node is not a member: it was removed, or joined a cluster whose state is lost.
@@ -49,20 +49,20 @@ pub enum Unwelcome {
          `hostler node invite {0}` at the head and `hostler agent join` with that code on the node"
     )]
     NotAMember(NodeName),
-    /// The name has another key now.
+    /// The node has a different key now, because it was renewed or another machine joined under the node's name.
     #[error(
         "the certificate of node {0} was replaced by a newer one, of this machine or of another that joined under its name; if this \
         machine should be {0}, run `hostler node invite {0}` at the head and `hostler agent join` with that code here"
     )]
     Replaced(NodeName),
-    /// The certificate was not renewed in time.
+    /// The node's certificate has expired, because its agent did not renew it in time.
     #[error(
         "the certificate of node {node} has expired: it was valid for {} and is {} old by the cluster's clock; run \
          `hostler node invite {node}` at the head and `hostler agent join` with that code on the node",
         format_duration(Duration::from_millis(*.life_ms)), format_duration(Duration::from_millis(*.age_ms))
     )]
     Expired {
-        /// The node.
+        /// The refused node.
         node: NodeName,
         /// The age of the key, in milliseconds.
         age_ms: u64,
@@ -72,7 +72,7 @@ pub enum Unwelcome {
 }
 
 impl Key {
-    /// The time until two thirds of the key's lifetime are over, in milliseconds: then it should be renewed.
+    /// Returns the time until the key should be renewed, in milliseconds: when two thirds of its lifetime are over.
     #[must_use]
     pub fn renew_in_ms(&self, now: Timestamp) -> u64 {
         (self.life_ms / 3 * 2).saturating_sub(now.ms_since(self.issued_at))
@@ -84,7 +84,7 @@ impl Key {
 }
 
 impl State {
-    /// A node that has joined, by name.
+    /// Returns the keys of a node by its name; `None` if no such node has joined.
     #[must_use]
     pub fn member(&self, name: &NodeName) -> Option<&Member> {
         self.members.get(name)
@@ -93,7 +93,7 @@ impl State {
     /// Checks whether a node may connect with this key now.
     ///
     /// # Errors
-    /// The reason and the remedy, if it may not.
+    /// When the node may not connect. The text gives the reason and the remedy.
     pub fn welcomes(&self, name: &NodeName, key: Digest, now: Timestamp) -> Result<(), Unwelcome> {
         let Some(member) = self.members.get(name) else {
             // The node joined before the head stored keys: accept the certificate this once and store its key.
@@ -108,7 +108,7 @@ impl State {
         Ok(())
     }
 
-    /// The time after which a node with this key should request the next one, in milliseconds.
+    /// Returns the time after which a node with this key should request a new one, in milliseconds.
     #[must_use]
     pub fn renew_in_ms(&self, name: &NodeName, key: Digest, now: Timestamp) -> Option<u64> {
         let member = self.members.get(name)?;
@@ -116,7 +116,7 @@ impl State {
         Some(known.renew_in_ms(now))
     }
 
-    /// Adds a node with this key as its only one.
+    /// Makes this key the only valid key of the node.
     pub(super) fn admit(&mut self, name: &NodeName, key: Key) {
         self.members.insert(name.clone(), Member { key, next: None });
     }
@@ -127,7 +127,7 @@ impl State {
         member.next = Some(key);
     }
 
-    /// Drops the old key after the new one was used.
+    /// Replaces the node's key with the renewed key, which the node has just used.
     pub(super) fn use_key(&mut self, name: &NodeName) {
         let member = self.members.get_mut(name).expect("the event was decided for a member");
         member.key = member.next.take().expect("the event was decided for a key that was renewed");
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-/// A machine with a valid invitation joins. Idempotent for a retry with the same key.
+/// Decides the join of a machine with a valid invitation. A retry with the same key changes nothing.
 pub(super) fn decide_join(
     state: &State,
     node: &NodeName,
@@ -157,7 +157,7 @@ pub(super) fn decide_join(
     Ok(vec![Event::NodeJoined { node: node.clone(), key, life_ms }])
 }
 
-/// The events of an agent that connects with this key.
+/// Returns the events that follow when an agent connects with this key; refuses an invalid key.
 pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) -> Result<Vec<Event>, Unwelcome> {
     state.welcomes(node, key, now.at)?;
     Ok(match state.member(node) {
@@ -167,7 +167,8 @@ pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) 
     })
 }
 
-/// An agent requests a certificate for a new key. If its current key was the renewed one, the old key is dropped.
+/// Decides an agent's request for a certificate for a new key. If the agent connects with its renewed key, the previous
+/// key is revoked.
 pub(super) fn decide_renewal(
     state: &State,
     node: &NodeName,

@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 use super::event::ConnectionId;
 use super::settings::Settings;
 
-/// A node. Its inventory is durable; its connection ends with the head's process.
+/// A node as the head knows it. The inventory is durable; the connection ends with the head's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
+    /// The node's name.
     pub name: NodeName,
-    /// Its index in the scheduler's pool: one more than the highest index at the time when the node was first seen.
+    /// The node's index in the scheduler's pool: one more than the highest index when the node was first seen.
     pub ix: NodeIx,
     /// The facts that its agent reported last.
     pub facts: NodeFacts,
-    /// The runs placed on it, with the resources of each.
+    /// The runs placed on the node, with the resources of each.
     pub runs: BTreeMap<RunId, Resources>,
-    /// Set while an operator wants no new work on the node.
+    /// Who drains the node, and why; `None` unless an operator has drained it.
     #[serde(default)]
     pub drain: Option<Drain>,
-    /// Its runs were given up, and it has been silent since.
+    /// Whether the head has given up the node's runs, and the node has been silent since.
     pub given_up: bool,
-    /// Its agent's connection.
+    /// The connection of the node's agent; `None` while it is not connected.
     #[serde(skip)]
     pub link: Option<Link>,
-    /// The silence limits that it has passed.
+    /// The silence limits that the node has passed.
     #[serde(skip)]
     pub silence: Silence,
-    /// When its last message arrived, or when this head started.
+    /// When the node's last message arrived, or when this head started.
     #[serde(skip)]
     pub last_heard: Timestamp,
 }
@@ -39,19 +39,19 @@ pub struct Node {
 /// The silence limits that a node has passed; the last limit sets [`Node::given_up`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Silence {
-    /// None.
+    /// The node has passed no limit.
     #[default]
     Short,
-    /// The first: too silent for new work.
+    /// The node is silent for `suspect-after`: it gets no new work.
     Suspect,
-    /// The second: it counts as down.
+    /// The node is silent for `down-after`: it counts as down.
     Down,
 }
 
-/// An operator's request to place nothing new on a node.
+/// An operator's request to place nothing new on a node, until it is resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// The operator.
+    /// The operator's name.
     pub by: String,
     /// The reason, in the operator's words.
     pub reason: Option<String>,
@@ -59,7 +59,7 @@ pub struct Drain {
     pub at: WallTime,
 }
 
-/// An agent's connection.
+/// An open connection of an agent, with what its hello said about the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The connection's id.
@@ -71,7 +71,7 @@ pub struct Link {
 }
 
 impl Node {
-    /// A node of which only the name is known.
+    /// Creates a node of which only the name is known.
     pub(super) fn new(name: NodeName, ix: NodeIx, now: Timestamp) -> Self {
         Self {
             name,
@@ -100,12 +100,12 @@ impl Node {
         }
     }
 
-    /// Whether the node has passed no silence limit.
+    /// Returns whether the node has passed no silence limit, so a lost connection may soon come back.
     pub(super) fn is_expected_back(&self) -> bool {
         !self.given_up && self.silence == Silence::Short
     }
 
-    /// When the node passes its next silence limit unless it sends a message; `None` after the last limit.
+    /// Returns when the node passes its next silence limit if it sends no message; `None` after the last limit.
     pub(super) fn next_limit(&self, settings: &Settings) -> Option<Timestamp> {
         let limit_ms = match self.silence {
             _ if self.given_up => return None,
@@ -125,13 +125,13 @@ impl Node {
         free
     }
 
-    /// All its resources, as counts.
+    /// Returns the node's total resources as counts, without ids.
     #[must_use]
     pub fn total(&self) -> Request {
         self.facts.resources.counts()
     }
 
-    /// Resources that no run holds, as counts.
+    /// Returns the resources that no run holds as counts, without ids.
     #[must_use]
     pub fn free(&self) -> Request {
         self.free_resources().counts()

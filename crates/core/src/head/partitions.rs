@@ -30,14 +30,14 @@ const MAX_NAMES: usize = 1_000;
 /// How many node sets are cached before unused ones are dropped.
 const SETS_BEFORE_CLEANING: usize = 1_024;
 
-/// A part of the cluster with its own limits.
+/// A partition: a named group of nodes with its own limits, users and priority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its name.
+    /// The partition's name.
     pub name: PartitionName,
-    /// Its nodes.
+    /// The name patterns of its nodes, such as `n[1-8]`.
     pub nodes: NodePatterns,
-    /// Whether it accepts and starts jobs.
+    /// Whether the partition accepts and starts jobs.
     pub state: PartitionState,
     /// Jobs of a partition with a higher priority start first, regardless of their own priority.
     pub priority: i32,
@@ -47,9 +47,9 @@ pub struct Partition {
     pub max_time_ms: Option<u64>,
     /// The most nodes that a task may request.
     pub max_nodes: Option<u32>,
-    /// Users who may use it. Everyone may if this and [`Self::groups`] are empty.
+    /// Users who may use the partition. Everyone may if this and [`Self::groups`] are empty.
     pub users: BTreeSet<UserName>,
-    /// Groups whose users may use it.
+    /// Groups whose users may use the partition.
     pub groups: BTreeSet<UserName>,
 }
 
@@ -58,7 +58,7 @@ pub struct Partition {
 pub struct NodeTraits {
     /// Nodes with a lower weight are used first.
     pub weight: u32,
-    /// Features that operators add to those from the agent.
+    /// Features that operators give the node, in addition to those its agent reports.
     pub features: BTreeSet<Feature>,
 }
 
@@ -79,14 +79,14 @@ pub struct Partitions {
 /// Node sets by owner, partition and constraint. Nested maps allow lookups without copies.
 type Sets = BTreeMap<Owner, BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
 
-/// The kind of a job's owner, as far as it restricts the nodes.
+/// The kinds of job owners that differ in the nodes they may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// Any user except root.
     User,
     /// Root of the cluster's machines.
     Root,
-    /// An account that exists on one node only, such as that node's root.
+    /// An account of one node, such as that node's root, whose name the cluster writes `root@NODE`.
     ThroughNode,
 }
 
@@ -105,24 +105,24 @@ impl Owner {
 /// An operator's change of partitions or traits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartitionsCommand {
-    /// Add a partition.
+    /// Add a partition with these values; refused if the name exists.
     Add(PartitionName, PartitionChange),
-    /// Change a partition.
+    /// Change the given values of a partition.
     Change(PartitionName, PartitionChange),
-    /// Remove a partition.
+    /// Remove a partition; refused while jobs wait in it.
     Remove(PartitionName),
-    /// Set traits of a node; absent traits stay as they are.
+    /// Set a node's weight or features. `None` keeps the current value.
     SetTraits {
-        /// The node.
+        /// The node whose traits change.
         node: NodeName,
         /// Nodes with a lower weight are used first.
         weight: Option<u32>,
-        /// All features that operators add to those from the agent.
+        /// All features that operators give the node. They replace the earlier ones.
         features: Option<BTreeSet<Feature>>,
     },
 }
 
-/// A change of partitions or traits.
+/// A partition or a node's traits have changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionsEvent {
@@ -137,7 +137,7 @@ pub enum PartitionsEvent {
     Removed(PartitionName),
     /// Traits of a node were set.
     Traits {
-        /// The node.
+        /// The node whose traits were set.
         node: NodeName,
         /// All traits after the change.
         traits: NodeTraits,
@@ -150,13 +150,13 @@ impl Partitions {
         self.all.values()
     }
 
-    /// A partition by name.
+    /// Returns a partition by name.
     #[must_use]
     pub fn get(&self, name: &PartitionName) -> Option<&Partition> {
         self.all.get(name)
     }
 
-    /// The partition of jobs that name none.
+    /// Returns the partition of jobs that name no partition; `None` if there is no default partition.
     #[must_use]
     pub const fn default(&self) -> Option<&PartitionName> {
         self.default.as_ref()
@@ -193,7 +193,7 @@ impl Partitions {
         name.and_then(|name| self.get(name)).map_or(0, |partition| partition.priority)
     }
 
-    /// Marks the cached node sets as stale, because nodes have changed.
+    /// Marks the cached node sets as stale, because nodes, partitions or features have changed.
     pub(super) const fn forget_sets(&mut self) {
         self.is_stale = true;
     }
@@ -215,14 +215,14 @@ impl Partition {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
         let span = |ms: u64| format_duration(Duration::from_millis(ms));
         if self.state == PartitionState::Closed {
-            return refuse("is closed: it takes no new jobs".to_owned());
+            return refuse("is closed and accepts no new jobs".to_owned());
         }
         if !self.is_open_to(state, user) {
             return refuse(format!("is not open to {user}"));
         }
         if let Some(most) = self.max_nodes.filter(|most| spec.nodes > *most) {
             let nodes = if most == 1 { "node" } else { "nodes" };
-            return refuse(format!("allows at most {most} {nodes} per job, and this one asks for {}", spec.nodes));
+            return refuse(format!("allows at most {most} {nodes} per job, and this job asks for {}", spec.nodes));
         }
         match (self.max_time_ms, spec.time_limit_ms) {
             (Some(most), Some(asked)) if asked > most => {
@@ -243,7 +243,8 @@ impl Partition {
 }
 
 impl State {
-    /// Creates a job from a submission. Fills options that it leaves out with the defaults of the cluster and of its partition.
+    /// Creates a job from a submission. Options that the submission does not set get the defaults of the partition,
+    /// then of the cluster.
     #[must_use]
     pub fn complete(&self, mut submission: Submission) -> JobSpec {
         if submission.partition.is_none() {
@@ -303,7 +304,7 @@ impl State {
         node.facts.features.iter().chain(set).cloned().collect()
     }
 
-    /// The nodes that a job may use; `None` for all.
+    /// Returns the nodes that a job may use; `None` if it may use all.
     pub(super) fn among(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
         if may_use_all(owner, spec) {
             return None;
@@ -320,7 +321,7 @@ impl State {
         usable.map(|node| node.ix).collect()
     }
 
-    /// Caches the nodes that a queued job may use.
+    /// Adds the nodes that a queued job may use to the cache.
     pub(super) fn remember_set(&mut self, owner: Owner, spec: &JobSpec) {
         if self.partitions.is_stale {
             return;
@@ -386,7 +387,7 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec)))
 }
 
-/// The reason for a job that may use no node.
+/// Returns the reason for waiting of a job that may use no node.
 pub(super) fn no_nodes(spec: &JobSpec, for_root: bool) -> Reason {
     Reason::NoNodes { partition: spec.partition.clone(), constraint: spec.constraint.clone(), for_root }
 }
@@ -442,7 +443,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
     }
 }
 
-/// Applies a change to a partition. A limit of zero removes the limit.
+/// Returns the events of a change of a partition's values. A limit of zero removes the limit.
 fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) -> Result<Vec<PartitionsEvent>, Refusal> {
     let mut after = before.clone();
     let limit = |limit: u64| Some(limit).filter(|limit| *limit > 0);
@@ -476,7 +477,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
     Ok(is_news.then_some(PartitionsEvent::Put { partition: after, is_default }).into_iter().collect())
 }
 
-/// Applies one event, and requests a scheduling pass since waiting jobs may start now.
+/// Applies one event. Requests a scheduling pass, because waiting jobs may start now.
 pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent, now: Timestamp) {
     let partitions = &mut state.partitions;
     partitions.forget_sets();

@@ -15,10 +15,11 @@ use super::event::{Changes, Effect};
 use super::node::Node;
 use super::state::State;
 
-/// The delay between a change and its notification, in milliseconds. It gathers several changes.
+/// The delay between a change of peers and the notification, in milliseconds. Changes during the delay share one
+/// notification.
 const GATHER_MS: u64 = 1_000;
 
-/// A pending notification about changed peers.
+/// The timer for notifying the peers, i.e. the gossiping nodes, about a change among them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peers {
     /// When to send the notification; `None` if nothing changed.
@@ -26,7 +27,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// When the next notification is due, if any.
+    /// Returns when the next notification is due; `None` if no change is pending.
     pub(super) const fn due(&self) -> Option<Timestamp> {
         self.due
     }
@@ -35,7 +36,7 @@ impl Peers {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// A node has reported its gossip address, key and features. Schedules a notification if they differ.
+    /// Handles a hello. Schedules a notification if the node's gossip address, key or features have changed.
     pub(super) fn seen(&mut self, before: Option<&Node>, facts: &NodeFacts, now: Timestamp) {
         let shared = |facts: &NodeFacts| (facts.address, facts.gossip_at, facts.call_key);
         let known = before.map(|node| &node.facts).filter(|facts| facts.gossip_at.is_some());
@@ -45,7 +46,7 @@ impl Peers {
         }
     }
 
-    /// Schedules a notification, e.g. after a peer was removed.
+    /// Schedules a notification about a change, e.g. the removal of a peer.
     pub(super) fn changed(&mut self, now: Timestamp) {
         self.due.get_or_insert(now.plus_ms(GATHER_MS));
     }
@@ -61,7 +62,7 @@ impl Node {
     }
 }
 
-/// Notifies all connected nodes that gossip.
+/// Notifies all connected nodes that gossip that their peers have changed.
 pub(super) fn tell_peers(state: &mut State, changes: &mut Changes) {
     state.peers.due = None;
     let links =

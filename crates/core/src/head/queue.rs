@@ -20,16 +20,16 @@ pub(super) struct Queue {
     lines: BTreeMap<Option<PartitionName>, Line>,
 }
 
-/// The jobs of one partition, or of jobs without one. An empty line stays.
+/// The queued jobs of one partition, or of all jobs without a partition. Kept even when it is empty.
 #[derive(Debug, Clone, Default)]
 struct Line {
     tier: i32,
     places: BTreeSet<Place>,
-    /// The number of jobs by priority and block.
+    /// How many jobs have each priority, by block of ids.
     blocks: BTreeMap<(Reverse<i32>, u64), u64>,
 }
 
-/// A job's position in its line.
+/// The sort key of a job in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     priority: Reverse<i32>,
@@ -51,14 +51,14 @@ impl Queue {
         self.lines.values().all(|line| line.places.is_empty())
     }
 
-    /// The jobs of `wanted` partitions, in order.
+    /// Iterates over the jobs of the `wanted` partitions, in scheduling order.
     pub(super) fn iter(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> impl Iterator<Item = JobId> {
         let lines = self.lines.iter().filter(|(partition, _)| wanted(partition.as_ref()));
         let lines = lines.filter(|(_, line)| !line.places.is_empty());
         Merge { lines: lines.map(|(_, line)| (Reverse(line.tier), line.places.iter().peekable())).collect() }
     }
 
-    /// Inserts a job and sets the priority of its line; returns whether the job is new.
+    /// Inserts a job, and sets the priority of its partition; returns whether the job is new.
     pub(super) fn insert(&mut self, job: &Job, tier: i32) -> bool {
         let place = Place::of(job);
         // A lookup avoids copying the partition's name, except for the first job of a line.
@@ -81,26 +81,26 @@ impl Queue {
         if !line.places.remove(&place) {
             return;
         }
-        let count = line.blocks.get_mut(&place.block()).expect("every place is counted");
+        let count = line.blocks.get_mut(&place.block()).expect("every queued job is counted in its block");
         *count -= 1;
         if *count == 0 {
             line.blocks.remove(&place.block());
         }
     }
 
-    /// Sets the priority of a line.
+    /// Sets the priority of a partition.
     pub(super) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
         if let Some(line) = self.lines.get_mut(&Some(partition.clone())) {
             line.tier = tier;
         }
     }
 
-    /// The number of jobs in a partition's line.
+    /// Returns the number of queued jobs in a partition.
     pub(super) fn len_of(&self, partition: &PartitionName) -> u64 {
         self.lines.get(&Some(partition.clone())).map_or(0, |line| line.places.len() as u64)
     }
 
-    /// The number of jobs ahead of this one in its line. The job itself need not be in the queue.
+    /// Returns the number of jobs ahead of this one in its partition. The job itself need not be in the queue.
     pub(super) fn ahead_of(&self, job: &Job) -> u64 {
         let Some(line) = self.lines.get(&job.spec.partition) else { return 0 };
         let place = Place::of(job);
@@ -110,7 +110,8 @@ impl Queue {
     }
 }
 
-/// An iterator that merges lines in order. There are few, so each step compares the first job of every line.
+/// An iterator that merges the partitions' lines in scheduling order. Each step compares the first job of every line,
+/// since lines are few.
 struct Merge<'a> {
     lines: Vec<(Reverse<i32>, Peekable<btree_set::Iter<'a, Place>>)>,
 }

@@ -15,7 +15,7 @@ use super::state::State;
 use super::users::Users;
 use super::waiting::memory_of;
 
-/// The most jobs that are examined to explain a wait for a quota.
+/// How many jobs are examined at most to explain why a job waits for a quota.
 const LOOKED_AT: usize = 10_000;
 
 /// The user or group that a quota applies to.
@@ -34,7 +34,7 @@ impl Party<'_> {
     }
 }
 
-/// The parties whose quotas apply to a user's jobs.
+/// Returns the user and the groups whose quotas apply to a user's jobs.
 fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>, &'a Quota)> {
     let known = users.limits_of(user);
     let own = known.map(|(name, _, quota)| (Party::User(name), quota));
@@ -43,7 +43,7 @@ fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>,
     own.into_iter().chain(groups).filter(|(_, quota)| !quota.is_unlimited())
 }
 
-/// What the jobs of a party use.
+/// What the running jobs of a user or a group use.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     cpus: u64,
@@ -58,7 +58,7 @@ impl Used {
         self.jobs += jobs;
     }
 
-    /// How many more tasks each limit of a quota allows.
+    /// Returns how many more tasks each limit of a quota allows, with the limit.
     fn room(&self, quota: &Quota, spec: &JobSpec) -> [Option<Room>; 3] {
         let on_all_nodes = |each: u64| each.saturating_mul(spec.nodes.into());
         let room = |kind, limit: Option<u64>, used: u64, each: u64| {
@@ -72,7 +72,7 @@ impl Used {
     }
 }
 
-/// The remaining part of one limit.
+/// One limit of a quota, and how many more tasks it allows.
 struct Room {
     kind: QuotaKind,
     limit: u64,
@@ -80,14 +80,14 @@ struct Room {
     tasks: u64,
 }
 
-/// The remaining quotas during a pass over the queue.
+/// What quotas still allow during a pass over the queue.
 pub(super) struct Budget<'a> {
     users: &'a Users,
     used: BTreeMap<Party<'a>, Used>,
 }
 
 impl<'a> Budget<'a> {
-    /// The quotas that running jobs leave; `None` without any quota or block.
+    /// Computes what quotas allow beyond the running jobs; `None` if there is no quota and no block.
     pub(super) fn of(state: &'a State) -> Option<Self> {
         if !state.users.has_limits() {
             return None;
@@ -102,7 +102,7 @@ impl<'a> Budget<'a> {
         Some(budget)
     }
 
-    /// How many of `wanted` tasks the job's quotas allow. The granted tasks count as running from now on.
+    /// Returns how many of the `wanted` tasks the job's quotas allow, and counts them as running.
     pub(super) fn grant(&mut self, job: &Job, wanted: u64) -> u64 {
         if self.users.block_of(&job.user, job.uid).is_some() {
             return 0;
@@ -118,7 +118,7 @@ impl<'a> Budget<'a> {
         granted
     }
 
-    /// The limit that allows the fewest further tasks of a job.
+    /// Returns the limit that allows the fewest further tasks of a job, and whose limit it is.
     fn tightest(&self, job: &Job) -> Option<(Party<'a>, Room)> {
         let rooms = parties(self.users, &job.user).flat_map(|(party, quota)| {
             let used = self.used.get(&party).copied().unwrap_or_default();
@@ -134,13 +134,13 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// The reason if a job waits because its user is blocked.
+/// Returns the reason for waiting if the job's user is blocked; otherwise `None`.
 pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
     let (name, block) = state.users.block_of(&job.user, job.uid)?;
     Some(Reason::Blocked { user: name.to_string(), why: block.reason.clone() })
 }
 
-/// The quota for which a startable job waits; jobs ahead of it in the queue count as running.
+/// Returns the quota for which a startable job waits, as a reason. Jobs ahead of it in the queue count as running.
 pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     parties(&state.users, &job.user).next()?;
     let mut budget = Budget::of(state)?;
@@ -151,8 +151,8 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
-/// Why a user may not submit another job, as a sentence, because waiting jobs use the head's memory. Applies in addition to
-/// quotas. It counts jobs, not tasks, because an array uses as much memory as one job.
+/// Returns why a user may not submit another job, as a sentence, to bound the head's memory for waiting jobs. This
+/// limit applies in addition to quotas. It counts jobs, because an array uses as much memory as one job.
 pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
     let most = settings.waiting_jobs;
@@ -180,7 +180,7 @@ pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u6
         let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);
         if let Some(room) = never {
             let (whose, what) = (party.describe(), room.kind.amount(room.limit));
-            return Some(format!("it could never run: {whose} may have at most {what} running"));
+            return Some(format!("the job could never run: {whose} may have at most {what} running"));
         }
         let Some(most) = quota.queued else { continue };
         let counts = |other: &str| parties(&state.users, other).any(|(theirs, _)| theirs == party);

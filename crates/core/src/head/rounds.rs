@@ -20,42 +20,41 @@ use super::state::State;
 use super::stored::batch;
 use super::update::update;
 
-/// A snapshot is due when the log has this many more events than the state has jobs. This limits how much a starting
+/// A snapshot is due when the log has this many events more than the state has jobs. This bounds how much a starting
 /// head reads.
 const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
 
-/// The maximum number of jobs that are dropped at once after their retention, so that a large backlog does not block
-/// the loop.
+/// How many jobs are forgotten at once, so that a large backlog does not block the loop.
 const FORGET_AT_ONCE: usize = 1_000;
 
-/// The delay before the next search for jobs to drop, after a failed one, in milliseconds.
+/// The delay before the next search for jobs to forget, after a failed search, in milliseconds.
 const FORGET_AGAIN_MS: u64 = 60_000;
 
-/// A command for the loop, with its data. `R` identifies the client that waits for the reply.
+/// A command for the head's loop, with the data to store. `R` identifies the client that waits for the reply.
 #[derive(Debug)]
 pub struct Input<R> {
-    /// The command.
+    /// The command to decide.
     pub command: Command,
-    /// Small blobs, stored in the same transaction.
+    /// Small blobs, stored in the same transaction as the events.
     pub blobs: Vec<(Digest, Vec<u8>)>,
-    /// The environment of a submission, stored in the same transaction.
+    /// The environment variables of a submission, stored in the same transaction as the events.
     pub environment: Option<(Digest, Bytes)>,
     /// The recipient of the reply, if any.
     pub reply: Option<R>,
 }
 
 impl<R> Input<R> {
-    /// A command without a reply.
+    /// Creates the input for a command without data and without a reply.
     #[must_use]
     pub fn of(command: Command) -> Self {
         Self { command, blobs: Vec::new(), environment: None, reply: None }
     }
 }
 
-/// The result of a command that was carried out.
+/// The reply to a command that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// For a submission: the job, and whether its key was known before.
+    /// For a submission: the job's id, and whether an earlier submission with the same key created the job.
     pub submitted: Option<(JobId, bool)>,
 }
 
@@ -64,7 +63,7 @@ pub struct Done {
 pub struct Commit<R> {
     /// The batch to store. Even if it is empty, replies and effects wait for earlier batches.
     pub batch: Batch,
-    /// The argument for [`super::Durability::stored`].
+    /// The argument for [`super::Durability::stored`] once the store has answered.
     pub after: After<R>,
 }
 
@@ -73,21 +72,21 @@ pub struct Commit<R> {
 pub struct After<R> {
     pub(super) round: u64,
     pub(super) has_events: bool,
-    /// Effects to carry out.
+    /// Effects to carry out, before the replies are sent.
     pub effects: Vec<Effect>,
     /// Replies to send.
     pub replies: Vec<(R, Result<Done, Refusal>)>,
 }
 
-/// Turns commands into commits. Owned by one thread.
+/// The head's loop as a state machine: turns commands into batches for the store. One thread owns it.
 #[derive(Debug)]
 pub struct Rounds<R> {
     number: u64,
     next_sequence: u64,
     snapshot_sequence: u64,
-    /// A lower limit for the end times of stored jobs; `None` if no jobs are stored.
+    /// A time before which no stored job ended; `None` if no jobs are stored.
     first_ended: Option<Timestamp>,
-    /// The earliest time of the next search for jobs to drop, after a failed search.
+    /// The earliest time of the next search for jobs to forget, after a failed search.
     forget_from: Timestamp,
     events: Vec<Stamped>,
     changes: Changes,
@@ -97,7 +96,7 @@ pub struct Rounds<R> {
 }
 
 impl<R> Rounds<R> {
-    /// Creates rounds for a log with the events from `first_sequence` to before `next_sequence`.
+    /// Creates rounds for a log whose events have the numbers from `first_sequence` to below `next_sequence`.
     #[must_use]
     pub fn new(first_sequence: u64, next_sequence: u64) -> Self {
         Self {
@@ -115,7 +114,7 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Continues with a state that was loaded again. Its log ends before `next_sequence`.
+    /// Continues with a state that was loaded again, and whose log ends before `next_sequence`.
     pub fn restart(&mut self, next_sequence: u64) {
         self.next_sequence = next_sequence;
         self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
@@ -123,7 +122,7 @@ impl<R> Rounds<R> {
     }
 
     /// Decides a command and applies its events. `ended` has the ended jobs that the command refers to. Returns the
-    /// refusal of a command without a reply.
+    /// refusal if the command has no reply to carry it.
     pub fn take(
         &mut self,
         state: &mut State,
@@ -162,7 +161,7 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Applies the events that the state calls for: placements, and power actions.
+    /// Applies the placements and power actions that the state requires now.
     pub fn follow_up(&mut self, state: &mut State, moves: &Mutex<Moves>, now: Now) {
         loop {
             let events = follow_up(state, now);
@@ -213,7 +212,7 @@ impl<R> Rounds<R> {
         Some(Commit { batch, after })
     }
 
-    /// The command that drops jobs after their retention, if it is due.
+    /// Returns the command that forgets jobs after their retention, if it is due.
     ///
     /// # Errors
     /// If the store cannot be read. The next attempt is after a minute.
@@ -240,18 +239,18 @@ impl<R> Rounds<R> {
         Ok(Some(Command::Forget { jobs }))
     }
 
-    /// The time at which the retention of the next job is over.
+    /// Returns when the retention of the next job is over.
     fn forget_at(&self, state: &State) -> Option<Timestamp> {
         Some(state.kept_until(self.first_ended?).plus_ms(1).max(self.forget_from))
     }
 
-    /// The time of the next deadline, of the state or of a job's retention.
+    /// Returns the time of the next deadline, of the state or of a job's retention.
     #[must_use]
     pub fn wake_at(&self, state: &State) -> Option<Timestamp> {
         state.next_deadline().into_iter().chain(self.forget_at(state)).min()
     }
 
-    /// Whether a snapshot should replace the log of this state.
+    /// Returns whether the log is so long that a snapshot should replace it.
     #[must_use]
     pub fn snapshot_is_due(&self, state: &State) -> bool {
         self.next_sequence - self.snapshot_sequence >= EVENTS_BETWEEN_SNAPSHOTS + state.job_count() as u64
@@ -264,7 +263,7 @@ impl<R> Rounds<R> {
     }
 }
 
-/// Locks the jobs between the state and the store. The state must be locked before this, never after it.
+/// Locks the jobs between the state and the store. Lock order: the state first.
 pub(super) fn lock(moves: &Mutex<Moves>) -> std::sync::MutexGuard<'_, Moves> {
     moves.lock().unwrap_or_else(PoisonError::into_inner)
 }

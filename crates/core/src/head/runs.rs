@@ -99,7 +99,7 @@ impl Step<'_> {
         let now = self.now;
         let id = run.task.job;
         let begins_to_run = self.state.change_job(id, |job| {
-            let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
             let part = part_of(active, rank);
             part.phase = part.phase.max(phase);
             let begins_to_run = phase == Phase::Running && active.phase() >= Phase::Running;
@@ -116,11 +116,11 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Marks a part as ready. The last ready part starts all of them.
+    /// Marks a part as ready. When all parts are ready, starts them.
     pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepDoor>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
-            let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
             let had_begun = active.has_begun();
             let part = part_of(active, rank);
             part.phase = part.phase.max(Phase::Ready);
@@ -139,7 +139,7 @@ impl Step<'_> {
         self.notify(run.task.job);
     }
 
-    /// Tells a part to start, unless the run must end.
+    /// Tells the agent of a part to start its processes, unless the run must end.
     fn begin(&mut self, run: RunId, rank: u32) {
         let Some(active) = self.state.active(run).filter(|active| cause(self.state, active).is_none()) else { return };
         let (Some(part), Some(first)) = (active.part(rank), active.part(0)) else { return };
@@ -155,7 +155,7 @@ impl Step<'_> {
         self.state.unconfirmed.remove(&(run, rank));
         let energy = self.state.active(run).and_then(|active| self.state.energy(active.part(rank)?, self.now.at));
         let (node, breaks, is_last) = self.state.change_job(run.task.job, |job| {
-            let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
             job.energy = both(job.energy, energy);
             let breaks = !over.is_completed() && active.broken_by.is_none();
             if breaks {
@@ -177,12 +177,13 @@ impl Step<'_> {
         }
     }
 
-    /// Ends a run whose parts are all over: its task has ended, or waits again.
+    /// Ends a run whose parts have all ended: its task ends or waits again.
     fn end_run(&mut self, run: RunId) {
         let id = run.task.job;
         let index = run.task.index;
-        let ending = verdict(self.state, self.state.active(run).expect("the run is current"));
-        let active = self.state.change_job(id, |job| job.active.remove(&index)).expect("the run is current");
+        let ending = verdict(self.state, self.state.active(run).expect("the run is the current run of its task"));
+        let active =
+            self.state.change_job(id, |job| job.active.remove(&index)).expect("the run is the current run of its task");
         match ending {
             Some(ending) => self.end_task(&active, ending),
             None => self.state.change_job(id, |job| {
@@ -243,12 +244,12 @@ impl Step<'_> {
         }
     }
 
-    /// Tells the connected agents of a run to end it, if it must end.
+    /// Tells the connected agents of a run to end it, if the run must end.
     pub(super) fn send_end(&mut self, run: RunId) {
         (0..self.state.parts_of(run)).for_each(|rank| self.send_end_to(run, rank));
     }
 
-    /// Tells the agent of one part to end it, if the run must end.
+    /// Tells the agent of one part to end the run, if the run must end.
     pub(super) fn send_end_to(&mut self, run: RunId, rank: u32) {
         let Some(active) = self.state.active(run) else { return };
         let (Some(cause), Some(part)) = (cause(self.state, active), active.part(rank)) else { return };
@@ -260,8 +261,8 @@ impl Step<'_> {
 }
 
 impl State {
-    /// The energy that a part has used since its placement: its share of the node's CPUs applied to the node's energy. `None` if the node
-    /// has no meter, or had none at the placement.
+    /// Returns the energy that a part has used since its placement: the node's energy times the part's share of its
+    /// CPUs. `None` if the node has no meter, or had none at the placement.
     fn energy(&self, part: &Part, now: Timestamp) -> Option<Energy> {
         let drawn = self.power.reading(&part.node, now)?.since(part.metered?);
         let all = self.nodes.get(&part.node)?.facts.resources.cpus.len();
@@ -275,13 +276,13 @@ impl State {
         parts.map(|part| self.energy(part, now)).fold(job.energy, both)
     }
 
-    /// The number of a run's parts; zero if the run is not current.
+    /// Returns the number of a run's parts; zero if the run is not the current one of its task.
     fn parts_of(&self, run: RunId) -> u32 {
         self.active(run).map_or(0, |active| active.parts.len() as u32)
     }
 }
 
-/// The sum of the known values.
+/// Adds two energies; a missing one counts as zero. `None` if both are missing.
 fn both(one: Option<Energy>, other: Option<Energy>) -> Option<Energy> {
     one.map(|one| one.plus(other.unwrap_or_default())).or(other)
 }
@@ -290,13 +291,13 @@ fn part_of(active: &mut Active, rank: u32) -> &mut Part {
     active.parts.get_mut(rank as usize).expect("the event was decided for a part of the run")
 }
 
-/// The connection of a part's agent, unless the part is over.
+/// Returns the connection of a part's agent; `None` if the part has ended or the agent is not connected.
 fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
     let node = state.nodes.get(&part.node).filter(|_| part.over.is_none())?;
     node.link.as_ref().map(|link| link.connection)
 }
 
-/// The placement message for one part.
+/// Creates the placement that is sent to the node of one part.
 fn placement(state: &State, active: &Active, rank: u32) -> Placement {
     // The node of an ended part may have been forgotten.
     let address = |node: &NodeName| state.nodes.get(node).and_then(|node| node.facts.address);
@@ -309,7 +310,7 @@ fn placement(state: &State, active: &Active, rank: u32) -> Placement {
     }
 }
 
-/// Why the remaining parts of a run must end, if they must.
+/// Returns why the remaining parts of a run must end; `None` if they may go on.
 fn cause(state: &State, active: &Active) -> Option<EndCause> {
     if active.broken_by.is_none() {
         return active.ending.or_else(|| is_finished(state, active).then_some(EndCause::Finished));
@@ -319,13 +320,13 @@ fn cause(state: &State, active: &Active) -> Option<EndCause> {
     Some(active.ending.unwrap_or(if runs_again { EndCause::Requeued } else { EndCause::Broken }))
 }
 
-/// Whether a job that runs on its first node only has completed there.
+/// Returns whether the job runs on its first node only and has completed there.
 fn is_finished(state: &State, active: &Active) -> bool {
     state.job(active.run.task.job).is_some_and(|job| job.spec.first_node)
         && active.part(0).and_then(|part| part.over.as_ref()).is_some_and(|over| over.is_completed())
 }
 
-/// How a run's task ends once its parts are over or one has failed; `None` when it waits again.
+/// Returns how a run's task ends once all parts have ended or one has failed; `None` if the task waits again.
 fn verdict(state: &State, active: &Active) -> Option<Ending> {
     let completed = Ending { state: JobState::Completed, exit_code: Some(0) };
     let asked_again = active.ending == Some(EndCause::Requeued);
@@ -344,18 +345,18 @@ fn verdict(state: &State, active: &Active) -> Option<Ending> {
     }
 }
 
-/// The ends of a run's parts that are over.
+/// Iterates over the ends of those parts that have ended.
 fn overs(active: &Active) -> impl Iterator<Item = &RunEnd> {
     active.parts.iter().filter_map(|part| part.over.as_deref())
 }
 
-/// The ends of a run's parts, for the history.
+/// Returns the ends of a run's parts, for the record of the ended task.
 fn ended_parts(active: &Active) -> Vec<EndedPart> {
     let nodes = active.nodes().cloned();
     nodes.zip(overs(active)).map(|(node, end)| EndedPart { node, end: end.clone() }).collect()
 }
 
-/// The message for people about the end of a run.
+/// Returns the message for people about the end of a run.
 fn message(active: &Active) -> Option<String> {
     let of_part = |part: &Part| part.over.as_ref().and_then(|over| over.message.clone());
     let Some(rank) = active.broken_by.filter(|_| active.parts.len() > 1) else {

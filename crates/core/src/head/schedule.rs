@@ -13,8 +13,8 @@ use super::power::{manage, why_asleep};
 use super::quotas::{Budget, waits_for_admin, waits_for_quota};
 use super::state::State;
 
-/// Returns the next events that the state calls for: placements, or power actions. The caller applies them and repeats until there are
-/// none.
+/// Returns the events that the state requires next: placements, or power actions. The caller applies them and calls
+/// again until none are left.
 pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
     if state.needs_pass()
         && let Some(placed) = schedule(state, now)
@@ -30,8 +30,8 @@ pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
     Vec::new()
 }
 
-/// Runs a scheduling pass: returns the event that places tasks, or `None` if none can start. Keeps the reservations of waiting jobs
-/// for [`explain`].
+/// Runs a scheduling pass. Returns the event that places tasks; `None` if no task can start. Keeps the reservations of
+/// waiting jobs for [`explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     state.renew_sets();
@@ -59,7 +59,7 @@ pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
     state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
 }
 
-/// Why a job waits; `None` without a waiting task.
+/// Returns why a job waits; `None` if none of its tasks waits.
 #[must_use]
 pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     if job.pending.is_empty() {
@@ -88,7 +88,8 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
 }
 
-/// Separates drained nodes from down nodes in a reason; the scheduler does not distinguish them.
+/// Changes the nodes that a reason calls down into drained ones where an operator drained them. The scheduler does not
+/// distinguish them.
 fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
     let Reason::NodesDown { wanted, nodes } = reason else { return reason };
     let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
@@ -110,7 +111,7 @@ impl State {
             .filter(|at| *at != Timestamp::NEVER)
     }
 
-    /// A job in the plan.
+    /// Returns a job that the plan names.
     fn jobs_by_id(&self, id: JobId) -> std::sync::Arc<Job> {
         std::sync::Arc::clone(self.job(id).expect("the plan names jobs of the queue"))
     }
@@ -121,20 +122,20 @@ fn waiting(state: &State, job: &Job) -> Waiting {
     Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, state.owner_of(job), &job.spec) }
 }
 
-/// A specification as a scheduler request: one task of a job without an id.
+/// Converts a specification to a scheduler request for one task. The job needs no id yet.
 pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
     let among = state.among(owner, spec);
     Waiting { job: JobId(0), request: spec.request.clone(), nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
 }
 
-/// The tasks of a job that quotas allow; `None` if there are none.
+/// Limits a waiting job to the tasks that quotas allow; `None` if they allow none.
 fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
     let Some(budget) = budget else { return Some(waiting) };
     let tasks = budget.grant(job, waiting.tasks);
     (tasks > 0).then_some(Waiting { tasks, ..waiting })
 }
 
-/// Everything that holds resources, with its latest end.
+/// Returns all that holds resources, each with the latest time at which it ends.
 pub(super) fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
@@ -144,13 +145,14 @@ pub(super) fn running(state: &State) -> Vec<Running> {
     state.placed().map(|(job, active, node)| of_job(job, active, node)).collect()
 }
 
-/// The longest time that a task can take: its time limit plus the grace period.
+/// Returns the longest time that a task can take, in milliseconds: its time limit plus the grace period. `None` without
+/// a limit.
 fn longest_ms(state: &State, job: &Job) -> Option<u64> {
     let grace_ms = job.spec.grace_ms.unwrap_or(state.settings.grace_ms);
     job.spec.time_limit_ms.map(|limit| limit.saturating_add(grace_ms))
 }
 
-/// Assigns task indices, CPU ids and GPUs within one pass.
+/// Assigns task indices, CPU ids and GPUs to the starts of one scheduling pass.
 #[derive(Default)]
 struct Assignment {
     /// The last assigned index of each job.

@@ -20,13 +20,14 @@ const DAY: u64 = 24 * HOUR;
 /// Default memory of a job, in bytes.
 const USUAL_MEMORY_BYTES: u64 = 512 << 20;
 
-/// The least difference between the heartbeat interval and the first silence limit, since a heartbeat may arrive late.
+/// The least difference between the heartbeat interval and `suspect-after`, in milliseconds, since a heartbeat may
+/// arrive late.
 const LATENESS_MS: u64 = SECOND;
 
 /// The values of all settings. Times are in milliseconds on the cluster's clock.
 ///
-/// The three limits of silence must increase in the order of their fields. The first limit must leave time for a late heartbeat:
-/// an agent on a busy machine may need seconds to send one.
+/// The three silence limits must increase in the order of their fields. The first must leave time for a late heartbeat,
+/// since an agent on a busy machine may need seconds to send one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -36,14 +37,15 @@ pub struct Settings {
     pub suspect_after_ms: u64,
     /// A node that is silent for this long is down. Runs that can safely run again are placed on other nodes.
     pub down_after_ms: u64,
-    /// The head gives up all runs of a node that is silent for this long. This limit is the longest, because a node
-    /// that was only disconnected then loses its work.
+    /// The head gives up all runs of a node that is silent for this long. The limit is long, because a node that was
+    /// only disconnected then loses its work.
     pub lost_after_ms: u64,
     /// Default time between TERM and KILL.
     pub grace_ms: u64,
     /// How long ended jobs and their results are kept, whether or not the results were fetched.
     pub retention_ms: u64,
-    /// Disk space for results, in bytes; above it, the head drops fetched results. `None`: the value that the head was started with.
+    /// Disk space for results, in bytes. Above it, the head drops fetched results. `None`: the value from the head's
+    /// command line.
     pub results_cap_bytes: Option<u64>,
     /// How many bytes of each output of a job are kept. `None`: [`OUTPUT_CAP_BYTES`].
     pub output_cap_bytes: Option<u64>,
@@ -54,7 +56,7 @@ pub struct Settings {
     pub waiting_jobs: u32,
     /// How many bytes of the head's memory the waiting jobs of one user may take. Operators have no limit.
     pub waiting_bytes: u64,
-    /// The scheduling policy.
+    /// The scheduling policy: first come first served, or EASY backfill.
     pub policy: Policy,
     /// Defaults for options that a submission leaves out. `None`: Hostler's own default applies.
     pub job: JobDefaults,
@@ -64,11 +66,11 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobDefaults {
-    /// Nodes per task.
+    /// Nodes per task, at least one.
     pub nodes: Option<u32>,
-    /// Processes per node.
+    /// Processes per node, at least one.
     pub tasks_per_node: Option<u32>,
-    /// CPUs per node.
+    /// CPUs per node, at least one.
     pub cpus: Option<u32>,
     /// Memory per node, in bytes.
     pub memory_bytes: Option<u64>,
@@ -97,7 +99,7 @@ impl Default for Settings {
     }
 }
 
-/// The name of a setting.
+/// A setting that operators can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
@@ -137,14 +139,14 @@ pub enum Setting {
     DefaultTimeLimit,
 }
 
-/// The kind of value that a setting takes, with its bounds.
+/// The kind of values that a setting accepts, with their bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A time between these bounds, in milliseconds.
     Time(u64, u64),
     /// A time up to this bound, in milliseconds, or `none`.
     TimeOrNone(u64),
-    /// A size of at least this many bytes.
+    /// A size in bytes, at least this one.
     Size(u64),
     /// A number from one to this bound.
     Count(u32),
@@ -162,7 +164,7 @@ pub enum SettingValue {
     TimeMs(u64),
     /// Bytes.
     Bytes(u64),
-    /// A number.
+    /// A number, as [`Kind::Count`].
     Count(u32),
     /// Yes or no.
     Switch(bool),
@@ -173,9 +175,9 @@ pub enum SettingValue {
 /// Who changed a setting, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetBy {
-    /// The user.
+    /// The user who changed the setting.
     pub user: String,
-    /// When, on the wall clock.
+    /// When the setting was changed, on the wall clock.
     pub at: WallTime,
 }
 
@@ -201,7 +203,7 @@ impl Setting {
         Self::DefaultTimeLimit,
     ];
 
-    /// The name that people type.
+    /// Returns the setting's name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -290,7 +292,10 @@ impl Setting {
             Self::DefaultNodes | Self::DefaultProcesses | Self::DefaultCpus => "1".to_owned(),
             Self::DefaultMemory => "512M, cmrun 100M".to_owned(),
             Self::DefaultTimeLimit => "none".to_owned(),
-            _ => Settings::default().get(self).map(|value| self.write(value)).expect("all others have a value"),
+            _ => Settings::default()
+                .get(self)
+                .map(|value| self.write(value))
+                .expect("every other setting has a default value"),
         }
     }
 
@@ -353,7 +358,7 @@ impl FromStr for Setting {
 }
 
 impl Kind {
-    /// Whether a value is of this kind and within its bounds.
+    /// Returns whether a value is of this kind and within the bounds.
     fn holds(self, value: SettingValue) -> bool {
         match (self, value) {
             (Self::Time(least, most), SettingValue::TimeMs(ms)) => (least..=most).contains(&ms),
@@ -365,7 +370,7 @@ impl Kind {
         }
     }
 
-    /// The kind of value in one word, for a table.
+    /// Returns the kind of value in one word, for tables.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -461,7 +466,7 @@ impl Settings {
         }
     }
 
-    /// Parses and checks a new value for `setting`; no text resets it to its default.
+    /// Parses and checks a new value for `setting`; `None` resets the setting to its default.
     ///
     /// # Errors
     /// When the value does not parse, is out of bounds, or conflicts with another setting.
@@ -471,7 +476,7 @@ impl Settings {
         Ok(value)
     }
 
-    /// Checks the order of the silence limits.
+    /// Checks that the silence limits increase, and that a late heartbeat fits into the first.
     fn check(&self) -> Result<(), String> {
         if self.suspect_after_ms < self.heartbeat_ms + LATENESS_MS {
             return Err(format!(
@@ -498,7 +503,8 @@ impl Settings {
         }
     }
 
-    /// Creates a job from a submission. Fills options that it leaves out with the operators' defaults, or with Hostler's own.
+    /// Creates a job from a submission. Options that the submission does not set get the operators' defaults, or
+    /// Hostler's own.
     ///
     /// A job with a terminal always stays a single process.
     #[must_use]
@@ -521,7 +527,7 @@ impl Settings {
     }
 }
 
-/// A mutable reference to the field of a setting. A `MayBe` field may be unset.
+/// A mutable reference to the field that stores a setting. A `MayBe` field may be unset.
 enum Slot<'a> {
     Wide(&'a mut u64),
     Count(&'a mut u32),

@@ -23,10 +23,11 @@ use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
 use super::waiting::{Waiting, WaitingJobs};
 
-/// The number of recent specifications that a new job's specification is compared with, to share equal ones.
+/// How many recent specifications a new job's specification is compared with. Equal ones share memory.
 const SPECS_AT_HAND: usize = 8;
 
-/// The head's whole state. Serialised, it is a snapshot of the log. Skipped fields are derived from others or end with the process.
+/// The head's whole state. A serialised state is a snapshot of the log. Skipped fields are derived from others, or end
+/// with the process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct State {
     /// How many times a head has started on this store.
@@ -36,15 +37,15 @@ pub struct State {
     /// The time of the last event on the head's wall clock, for display and for times of day.
     #[serde(skip)]
     pub last_event_wall: WallTime,
-    /// How many machines were removed, or replaced by another machine of the same name. Each changes the key that gossiping nodes
-    /// share, since the removed machine knows the old one.
+    /// How many machines were removed, or replaced by another machine of the same name. Each such change creates a new
+    /// gossip key, since the removed machine knows the old one.
     #[serde(default)]
     pub expelled: u64,
     /// The number of the last submitted job; zero before the first.
     last_job: u64,
     /// Jobs that have not ended.
     jobs: BTreeMap<JobId, Arc<Job>>,
-    /// Whether ended jobs leave the state. Older heads kept them, so in their logs they stay.
+    /// Whether ended jobs leave the state. Older releases kept them in the state, so replays of their logs do too.
     #[serde(default)]
     pub(super) archives: bool,
     pub(super) nodes: BTreeMap<NodeName, Node>,
@@ -90,8 +91,8 @@ pub struct State {
     pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
-    /// Parts of runs, by rank, that this head has launched and the agent has not confirmed. Excludes launches of an
-    /// earlier head, because only the node's hello tells which of them arrived.
+    /// Parts of runs, by rank, that this head has launched and the agent has not confirmed. Launches of an earlier head
+    /// are excluded: only the node's hello tells which of them arrived.
     #[serde(skip)]
     pub(super) unconfirmed: BTreeSet<(RunId, u32)>,
     /// Nodes by the time at which they pass their next silence limit.
@@ -99,10 +100,10 @@ pub struct State {
     silences: BTreeSet<(Timestamp, NodeName)>,
     #[serde(skip)]
     pub(super) reservations: Vec<Reservation>,
-    /// Whether a change since the last scheduling pass may let a task start.
+    /// Whether something has changed since the last scheduling pass that may let a task start.
     #[serde(skip)]
     pub(super) needs_pass: bool,
-    /// The pending notification of gossiping nodes.
+    /// The timer for notifying gossiping nodes.
     #[serde(skip)]
     pub(super) peers: Peers,
 }
@@ -110,19 +111,19 @@ pub struct State {
 /// The total resources of the nodes that are up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: Amount,
     /// Memory in bytes.
     pub memory_bytes: Amount,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: Amount,
-    /// Counted resources.
+    /// Amounts of counted resources by name.
     pub counted: BTreeMap<String, u64>,
-    /// Counted resources that no run holds.
+    /// Amounts of counted resources that no run holds, by name.
     pub counted_free: BTreeMap<String, u64>,
 }
 
-/// Adds counts to totals, which saturate.
+/// Adds the counts of a node to the totals. Sums saturate.
 fn add_counts(sums: &mut BTreeMap<String, u64>, counted: &Counted) {
     for (name, count) in counted.iter() {
         let sum = sums.entry(name.to_owned()).or_insert(0);
@@ -131,7 +132,7 @@ fn add_counts(sums: &mut BTreeMap<String, u64>, counted: &Counted) {
 }
 
 impl State {
-    /// Rebuilds the derived fields after a snapshot was read.
+    /// Rebuilds the derived fields of a state that was read from a snapshot.
     #[must_use]
     pub fn restored(mut self) -> Self {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
@@ -167,12 +168,12 @@ impl State {
         }
     }
 
-    /// The index of the next new node.
+    /// Returns the pool index for the next new node.
     pub(super) fn next_ix(&self) -> NodeIx {
         self.names.last_key_value().map_or(NodeIx(0), |(last, _)| NodeIx(last.0 + 1))
     }
 
-    /// Removes a node on which nothing is placed and that is not connected.
+    /// Removes a node that has no runs and no connection.
     pub(super) fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
         let node = self.nodes.remove(name).expect("the event was decided for a node that is known");
         assert!(node.runs.is_empty() && node.link.is_none(), "node {name} is forgotten while it is in use");
@@ -234,7 +235,7 @@ impl State {
         JobId(self.last_job + 1)
     }
 
-    /// A job by id, if it is live.
+    /// Returns a live job by id; `None` if the job does not exist or has ended.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
@@ -278,19 +279,19 @@ impl State {
         self.queue.set_tier(partition, tier);
     }
 
-    /// The number of jobs ahead of this one in its partition.
+    /// Returns the number of jobs ahead of this one in its partition.
     #[must_use]
     pub fn ahead_of(&self, job: &Job) -> u64 {
         self.queue.ahead_of(job)
     }
 
-    /// The waiting jobs of a user and their memory.
+    /// Returns how many jobs of a user wait, and the memory of their specifications.
     #[must_use]
     pub fn waiting_jobs_of(&self, user: &str) -> WaitingJobs {
         self.waiting.of(user)
     }
 
-    /// The parts of placed tasks that are not over, node by node. The cost does not depend on waiting jobs.
+    /// Iterates over the live parts of placed tasks, node by node. The cost does not depend on waiting jobs.
     pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active, &Node)> {
         let runs = self.nodes.values().flat_map(|node| node.runs.keys().map(move |run| (run, node)));
         runs.map(|(run, node)| {
@@ -299,7 +300,8 @@ impl State {
         })
     }
 
-    /// Results of ended parts whose runs continue. The history does not contain them yet.
+    /// Returns the results of ended parts whose runs continue on other nodes. The store's records do not contain these
+    /// results yet.
     #[must_use]
     pub fn early_results(&self) -> Vec<Digest> {
         let over = |part: &Part| part.over.as_deref().and_then(RunEnd::manifest);
@@ -310,7 +312,7 @@ impl State {
             .collect()
     }
 
-    /// A current run and its rank on a node.
+    /// Returns a run and the node's rank in it, if the run is the current one of its task and has a part on the node.
     pub(super) fn part_on(&self, node: &NodeName, run: RunId) -> Option<(RunId, u32)> {
         Some((run, self.active(run)?.rank_of(node)?))
     }
@@ -326,7 +328,7 @@ impl State {
         self.nodes.get(name)
     }
 
-    /// The node at the other end of a connection.
+    /// Returns the node whose agent uses a connection.
     #[must_use]
     pub fn node_of(&self, connection: ConnectionId) -> Option<&Node> {
         self.connections.get(&connection).map(|name| &self.nodes[name])
@@ -338,13 +340,13 @@ impl State {
         self.keys.get(&key).copied()
     }
 
-    /// The task of a run, if the run is current.
+    /// Returns the placed task of a run; `None` if the run is not the current one of its task.
     #[must_use]
     pub fn active(&self, run: RunId) -> Option<&Active> {
         self.jobs.get(&run.task.job)?.active.get(&run.task.index).filter(|active| active.run == run)
     }
 
-    /// Whether a scheduling pass may find something to start.
+    /// Returns whether a scheduling pass is needed, because it may find a task to start.
     #[must_use]
     pub fn needs_pass(&self) -> bool {
         self.needs_pass && !self.queue.is_empty() && !self.connections.is_empty()
@@ -415,14 +417,14 @@ impl State {
         all
     }
 
-    /// Adds a job under the next id.
+    /// Adds a new job. Its id must be the next one.
     pub(super) fn insert_job(&mut self, job: Job) {
         assert_eq!(job.id, self.next_job(), "job ids count up");
         self.last_job = job.id.0;
         self.take_in(Arc::new(job));
     }
 
-    /// Adds a job: a new one, or one that had ended.
+    /// Adds a job to the state: a new one, or an ended one that is changed or requeued.
     pub(super) fn take_in(&mut self, job: Arc<Job>) {
         self.keys.insert(job.key, job.id);
         for dependency in &job.unmet {
@@ -436,9 +438,9 @@ impl State {
         self.index(id);
     }
 
-    /// Shares equal specifications in memory, since consecutive jobs are often alike.
+    /// Makes a job share the memory of an equal recent specification, since consecutive jobs are often alike.
     fn share_spec(&mut self, id: JobId) {
-        let job = self.jobs.get_mut(&id).expect("it was just inserted");
+        let job = self.jobs.get_mut(&id).expect("the job was just inserted");
         if let Some(known) = self.specs.iter().find(|known| **known == job.spec) {
             if !Arc::ptr_eq(known, &job.spec) {
                 Arc::make_mut(job).spec = Arc::clone(known);
@@ -500,7 +502,7 @@ impl State {
         value
     }
 
-    /// Updates the queue for a job.
+    /// Updates the queue and the counts of waiting tasks for a job.
     fn index(&mut self, id: JobId) {
         self.power.changed();
         let job = &self.jobs[&id];

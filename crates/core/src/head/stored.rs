@@ -13,7 +13,7 @@ use super::job::Job;
 use super::state::State;
 use super::update::update;
 
-/// Why the stored data cannot be restored to a state.
+/// Why the head cannot restore its state from the store.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The snapshot cannot be read.
@@ -34,8 +34,8 @@ pub enum RestoreError {
     },
 }
 
-/// Restores the stored state: the latest snapshot, or `first` if there is none, followed by all later events. Also
-/// returns the number of the next event. Drops the effects and records of past events, because an earlier head has
+/// Restores the stored state: the latest snapshot, or `first` without a snapshot, followed by all later events. Also
+/// returns the number of the next event. Effects and records of past events are dropped, because an earlier head has
 /// handled them.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub fn restore(first: State, loaded: &Loaded) -> Result<(State, u64), RestoreErr
     Ok((state, loaded.next_sequence()))
 }
 
-/// The first event of a new epoch, on a restored state. `owner` is the uid that the head runs under.
+/// Returns the first event of a new epoch for a restored state. `owner` is the uid that the head runs under.
 #[must_use]
 pub fn epoch_starts(state: &State, now: Now, owner: Option<u32>) -> Stamped {
     Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), archives: true, owner } }
@@ -84,7 +84,8 @@ pub(super) fn batch(
         Record::JobEnded(job) => Change::JobEnded(as_stored(&job)),
         Record::JobReopened(id) => Change::JobReopened(id),
         Record::Environment { job, digest } => {
-            let bytes = environments.get(&digest).cloned().expect("the submission contains it");
+            let bytes =
+                environments.get(&digest).cloned().expect("the submission contains the environment with this digest");
             Change::Environment { job, digest, bytes }
         }
         Record::Forgotten(job) => Change::Forgotten(job),

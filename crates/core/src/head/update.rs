@@ -101,12 +101,12 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     step.let_ended_jobs_go();
 }
 
-/// The application of one event.
+/// One event while it is applied to the state.
 pub(super) struct Step<'a> {
     pub(super) state: &'a mut State,
     pub(super) now: Now,
     pub(super) changes: &'a mut Changes,
-    /// Jobs that ended with this event, and jobs that had ended before it.
+    /// Jobs that ended with this event or had ended before it. They must be stored again when the event is applied.
     moved: Vec<JobId>,
 }
 
@@ -143,7 +143,7 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Takes an ended job back into the state, until the event is applied or the job ends again.
+    /// Puts an ended job back into the state while the event is applied. It stays if it is live afterwards.
     fn recall(&mut self, ended: Option<&Arc<Job>>) {
         let Some(job) = ended else { return };
         let mut job = Arc::clone(job);
@@ -155,7 +155,7 @@ impl Step<'_> {
         self.state.take_in(job);
     }
 
-    /// Moves ended jobs from the state to the store, and removes jobs that run again from the store.
+    /// Moves ended jobs from the state to the store, and deletes requeued jobs from the store.
     fn let_ended_jobs_go(&mut self) {
         if !self.state.archives {
             return;
@@ -163,7 +163,7 @@ impl Step<'_> {
         for id in std::mem::take(&mut self.moved) {
             match self.state.job(id) {
                 Some(job) if job.is_ended() => {
-                    let mut job = self.state.remove_job(id).expect("it was found above");
+                    let mut job = self.state.remove_job(id).expect("the job was found in the state");
                     Arc::make_mut(&mut job).drop_environment_if_completed();
                     self.changes.records.push(Record::JobEnded(job));
                 }
@@ -173,7 +173,7 @@ impl Step<'_> {
         }
     }
 
-    /// Ends waiting tasks at once and tells the agents to end placed tasks.
+    /// Cancels a job or one task: ends waiting tasks at once, and tells the agents to end placed tasks.
     fn cancel(&mut self, id: JobId, index: Option<u32>) {
         self.cancel_pending(id, index, None);
         self.end_active(id, index, EndCause::Cancelled);
@@ -219,7 +219,7 @@ impl Step<'_> {
         });
     }
 
-    /// Tells the agents of a job's placed tasks to end them. The last cause counts: users may change their minds.
+    /// Tells the agents to end a job's placed tasks. A later cause replaces an earlier one, e.g. cancel after requeue.
     fn end_active(&mut self, id: JobId, index: Option<u32>, cause: EndCause) {
         let runs: Vec<RunId> = self
             .job(id)
@@ -236,7 +236,7 @@ impl Step<'_> {
         }
     }
 
-    /// Ends placed tasks to run them again, and makes ended tasks wait again.
+    /// Requeues a job or one task: ends placed tasks, and makes ended tasks wait again.
     fn requeue(&mut self, id: JobId, index: Option<u32>) {
         self.end_active(id, index, EndCause::Requeued);
         let job = Arc::clone(self.job(id));
@@ -274,7 +274,8 @@ impl Step<'_> {
         self.state.enrol(name);
     }
 
-    /// Records a connection. Compares the agent's runs with the state: forgets unknown ones and sends missing launches again.
+    /// Records an agent's connection and compares the agent's runs with the state. Tells the agent to forget unknown
+    /// runs, and sends missing launches again.
     fn connect(&mut self, name: &NodeName, link: Link, holds: &[RunId]) {
         let connection = link.connection;
         let now = self.now;
@@ -285,7 +286,7 @@ impl Step<'_> {
         });
         if let Some(before) = before {
             self.state.connections.remove(&before.connection);
-            self.close(before.connection, "a newer connection of this node has taken its place");
+            self.close(before.connection, "a newer connection of this node has replaced this one");
         }
         let mine: BTreeSet<RunId> = self.state.nodes[name].runs.keys().copied().collect();
         let theirs: BTreeSet<RunId> = holds.iter().copied().collect();
@@ -312,7 +313,7 @@ impl Step<'_> {
 
     fn disconnect(&mut self, connection: ConnectionId) {
         let Some(name) = self.state.connections.remove(&connection) else { return };
-        let node = self.state.nodes.get_mut(&name).expect("a connection is a known node's");
+        let node = self.state.nodes.get_mut(&name).expect("every connection belongs to a known node");
         if node.link.as_ref().is_some_and(|link| link.connection == connection) {
             node.link = None;
             self.state.sync_pool(&name);
@@ -343,7 +344,7 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    /// Marks a node as down. Its connection was closed before; runs that move to other nodes follow as separate events.
+    /// Marks a node as down. Its connection was closed before. Separate events move runs to other nodes.
     fn mark_down(&mut self, name: &NodeName) {
         self.state.change_node(name, |node| node.silence = Silence::Down);
         self.notify_node(name);
@@ -376,7 +377,8 @@ impl Step<'_> {
         }
     }
 
-    /// Changes a setting. Agents learn the heartbeat interval in the hello, so a shorter one closes all connections.
+    /// Changes a setting. A change of the heartbeat interval closes all connections, because agents learn the interval
+    /// in the hello.
     fn change_setting(&mut self, setting: Setting, value: Option<SettingValue>, by: &str) {
         let heartbeat_ms = self.state.settings.heartbeat_ms;
         self.state.change_settings(setting, value);
@@ -467,8 +469,8 @@ enum Standing {
     Never,
 }
 
-/// Checks a dependency against the job it names, or against that job's final state. For a job that was forgotten long ago, the final
-/// state is unknown.
+/// Checks a dependency against the job that it names, or against that job's final state. The final state is unknown for
+/// a job that was forgotten.
 fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobState>) -> Standing {
     let Some(job) = on else {
         let is_met = match dependency.condition {

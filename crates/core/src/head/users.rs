@@ -30,38 +30,38 @@ const MAX_KEYS: usize = 64;
 
 const MAX_GROUPS: usize = 64;
 
-/// The uids for users who are added without one: above the range that systems assign themselves, and below the ranges for containers,
-/// dynamic users and `nobody`.
+/// The range of uids for users who are added without a uid. It lies above the uids that systems assign to accounts, and
+/// below the uids of containers, dynamic users and `nobody`.
 const AUTOMATIC_UIDS: RangeInclusive<u32> = 20_000..=59_999;
 
 /// A user of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// The name, on every machine.
+    /// The user's name on every machine.
     pub name: UserName,
-    /// The uid, on every machine.
+    /// The user's uid on every machine.
     pub uid: u32,
-    /// The role.
+    /// What the user may do: user, operator or admin.
     pub role: Role,
-    /// Groups, for quotas.
+    /// The user's groups. They matter for quotas and partitions only.
     pub groups: BTreeSet<UserName>,
     /// SSH public keys as lines of an `authorized_keys` file: type, base64, comment.
     pub keys: Vec<String>,
-    /// The quota.
+    /// The user's own quota.
     pub quota: Quota,
 }
 
 /// The data of a user to add or import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewUser {
-    /// The name.
+    /// The user's name.
     pub name: UserName,
-    /// The uid. When absent: the user's current or former uid, else one that no user has or had. The shell must check that the
-    /// head's machine does not use it.
+    /// The uid. `None`: the user's current or former uid, else one that no user has or had. The shell must check that
+    /// no account on the head's machine has it.
     pub uid: Option<u32>,
-    /// The role.
+    /// What the user may do.
     pub role: Role,
-    /// Groups.
+    /// The user's groups.
     pub groups: BTreeSet<UserName>,
     /// SSH public keys, in the format of [`User::keys`].
     pub keys: Vec<String>,
@@ -71,7 +71,7 @@ pub struct NewUser {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Token {
     user: UserName,
-    /// The expiry on the cluster's clock.
+    /// When the token expires, on the cluster's clock.
     ends: Timestamp,
 }
 
@@ -82,7 +82,7 @@ pub struct Users {
     /// Quotas that all users of a group share.
     groups: BTreeMap<UserName, Quota>,
     tokens: BTreeMap<Digest, Token>,
-    /// Users who were removed. Accounts and files on nodes keep their uids.
+    /// Users who were removed. Accounts and files on the nodes still have their uids.
     #[serde(default)]
     former: BTreeMap<UserName, Former>,
     /// Blocked accounts, whether or not they were ever users.
@@ -90,15 +90,15 @@ pub struct Users {
     blocked: BTreeMap<UserName, Block>,
 }
 
-/// The remaining data of a removed user. Quotas still apply to an account of that name.
+/// What the head keeps about a removed user. Quotas still apply to an account of this name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Former {
-    /// The former uid.
+    /// The user's former uid.
     pub uid: u32,
-    /// Groups, for quotas.
+    /// The groups, whose quotas still apply.
     #[serde(default)]
     pub groups: BTreeSet<UserName>,
-    /// The quota.
+    /// The quota, which still applies.
     #[serde(default)]
     pub quota: Quota,
 }
@@ -108,7 +108,7 @@ pub struct Former {
 pub struct Block {
     /// The account's uid.
     pub uid: u32,
-    /// The admin.
+    /// The admin's name.
     pub by: String,
     /// The reason, in the admin's words.
     #[serde(default)]
@@ -117,7 +117,7 @@ pub struct Block {
     pub at: WallTime,
 }
 
-/// A change of users. The shell has already checked the caller's rights.
+/// A change of users, groups, quotas, blocks or tokens. The shell has already checked the caller's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsersCommand {
     /// Add a user.
@@ -130,20 +130,20 @@ pub enum UsersCommand {
     Block {
         /// The account's name.
         name: UserName,
-        /// The account's uid, if the shell knows it.
+        /// The account's uid; `None` if the shell does not know it.
         uid: Option<u32>,
-        /// The admin.
+        /// The admin's name.
         by: String,
         /// The reason, in the admin's words.
         reason: Option<String>,
     },
     /// Unblock an account.
     Unblock(UserName),
-    /// Change a role.
+    /// Give a user this role.
     SetRole(UserName, Role),
     /// Add and remove keys; keys to remove need no comment.
     ChangeKeys {
-        /// The user.
+        /// The user whose keys change.
         user: UserName,
         /// The keys to add.
         add: Vec<String>,
@@ -165,7 +165,7 @@ pub enum UsersCommand {
     RevokeToken(Digest),
 }
 
-/// An event about users.
+/// Users, quotas, blocks or tokens have changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsersEvent {
@@ -177,23 +177,23 @@ pub enum UsersEvent {
     Blocked {
         /// The account's name.
         name: UserName,
-        /// Who blocked it, and why.
+        /// The admin and the reason of the block.
         block: Block,
     },
     /// An account was unblocked.
     Unblocked(UserName),
     /// The quota of a removed user was set.
     FormerQuota {
-        /// Their name.
+        /// The removed user's name.
         name: UserName,
-        /// Their quota.
+        /// The quota, which replaces the earlier one.
         quota: Quota,
     },
     /// A group's quota was set.
     GroupQuota {
-        /// The group.
+        /// The group's name.
         group: UserName,
-        /// Its quota.
+        /// The quota, which replaces the earlier one.
         quota: Quota,
     },
     /// A login succeeded.
@@ -202,7 +202,7 @@ pub enum UsersEvent {
         token: Digest,
         /// The token's user.
         user: UserName,
-        /// The expiry, on the cluster's clock.
+        /// When the token expires, on the cluster's clock.
         ends: Timestamp,
     },
     /// A token was revoked.
@@ -218,13 +218,13 @@ pub enum UsersRefusal {
     /// The user does not exist.
     #[error("there is no user {0}")]
     NoSuchUser(UserName),
-    /// The name is taken.
+    /// A user with this name exists.
     #[error("there is a user {0} already")]
     Exists(UserName),
-    /// The uid is taken.
+    /// The uid belongs to another user.
     #[error("uid {uid} belongs to {owner}, so {wanted} cannot have it")]
     UidTaken {
-        /// The uid.
+        /// The requested uid.
         uid: u32,
         /// The user who has it.
         owner: UserName,
@@ -237,7 +237,7 @@ pub enum UsersRefusal {
     /// The user does not have this key.
     #[error("{0} does not have that key")]
     NoSuchKey(UserName),
-    /// A limit is exceeded.
+    /// A limit on the number of users, keys, groups or automatic uids is exceeded.
     #[error("{0}")]
     TooMany(String),
     /// The account is blocked.
@@ -332,7 +332,7 @@ impl Users {
         !self.groups.is_empty() || !self.blocked.is_empty() || of_users || of_former()
     }
 
-    /// The groups and the quota that apply to a name, including removed users.
+    /// Returns the name, the groups and the quota that apply to a user's name, also for removed users.
     pub(super) fn limits_of(&self, name: &str) -> Option<(&UserName, &BTreeSet<UserName>, &Quota)> {
         let of_user = self.users.get_key_value(name).map(|(name, user)| (name, &user.groups, &user.quota));
         of_user.or_else(|| self.former.get_key_value(name).map(|(name, it)| (name, &it.groups, &it.quota)))
@@ -355,7 +355,7 @@ impl Users {
         self.blocked.get_key_value(name).or_else(by_uid)
     }
 
-    /// Refuses a blocked account.
+    /// Checks that an account is not blocked.
     ///
     /// # Errors
     /// [`UsersRefusal::Blocked`], with the name that was blocked.
@@ -376,13 +376,13 @@ impl Users {
         Some((self.users.get(token.user.as_str())?, token.ends))
     }
 
-    /// Whether a token with this hash has expired. The error may say so to its holder.
+    /// Returns whether a token with this hash has expired, so that the error can say so.
     #[must_use]
     pub fn has_ended(&self, token: &Digest, now: Timestamp) -> bool {
         self.tokens.get(token).is_some_and(|token| now >= token.ends)
     }
 
-    /// The accounts that every node needs.
+    /// Returns the accounts that every node must create.
     fn accounts(&self) -> Vec<Account> {
         self.users.values().map(|user| Account { name: user.name.clone(), uid: user.uid }).collect()
     }
@@ -393,14 +393,15 @@ impl Users {
 }
 
 impl State {
-    /// Whether an account has more rights than the role *user*: by its role, or because the head runs under its uid. Its jobs and remote
-    /// commands have the same rights.
+    /// Returns whether an account has more rights than the role *user*, by its role or because the head runs under its
+    /// uid. Its jobs and remote commands have the same rights.
     #[must_use]
     pub fn is_privileged(&self, uid: u32, role: Role) -> bool {
         role > Role::User || self.owner == Some(uid)
     }
 
-    /// The uids of privileged accounts, which nodes cannot vouch for; none if an admin allows that. Root is handled separately.
+    /// Returns the uids of privileged accounts, whose requests are refused when they come through a node. Empty if an
+    /// admin allows such requests. Root is handled separately.
     #[must_use]
     pub fn guarded_uids(&self) -> Vec<u32> {
         if self.settings.roles_through_nodes {
@@ -411,7 +412,7 @@ impl State {
         all.into_iter().collect()
     }
 
-    /// Whether an account exists on one node only, such as `root@n1`.
+    /// Returns whether a name belongs to an account of one node, such as `root@n1`.
     pub(super) fn is_name_through_node(&self, user: &str) -> bool {
         let node = user.rsplit_once('@').and_then(|(_, node)| node.parse::<NodeName>().ok());
         node.is_some_and(|node| self.member(&node).is_some() || self.node(&node).is_some())
@@ -520,12 +521,12 @@ pub struct AutomaticUids {
     owned: BTreeSet<u32>,
     former: BTreeMap<UserName, u32>,
     reserved: BTreeSet<u32>,
-    /// Every uid below this one is allocated or taken.
+    /// The lowest uid that may be free. All lower ones are allocated or taken.
     next: u32,
 }
 
 impl AutomaticUids {
-    /// Excludes a uid.
+    /// Marks a uid as taken.
     pub fn reserve(&mut self, uid: u32) {
         self.owned.insert(uid);
     }
@@ -545,7 +546,7 @@ impl AutomaticUids {
     }
 }
 
-/// The owners of uids while several users are added.
+/// The owner of each uid, while several users are added.
 struct Uids {
     owners: BTreeMap<u32, UserName>,
     automatic: AutomaticUids,
@@ -557,7 +558,7 @@ impl Uids {
         Self { owners, automatic: users.automatic_uids() }
     }
 
-    /// Adds or updates users; all or none.
+    /// Returns the events that add or update all users, or an error if one of them is invalid.
     fn admit(mut self, users: &Users, all: &[NewUser]) -> Result<Vec<UsersEvent>, UsersRefusal> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = all.iter().find(|new| !seen.insert(&new.name)) {
@@ -594,7 +595,7 @@ impl Uids {
         Ok(vec![UsersEvent::Put(admitted)])
     }
 
-    /// The uid of a user: the requested, the current or a free one.
+    /// Returns the uid for a user: the requested uid, else the current or former one, else a free one.
     fn take(&mut self, new: &NewUser, known: Option<u32>) -> Result<u32, UsersRefusal> {
         let uid = new.uid.or(known).or_else(|| self.automatic.take(&new.name, |_| false));
         let uid = uid.ok_or_else(|| {

@@ -11,13 +11,13 @@ use hostler_model::{Dependency, JobId, JobSpec, Work};
 
 use super::job::Job;
 
-/// The overhead of a string in bytes: its struct and its allocation.
+/// The memory that a string needs besides its text, in bytes: its struct and its allocation.
 const STRING: usize = size_of::<String>() + 16;
 
-/// The memory of a constraint per byte of its text: `a|b|c` has one term per two bytes.
+/// The memory of a constraint per byte of its text. A term such as in `a|b|c` needs two bytes of text.
 const CONSTRAINT_BYTE: usize = 32;
 
-/// The waiting jobs of one user.
+/// How many jobs of one user wait, and how much memory they use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitingJobs {
     /// The number of jobs; an array counts once.
@@ -26,7 +26,7 @@ pub struct WaitingJobs {
     pub bytes: u64,
 }
 
-/// The waiting jobs of every user with at least one.
+/// Counts the waiting jobs of every user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting(BTreeMap<String, WaitingJobs>);
 
@@ -35,7 +35,7 @@ impl Waiting {
         self.0.get(user).copied().unwrap_or_default()
     }
 
-    /// Counts a job, if any of its tasks waits.
+    /// Counts a job if any of its tasks waits.
     pub(super) fn add(&mut self, job: &Job) {
         if job.pending.is_empty() {
             return;
@@ -49,7 +49,7 @@ impl Waiting {
         theirs.bytes += bytes;
     }
 
-    /// Subtracts a counted job.
+    /// Stops counting a job.
     pub(super) fn remove(&mut self, job: &Job) {
         let theirs = self.0.get_mut(&job.user).expect("a waiting job is counted");
         theirs.jobs -= 1;
@@ -60,7 +60,8 @@ impl Waiting {
     }
 }
 
-/// The approximate memory of a specification in bytes, without the fixed size of a job: all parts of variable length.
+/// Returns the approximate memory of a specification in bytes: all parts of variable length, without the fixed size of
+/// a job.
 #[must_use]
 pub fn memory_of(spec: &JobSpec) -> u64 {
     let JobSpec { name, work, request, partition, constraint, array, after, environment, .. } = spec;

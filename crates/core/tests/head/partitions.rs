@@ -140,7 +140,7 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
     let endless = "partition short allows a run time of at most 2h00m, and this job has no time limit";
     assert_eq!(refusal(&mut head, within("short")), endless);
     let wide = JobSpec { nodes: 2, time_limit_ms: Some(hour), ..within("short") };
-    assert_eq!(refusal(&mut head, wide), "partition short allows at most 1 node per job, and this one asks for 2");
+    assert_eq!(refusal(&mut head, wide), "partition short allows at most 1 node per job, and this job asks for 2");
     let nowhere = head.submit(within("long")).expect_err("there is none");
     let there = vec!["short".parse().expect("a name")];
     assert_eq!(nowhere, Refusal::NoSuchPartition { partition: "long".parse().expect("a name"), there });
@@ -190,11 +190,14 @@ fn paused_closed_and_removed_partitions() {
     assert_eq!((head.state_of(job), why(&head, job).as_str()), (JobState::Pending, "partition main is paused"));
     let elsewhere = head.submit(spec()).expect("it is in no partition");
     assert_eq!(head.state_of(elsewhere), JobState::Starting, "a paused partition does not delay other jobs");
-    assert_eq!(remove(&mut head, "main").expect_err("a job waits").to_string(), "1 job waits in partition main");
+    assert_eq!(
+        remove(&mut head, "main").expect_err("a job waits").to_string(),
+        "cannot remove partition main: 1 job waits in it"
+    );
     change(&mut head, "main", state(PartitionState::Closed)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Starting, "the waiting job starts");
     let refusal = head.submit(within("main")).expect_err("it is closed").to_string();
-    assert_eq!(refusal, "partition main is closed: it takes no new jobs");
+    assert_eq!(refusal, "partition main is closed and accepts no new jobs");
     remove(&mut head, "main").expect("nothing waits in it");
     head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
     // The requeued job waits until a partition of that name exists again.

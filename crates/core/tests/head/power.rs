@@ -359,11 +359,11 @@ fn node_that_goes_off_by_itself_is_off_and_one_that_starts_by_itself_is_up() {
     head.hello("r1", 11, "second", vec![]);
     head.disconnect(11);
     head.pass(2 * MINUTE, &[]);
-    assert_eq!((head.stage("r1"), head.why("r1")), (Stage::Off, "it went off by itself"));
+    assert_eq!((head.stage("r1"), head.why("r1")), (Stage::Off, "the node went off without an order from the head"));
     head.pass(2 * MINUTE, &["r1"]);
     assert_eq!(
         (head.stage("r1"), head.why("r1")),
-        (Stage::Unknown, "someone else switched it on, and its agent has not connected yet")
+        (Stage::Unknown, "someone else switched the node on, and its agent has not connected yet")
     );
     head.hello("r1", 12, "third", vec![]);
     assert_eq!(head.stage("r1"), Stage::Up);

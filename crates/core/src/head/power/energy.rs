@@ -3,15 +3,15 @@
 use hostler_model::{Energy, Gauge, Timestamp, Watts};
 use serde::{Deserialize, Serialize};
 
-/// The smallest change of a reading that counts as new, in milliwatts. A change below 2 % does not count either.
+/// The smallest change of a power reading that counts as new, in milliwatts. A change below 2 % does not count either.
 const SAME_MW: u64 = 1_000;
 
-/// The energy that a node has used since it was first in a plan.
+/// Adds up the energy of a node since an operator first listed it in power.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
-    /// The time up to which energy is counted.
+    /// The time up to which the energy is added up.
     pub until: Timestamp,
-    /// The energy used.
+    /// The energy that the node has used, in total and as far as it was measured.
     #[serde(default)]
     pub energy: Energy,
     /// The energy that the node would have used if it had never been off, in microjoules.
@@ -19,32 +19,32 @@ pub struct Meter {
     pub always_on_uj: u64,
     /// How long the node was off, in milliseconds.
     pub off_ms: u64,
-    /// The current power, in milliwatts.
+    /// The power that the node uses now, in milliwatts.
     #[serde(default)]
     pub draws_mw: u64,
-    /// The last measurement since the node is on, and its source.
+    /// The last measurement since the node went on, in milliwatts, and its source.
     #[serde(default)]
     pub measured: Option<(Gauge, u64)>,
     /// The last measurement while the node was up and idle, in milliwatts.
     #[serde(default)]
     idle_mw: Option<u64>,
-    /// The power while on, measured or estimated, in milliwatts.
+    /// The node's power while it is on, measured or estimated, in milliwatts.
     #[serde(default)]
     on_mw: u64,
     #[serde(default)]
     is_off: bool,
 }
 
-/// The state of a node, as far as its energy use depends on it.
+/// What a node's power depends on at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) watts: Watts,
     pub(super) is_off: bool,
     /// Whether the last measurement is still valid.
     pub(super) is_measured: bool,
-    /// How many of its CPUs runs hold.
+    /// How many of the node's CPUs are held by runs.
     pub(super) held: u32,
-    /// How many CPUs it has.
+    /// How many CPUs the node has.
     pub(super) all: u32,
 }
 
@@ -55,7 +55,7 @@ impl Meter {
         Self { until: now, energy, always_on_uj: 0, off_ms: 0, draws_mw: 0, measured, idle_mw, on_mw: 0, is_off: false }
     }
 
-    /// The meter advanced to this time.
+    /// Returns the meter with the energy added up to `now`.
     #[must_use]
     pub fn at(mut self, now: Timestamp) -> Self {
         self.count(now);
@@ -74,7 +74,7 @@ impl Meter {
         self.until = self.until.max(now);
     }
 
-    /// Counts up to now and sets the load from now on.
+    /// Adds the energy up to `now` and sets the load that applies from `now` on.
     pub(super) fn read(&mut self, now: Timestamp, load: Load) {
         self.count(now);
         let Load { watts, is_off, is_measured, held, all } = load;
@@ -96,7 +96,8 @@ impl Meter {
         self.idle_mw = mw.filter(|_| is_idle).or(self.idle_mw);
     }
 
-    /// Whether a measurement adds information. It does not while another gauge measures a larger part of the machine.
+    /// Returns whether a measurement adds information. A gauge that measures a smaller part of the machine than the
+    /// current gauge adds none.
     pub(super) fn is_news(&self, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) -> bool {
         let differs = |before: u64, mw: u64| mw.abs_diff(before) >= SAME_MW.max(before / 50);
         match (self.measured, mw) {

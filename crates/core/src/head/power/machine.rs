@@ -10,19 +10,19 @@ use crate::head::node::Node;
 /// How long an agent may take to answer, in milliseconds.
 const ANSWER_MS: u64 = 30_000;
 
-/// After this time an unanswered request to a controller counts as lost, in milliseconds.
+/// Time in milliseconds after which a request to a power controller counts as lost if it is not answered.
 const LOST_MS: u64 = 300_000;
 
-/// How long messages from before a power-off may still arrive, in milliseconds.
+/// How long messages that the agent sent before a power-off may still arrive, in milliseconds.
 const LAST_WORDS_MS: u64 = 5_000;
 
-/// The longest pause before a failed node is tried again, in milliseconds.
+/// The longest pause before the head retries a failed node, in milliseconds.
 const LONGEST_RETRY_MS: u64 = 24 * 3_600_000;
 
-/// A node's next stage and the reason.
+/// A node's next power stage, and the reason for people.
 pub(super) type Turn = (Stage, String);
 
-/// The inputs for deciding a node's stage.
+/// What the choice of a node's next power stage depends on.
 pub(super) struct View<'a> {
     pub(super) power: &'a Power,
     pub(super) node: Option<&'a Node>,
@@ -31,7 +31,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// The node's next stage, if it changes now.
+    /// Returns the node's next stage and the reason; `None` if it stays in its stage.
     pub(super) fn turn(&self) -> Option<Turn> {
         match self.power.stage {
             Stage::Unknown => self.when_unknown(),
@@ -44,7 +44,7 @@ impl View<'_> {
         }
     }
 
-    /// The next request to the node's controller, if one is due.
+    /// Returns the next request to the node's power controller; `None` if no request is due.
     pub(super) fn verb(&self) -> Option<PowerVerb> {
         let live = &self.power.live;
         if live.asked.is_some() && !self.is_lost() || live.ask_at > self.now {
@@ -60,7 +60,7 @@ impl View<'_> {
         })
     }
 
-    /// Whether the controller has yet to get the first order of this stage.
+    /// Returns whether this stage begins with an order to the controller that was not yet sent.
     pub(super) fn is_to_be_told(&self) -> bool {
         let live = &self.power.live;
         live.told == 0
@@ -71,7 +71,7 @@ impl View<'_> {
             }
     }
 
-    /// When the passage of time can next change something for this node.
+    /// Returns the next time at which a limit passes that may change the node's stage or require a request.
     pub(super) fn due(&self) -> Timestamp {
         let Power { since, live, again_at, .. } = self.power;
         let answer = live.asked.map_or(live.ask_at, |(_, _, at)| at.plus_ms(LOST_MS));
@@ -93,23 +93,23 @@ impl View<'_> {
             .unwrap_or(Timestamp::NEVER)
     }
 
-    /// When the node may be tried again if it fails now.
+    /// Returns when the head may retry the node if it fails now. The pause doubles with each failure.
     pub(super) fn retry_at(&self) -> Timestamp {
         let pause = self.policy.retry_ms.saturating_mul(1 << self.power.failures.min(16));
         self.now.plus_ms(pause.min(LONGEST_RETRY_MS.max(self.policy.retry_ms)))
     }
 
-    /// Whether the answer to the open request is lost.
+    /// Returns whether the controller has left a request unanswered for too long.
     fn is_lost(&self) -> bool {
         self.power.live.asked.is_some_and(|(_, _, at)| self.waited(at) >= LOST_MS)
     }
 
     fn when_unknown(&self) -> Option<Turn> {
         self.came().or_else(|| match self.said_since_heard()? {
-            Supply::Off => Some((Stage::Off, "its controller says that it is off".to_owned())),
+            Supply::Off => Some((Stage::Off, "the power controller reports that the node is off".to_owned())),
             Supply::On if self.waited(self.power.since) >= self.policy.boot_timeout_ms => {
                 let so_far = self.so_far();
-                Some((Stage::Failed, format!("it is on, but its agent has been silent for {so_far}")))
+                Some((Stage::Failed, format!("the node is on, but its agent has been silent for {so_far}")))
             }
             Supply::On => None,
         })
@@ -117,7 +117,7 @@ impl View<'_> {
 
     fn when_off(&self) -> Option<Turn> {
         let came_on =
-            || (Stage::Unknown, "someone else switched it on, and its agent has not connected yet".to_owned());
+            || (Stage::Unknown, "someone else switched the node on, and its agent has not connected yet".to_owned());
         self.came().or_else(|| (self.said_since()? == Supply::On).then(came_on))
     }
 
@@ -130,43 +130,51 @@ impl View<'_> {
         if let Some((fault, times)) = &self.power.live.fault
             && (fault.is_lasting || *times >= policy.tries)
         {
-            return failed(format!("it could not be switched on: {}", fault.text));
+            return failed(format!("the node could not be switched on: {}", fault.text));
         }
         if self.power.live.told >= policy.tries && self.stays(Supply::Off) {
             let told = self.power.live.told;
-            return failed(format!("its controller accepted {told} requests to switch it on, and it is still off"));
+            return failed(format!(
+                "the power controller accepted {told} requests to switch the node on, and the node is still off"
+            ));
         }
         if self.waited(self.power.since) < policy.boot_timeout_ms {
             return None;
         }
         let so_far = self.so_far();
         failed(match self.said() {
-            Some(Supply::On) => format!("it was switched on {so_far} ago, and its agent has not connected"),
+            Some(Supply::On) => format!("the node was switched on {so_far} ago, and its agent has not connected"),
             Some(Supply::Off) if self.power.live.told > 0 => {
-                format!("its controller accepted the request to switch it on {so_far} ago, and it is still off")
+                format!(
+                    "the power controller accepted the request to switch the node on {so_far} ago, and the node is still off"
+                )
             }
-            _ => format!("its start was requested {so_far} ago, and neither its controller nor its agent has answered"),
+            _ => format!(
+                "the node's start was requested {so_far} ago, and neither its power controller nor its agent has answered"
+            ),
         })
     }
 
-    /// The node stays failed, visible to people, until it may be tried again.
+    /// Returns the next stage of a failed node. The node stays failed, so that people see it, until a retry is allowed.
     fn when_failed(&self) -> Option<Turn> {
         self.came().or_else(|| {
             let may_be_tried = self.power.again_at.is_none_or(|at| at <= self.now);
             let is_off = self.said_since_heard() == Some(Supply::Off) && self.said_since() == Some(Supply::Off);
-            (may_be_tried && is_off).then(|| (Stage::Off, format!("it is off; the last failure: {}", self.power.why)))
+            (may_be_tried && is_off)
+                .then(|| (Stage::Off, format!("the node is off; the last failure: {}", self.power.why)))
         })
     }
 
-    /// The agent of an up node has disconnected: its controller tells whether the machine is off.
+    /// Returns the next stage of an up node: off or unknown when its agent is disconnected, depending on the
+    /// controller.
     fn when_up(&self) -> Option<Turn> {
         if self.is_linked() {
             return None;
         }
         match self.said_since_heard() {
-            Some(Supply::Off) => Some((Stage::Off, "it went off by itself".to_owned())),
+            Some(Supply::Off) => Some((Stage::Off, "the node went off without an order from the head".to_owned())),
             _ if self.node.is_none_or(|node| !node.is_expected_back()) => {
-                Some((Stage::Unknown, "its agent is silent".to_owned()))
+                Some((Stage::Unknown, "the node's agent is silent".to_owned()))
             }
             _ => None,
         }
@@ -174,10 +182,13 @@ impl View<'_> {
 
     fn when_asking(&self) -> Option<Turn> {
         if !self.is_linked() {
-            return Some((Stage::Unknown, "its agent disconnected when it was asked whether anything runs".to_owned()));
+            return Some((
+                Stage::Unknown,
+                "the node's agent disconnected when it was asked whether anything runs".to_owned(),
+            ));
         }
         let is_late = self.waited(self.power.since) >= ANSWER_MS;
-        is_late.then(|| (Stage::Up, "its agent did not answer whether anything runs".to_owned()))
+        is_late.then(|| (Stage::Up, "the node's agent did not answer whether anything runs".to_owned()))
     }
 
     fn when_stopping(&self) -> Option<Turn> {
@@ -189,11 +200,11 @@ impl View<'_> {
             return None;
         }
         if self.is_started_again() {
-            return Some((Stage::Up, "it was started again while it was being switched off".to_owned()));
+            return Some((Stage::Up, "the node was started again while it was being switched off".to_owned()));
         }
         let why = match &self.power.live.refused {
-            Some(why) => format!("it could not be switched off: {why}"),
-            None => format!("it was told to shut down {} ago, and is still on", self.so_far()),
+            Some(why) => format!("the node could not be switched off: {why}"),
+            None => format!("the node was told to shut down {} ago, and is still on", self.so_far()),
         };
         // A node with a live agent stays usable once the agent has confirmed that its machine is not shutting down.
         match self.is_linked() {
@@ -202,30 +213,30 @@ impl View<'_> {
         }
     }
 
-    /// Enters [`Stage::Up`] if the agent is connected and no earlier off order can still take effect.
+    /// Returns [`Stage::Up`] if the agent is connected and no earlier off order can still take effect.
     fn came(&self) -> Option<Turn> {
         (self.is_linked() && !self.may_yet_go_off()).then(|| {
             let why = match self.power.stage {
-                Stage::Waking => format!("its agent connected after {}", self.so_far()),
-                _ => "its agent is connected".to_owned(),
+                Stage::Waking => format!("the node's agent connected after {}", self.so_far()),
+                _ => "the node's agent is connected".to_owned(),
             };
             (Stage::Up, why)
         })
     }
 
-    /// Whether an off order can still affect the boot of the connected agent.
+    /// Returns whether the machine of the connected agent may still go off because of an earlier order.
     fn may_yet_go_off(&self) -> bool {
         let Some(at) = self.power.settles_at else { return false };
         // The same boot means that the controller reported off wrongly, or before the machine was off.
         self.now < at || self.is_boot_before() && !(self.stays_on() && self.has_said_last_words())
     }
 
-    /// Whether an agent of the boot that was switched off would be silent by now.
+    /// Returns whether the machine has been off for so long that an agent of the earlier boot would be silent.
     fn has_said_last_words(&self) -> bool {
         self.power.off_since.is_none_or(|at| self.waited(at) >= LAST_WORDS_MS)
     }
 
-    /// Whether to ask the agent now if its machine is shutting down.
+    /// Returns whether the head must ask the agent now if its machine is shutting down.
     pub(super) fn must_ask_agent(&self) -> bool {
         let is_over = match self.power.stage {
             Stage::Stopping => self.is_stop_over(),
@@ -257,28 +268,28 @@ impl View<'_> {
         self.node.is_some_and(|node| node.link.is_some())
     }
 
-    /// The controller's last answer.
+    /// Returns whether the controller last reported the machine on or off.
     fn said(&self) -> Option<Supply> {
         self.power.live.supply.map(|(supply, _)| supply)
     }
 
-    /// The controller's answer since the agent's last message; an older answer may be out of date.
+    /// Returns what the controller reported since the agent's last message. An older report may be out of date.
     fn said_since_heard(&self) -> Option<Supply> {
         let heard = self.node.map_or(Timestamp::default(), |node| node.last_heard);
         self.power.live.supply.filter(|(_, at)| *at >= heard).map(|(supply, _)| supply)
     }
 
-    /// The controller's answer in this stage.
+    /// Returns what the controller reported since this stage began.
     fn said_since(&self) -> Option<Supply> {
         self.power.live.supply.filter(|(_, at)| *at > self.power.since).map(|(supply, _)| supply)
     }
 
-    /// The controller's answer since the last order.
+    /// Returns what the controller reported since the last order.
     fn said_since_told(&self) -> Option<Supply> {
         self.power.live.supply.filter(|(_, at)| *at >= self.power.live.told_at).map(|(supply, _)| supply)
     }
 
-    /// Whether the machine has not followed the last order, although it had the time.
+    /// Returns whether the machine is still in the state `supply` although it had the time to follow the last order.
     fn stays(&self, supply: Supply) -> bool {
         self.waited(self.power.live.told_at) >= self.policy.again_ms && self.said_since_told() == Some(supply)
     }
@@ -292,16 +303,16 @@ impl View<'_> {
         self.policy.force_off && !live.is_forced && self.waited(self.power.since) >= self.policy.stop_timeout_ms
     }
 
-    /// When off orders of this head and earlier heads can no longer take effect. `None` until the controller has
-    /// answered this head: until then, an order of an earlier head may still be on the way.
+    /// Returns when the off orders of this head and earlier heads can no longer take effect. `None` until the
+    /// controller has answered this head, because it may not yet have received an order of an earlier head.
     fn stop_limit(&self) -> Option<Timestamp> {
         let limit_ms = self.policy.stop_timeout_ms;
         let first = self.power.since.plus_ms(limit_ms * (1 + u64::from(self.policy.force_off)));
         Some(first.max(self.power.live.off_told_at?.plus_ms(limit_ms)))
     }
 
-    /// Whether, as far as known, no off order can still take effect. False while the controller has an order to
-    /// answer.
+    /// Returns whether no off order can take effect any longer, as far as the head knows. False while an order to the
+    /// controller is unanswered.
     fn is_stop_over(&self) -> bool {
         let is_told = self.power.live.asked.is_some_and(|(_, verb, _)| verb != PowerVerb::Status) && !self.is_lost();
         !is_told && self.stop_limit().is_some_and(|at| at <= self.now)

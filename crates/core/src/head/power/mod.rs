@@ -49,16 +49,16 @@ pub(super) use wake::why_asleep;
 /// The power state of all nodes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Powers {
-    /// The operator's plan.
+    /// The operator's plan, read from power.toml: policy, nodes and their controllers.
     pub plan: PowerPlan,
     nodes: BTreeMap<NodeName, Power>,
-    /// Whether something has changed since the last call of [`manage`].
+    /// Whether something has changed since the last call of [`manage`], so that it must be called again.
     #[serde(skip)]
     is_changed: bool,
-    /// When the next time limit passes.
+    /// When the next time limit of a node passes.
     #[serde(skip)]
     due: Option<Timestamp>,
-    /// How many requests this head has sent.
+    /// How many requests this head has sent to controllers and agents.
     #[serde(skip)]
     asks: u64,
 }
@@ -66,7 +66,7 @@ pub struct Powers {
 /// The power state of one node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Power {
-    /// The current stage.
+    /// The node's stage.
     pub stage: Stage,
     /// When the stage began, on the cluster's clock.
     pub since: Timestamp,
@@ -74,54 +74,56 @@ pub struct Power {
     pub since_wall: WallTime,
     /// The reason for the stage, for people.
     pub why: String,
-    /// The boot that was told to shut down. The head asks its agent before the node works again.
+    /// The boot of the machine when it was told to shut down. An agent of this boot must first confirm that its machine
+    /// stays on.
     boot_before: Option<BootId>,
-    /// Set if the node was told to shut down and has not been up since. Such an order may still take effect before this time.
+    /// Until when an order to shut down may still take effect. Set if the node was told to shut down and has not been
+    /// up since.
     #[serde(default)]
     settles_at: Option<Timestamp>,
-    /// When its agent connected, if it is up.
+    /// When the node's agent connected, if the node is up.
     up_since: Option<Timestamp>,
-    /// When it was last confirmed off.
+    /// When the controller last confirmed that the node is off.
     #[serde(default)]
     off_since: Option<Timestamp>,
-    /// The earliest time for another attempt after a failure.
+    /// The earliest time for a retry after a failure.
     again_at: Option<Timestamp>,
-    /// Consecutive failures.
+    /// How many times in a row the node failed to follow an order.
     pub failures: u32,
-    /// How often the head has switched it on.
+    /// How often the head has switched the node on.
     pub starts: u64,
-    /// The epoch of the head that switched it on last.
+    /// The epoch of the head that last switched the node on.
     #[serde(default)]
     woken_in: Epoch,
-    /// How long it takes from the power-on until its agent connects.
+    /// Observed times from power-on until the agent connects.
     pub boots: Boots,
-    /// Its energy use.
+    /// The energy that the node has used.
     pub meter: Meter,
     #[serde(skip)]
     live: Live,
 }
 
-/// A node's stage of power management.
+/// A stage of a node's power management.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Nothing is known of the node, or nothing recent.
+    /// Neither the agent nor the controller has said recently whether the node is on.
     Unknown,
-    /// Confirmed off.
+    /// The controller has confirmed that the node is off.
     Off,
-    /// Being switched on, until its agent connects.
+    /// The node is being switched on; its agent has not connected yet.
     Waking,
-    /// Its agent is connected.
+    /// The node's agent is connected.
     Up,
-    /// Removed from the pool; its agent is asked whether anything runs.
+    /// The node gets no new work; the head has asked its agent whether anything runs there.
     Asking,
-    /// Nothing runs: being switched off, until that is confirmed.
+    /// Nothing runs on the node. It is being switched off, until the controller confirms that.
     Stopping,
     /// The node did not follow an order.
     Failed,
 }
 
-/// Observed boot times of a node.
+/// Boot times of a node, from power-on until its agent connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boots {
     /// How many boots were observed.
@@ -130,42 +132,43 @@ pub struct Boots {
     pub usual_ms: u64,
 }
 
-/// State that ends with the head's process.
+/// Power data of a node that is not stored and ends with the head's process.
 #[derive(Debug, Clone, Default)]
 struct Live {
-    /// The controller's last answer, and when that request was sent. The answer was true at some time after that.
+    /// The controller's last answer, and when the request for it was sent. The answer was true at some time after that.
     supply: Option<(Supply, Timestamp)>,
-    /// The controller's last error, and how many errors came in a row.
+    /// The controller's last error, and the number of consecutive errors.
     fault: Option<(PowerFault, u32)>,
-    /// The open request: its number, its verb and when it was sent.
+    /// The unanswered request to the controller: its number, its verb and when it was sent.
     asked: Option<(u64, PowerVerb, Timestamp)>,
-    /// How many orders were sent in this stage.
+    /// How many orders were sent to the controller in this stage.
     told: u32,
-    /// When the last order was sent.
+    /// When the last order was sent to the controller.
     told_at: Timestamp,
     /// Whether an order to switch off by force was sent.
     is_forced: bool,
-    /// When to ask the controller next.
+    /// The earliest time for the next request to the controller.
     ask_at: Timestamp,
-    /// When the controller last answered an order to switch off in this stage, or first answered this head in it. By then every
-    /// earlier order has reached the controller.
+    /// When the controller last answered an order to switch off in this stage, or first answered this head in the
+    /// stage. By then every earlier order has reached the controller.
     off_told_at: Option<Timestamp>,
     /// Why the controller refuses to switch the node off. This head does not repeat the order in this stage.
     refused: Option<String>,
-    /// The number of the open request to the agent: whether anything runs, or whether its machine is shutting down.
+    /// The number of the unanswered request to the agent, which asks whether anything runs or whether the machine is
+    /// shutting down.
     rest: Option<u64>,
     /// The connection on which the agent was asked whether its machine is shutting down, and when.
     agent_asked: Option<(ConnectionId, Timestamp)>,
-    /// The agent's answer on this connection: true if its machine is shutting down.
+    /// The agent's answer on that connection: true if the machine is shutting down.
     agent_said: Option<(ConnectionId, bool)>,
-    /// Since when no run is placed on the node.
+    /// Since when no run has been placed on the node.
     idle_since: Option<Timestamp>,
 }
 
-/// Why a controller could not answer or follow a request.
+/// An error of a power controller: it could not answer a request, or did not follow it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerFault {
-    /// What happened, why, and what to do.
+    /// The message for people: what happened, why, and what to do.
     pub text: String,
     /// Whether the error persists until a person fixes the cause.
     pub is_lasting: bool,
@@ -180,54 +183,54 @@ pub enum PowerCommand {
     Plan(Box<PowerPlan>),
     /// An operator switches a node on.
     On {
-        /// The node.
+        /// The node to switch on.
         node: NodeName,
-        /// The operator.
+        /// The operator's name.
         by: String,
     },
     /// An operator switches a node off. Refused while a run is placed on the node.
     Off {
-        /// The node.
+        /// The node to switch off.
         node: NodeName,
-        /// The operator.
+        /// The operator's name.
         by: String,
-        /// Whether to skip the agent and the operating system.
+        /// Whether the controller cuts the power, without asking the agent or the operating system.
         force: bool,
     },
     /// An operator requests the controller's status now.
     Look {
-        /// The node.
+        /// The node whose status is requested.
         node: NodeName,
     },
     /// A controller's answer.
     Said {
-        /// The node.
+        /// The node of the controller.
         node: NodeName,
-        /// The number of the request.
+        /// The number of the answered request.
         ask: u64,
         /// The confirmed state; `None` if the controller only accepted an order.
         outcome: Result<Option<Supply>, PowerFault>,
     },
-    /// A power measurement.
+    /// A gauge has measured a node's power.
     Drew {
-        /// The node.
+        /// The measured node.
         node: NodeName,
-        /// The source.
+        /// The agent or the power controller, i.e. who measured.
         gauge: Gauge,
         /// The power in milliwatts; `None` when it can no longer be measured.
         milliwatts: Option<u64>,
     },
 }
 
-/// An event about power.
+/// An event that changes what the head knows about nodes' power.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerEvent {
-    /// There is a new plan.
+    /// An operator has set a new plan.
     Planned(Box<PowerPlan>),
     /// A node enters a stage.
     Entered {
-        /// The node.
+        /// The node that changes its stage.
         node: NodeName,
         /// The new stage.
         stage: Stage,
@@ -236,47 +239,48 @@ pub enum PowerEvent {
     },
     /// The measured power of a node has changed.
     Drew {
-        /// The node.
+        /// The measured node.
         node: NodeName,
-        /// The source.
+        /// The agent or the power controller, i.e. who measured.
         gauge: Gauge,
         /// The power in milliwatts; `None` when it can no longer be measured.
         milliwatts: Option<u64>,
     },
-    /// A request to a node's controller. Not durable.
+    /// The head sent a request to a node's power controller. Not durable.
     Asked {
-        /// The node.
+        /// The node of the controller.
         node: NodeName,
-        /// The request.
+        /// What the request asks for: status, on or off.
         verb: PowerVerb,
     },
-    /// A controller's answer. Not durable.
+    /// A power controller answered. Not durable.
     Said {
-        /// The node.
+        /// The node of the controller.
         node: NodeName,
-        /// The confirmed state, if any.
+        /// The confirmed state; `None` if the controller only accepted an order.
         outcome: Result<Option<Supply>, PowerFault>,
     },
-    /// A controller has confirmed that a node is off and accepted to switch it on. That replaces any earlier order to switch off.
+    /// A power controller has confirmed that a node is off and has accepted an order to switch the node on. An earlier
+    /// order to switch the node off no longer counts.
     Woken {
-        /// The node.
+        /// The node that is switched on.
         node: NodeName,
     },
-    /// Request the controller's status now. Not durable.
+    /// An operator requested the controller's status. Not durable.
     Look {
-        /// The node.
+        /// The node whose status is requested.
         node: NodeName,
     },
-    /// An agent is asked whether its machine is shutting down. Not durable.
+    /// The head asked an agent whether its machine is shutting down. Not durable.
     AskedAgent {
-        /// The node.
+        /// The node of the agent.
         node: NodeName,
     },
-    /// An agent's answer to that. Not durable.
+    /// An agent answered whether its machine is shutting down. Not durable.
     AgentSaid {
-        /// The node.
+        /// The node of the agent.
         node: NodeName,
-        /// Whether its machine is shutting down.
+        /// Whether the machine is shutting down.
         is_leaving: bool,
     },
 }
@@ -293,7 +297,7 @@ impl Power {
             stage: Stage::Unknown,
             since: now,
             since_wall: wall,
-            why: "nothing is known of it yet".to_owned(),
+            why: "nothing is known about the node yet".to_owned(),
             boot_before: None,
             settles_at: None,
             up_since: None,
@@ -308,7 +312,7 @@ impl Power {
         }
     }
 
-    /// The state shown to people: idle means up without a placed run.
+    /// Returns the state shown to people. Idle means that the node is up and no run is placed on it.
     #[must_use]
     pub const fn state(&self) -> PowerState {
         match self.stage {
@@ -327,7 +331,7 @@ impl Power {
         matches!(self.stage, Stage::Up)
     }
 
-    /// Whether the node uses more power than its controller alone, as far as known.
+    /// Returns whether the node is on, or may be, as far as the head knows.
     pub(super) const fn is_on(&self) -> bool {
         match self.stage {
             Stage::Off => false,
@@ -341,19 +345,19 @@ impl Power {
         matches!(self.live.supply, Some((Supply::Off, _)))
     }
 
-    /// The controller's last answer, and when that request was sent.
+    /// Returns the controller's last answer, and when the request for it was sent.
     #[must_use]
     pub const fn supply(&self) -> Option<(Supply, Timestamp)> {
         self.live.supply
     }
 
-    /// The controller's error, if the last request failed.
+    /// Returns the controller's last error; `None` if it answered the last request.
     #[must_use]
     pub fn fault(&self) -> Option<&PowerFault> {
         self.live.fault.as_ref().map(|(fault, _)| fault)
     }
 
-    /// The expected boot time in milliseconds.
+    /// Returns the expected boot time in milliseconds: observed, or from the plan.
     #[must_use]
     pub const fn usual_boot_ms(&self, traits: &PowerTraits) -> u64 {
         if self.boots.count > 0 { self.boots.usual_ms } else { traits.boot_ms }
@@ -368,7 +372,7 @@ impl Boots {
 }
 
 impl Powers {
-    /// A node's power state, if the head can switch it.
+    /// Returns a node's power state; `None` if the head cannot switch the node.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Power> {
         self.nodes.get(name)
@@ -379,19 +383,21 @@ impl Powers {
         self.nodes.iter()
     }
 
-    /// The traits in the plan.
+    /// Returns what the plan says about a node, such as its watts and its expected boot time.
     #[must_use]
     pub fn traits(&self, name: &NodeName) -> PowerTraits {
         self.plan.nodes.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether the plan contains a node. A node that leaves the plan while it may still be switched off is kept until it is up.
+    /// Returns whether the plan contains a node. A node outside the plan may still have a power state: the head keeps
+    /// it until the node is up, as long as an earlier order may switch the node off.
     #[must_use]
     pub fn is_planned(&self, name: &NodeName) -> bool {
         self.plan.nodes.contains_key(name)
     }
 
-    /// Starts numbering the requests of this head. Numbers never repeat, so late answers to other requests are recognised.
+    /// Starts numbering the requests of this head. No other head uses the same numbers, so late answers to its requests
+    /// are recognised.
     pub(super) fn begin_epoch(&mut self, epoch: Epoch) {
         self.asks = epoch.0 << 32;
     }
@@ -400,22 +406,22 @@ impl Powers {
         &self.plan.policy
     }
 
-    /// Whether runs may be placed on a node, as far as its power is concerned.
+    /// Returns whether the power stage of a node allows runs there; true for nodes that the head cannot switch.
     pub(super) fn takes_work(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_none_or(Power::takes_work)
     }
 
-    /// The current reading of a node's meter, if it has one.
+    /// Returns the current reading of a node's energy meter, if it has one.
     pub(super) fn reading(&self, name: &NodeName, now: Timestamp) -> Option<Energy> {
         self.nodes.get(name).map(|power| power.meter.at(now).energy)
     }
 
-    /// Notes a change that may matter for power management.
+    /// Requests a call of [`manage`], because something has changed.
     pub(super) fn changed(&mut self) {
         self.is_changed = !self.nodes.is_empty();
     }
 
-    /// Notes whether runs are placed on a node.
+    /// Records whether runs are placed on a node.
     pub(super) fn note_use(&mut self, name: &NodeName, is_idle: bool, now: Timestamp) {
         if let Some(power) = self.nodes.get_mut(name) {
             match is_idle {
@@ -426,12 +432,12 @@ impl Powers {
         self.changed();
     }
 
-    /// When [`manage`] is next due.
+    /// Returns the time at which [`manage`] must be called next.
     pub(super) fn due(&self) -> Option<Timestamp> {
         if self.is_changed { Some(Timestamp::default()) } else { self.due }
     }
 
-    /// Whether [`manage`] is due.
+    /// Returns whether [`manage`] must be called now.
     #[must_use]
     pub fn needs_a_look(&self, now: Timestamp) -> bool {
         !self.nodes.is_empty() && self.due().is_some_and(|due| due <= now)

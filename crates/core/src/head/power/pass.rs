@@ -14,8 +14,8 @@ use crate::head::node::Node;
 use crate::head::state::State;
 use crate::head::update::Step;
 
-/// Returns the events that are due now, in order. The caller applies them and repeats until there are none, since one node's change may
-/// unblock another. Due when [`super::Powers::needs_a_look`].
+/// Returns the power events that are due now, in order. The caller applies them and calls again until none are left,
+/// because one node's change may allow another's. Call it when [`super::Powers::needs_a_look`] is true.
 pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     state.power.is_changed = false;
     let events = turns(state, now)
@@ -27,17 +27,17 @@ pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     events.unwrap_or_default().into_iter().map(Event::Power).collect()
 }
 
-/// The event with which a node enters a stage.
+/// Creates the event with which a node enters a stage.
 pub(super) fn entered(node: &NodeName, (stage, why): Turn) -> PowerEvent {
     PowerEvent::Entered { node: node.clone(), stage, why }
 }
 
-/// The events, or `None` if there are none.
+/// Returns the events, or `None` if the list is empty.
 pub(super) fn some(events: Vec<PowerEvent>) -> Option<Vec<PowerEvent>> {
     (!events.is_empty()).then_some(events)
 }
 
-/// The inputs for deciding a node's stage.
+/// Collects what the choice of a node's next stage depends on.
 fn view<'a>(state: &'a State, name: &NodeName, power: &'a Power, now: Timestamp) -> View<'a> {
     View { power, node: state.node(name), policy: state.power.policy(), now }
 }
@@ -105,10 +105,11 @@ fn switchable<'a>(state: &'a State, name: &NodeName) -> Result<&'a Power, Refusa
     }
 }
 
-/// Idempotent. A node that is being switched off must be off before it can be switched on.
+/// Decides an operator's order to switch a node on. A node that is on or waking gets no event; a node that is being
+/// switched off is refused.
 fn decide_on(state: &State, name: &NodeName, by: &str) -> Result<Vec<PowerEvent>, Refusal> {
     let in_use = |why: &str| Err(Refusal::NodeInUse { node: name.clone(), why: why.to_owned() });
-    let why = format!("{by} asked to switch it on");
+    let why = format!("{by} asked to switch the node on");
     match switchable(state, name)?.stage {
         Stage::Off | Stage::Failed | Stage::Unknown => Ok(vec![entered(name, (Stage::Waking, why))]),
         Stage::Asking => Ok(vec![entered(name, (Stage::Up, why))]),
@@ -122,7 +123,7 @@ fn decide_off(state: &State, name: &NodeName, by: &str, force: bool) -> Result<V
     let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
     let tasks = state.node(name).map_or(0, |node| node.runs.len());
     let is_linked = state.node(name).is_some_and(|node| node.link.is_some());
-    let why = format!("{by} asked to switch it off");
+    let why = format!("{by} asked to switch the node off");
     match power.stage {
         _ if tasks > 0 => in_use(format!(
             "has {tasks} {}; drain it and wait, or cancel them",
@@ -139,7 +140,7 @@ fn decide_off(state: &State, name: &NodeName, by: &str, force: bool) -> Result<V
     }
 }
 
-/// The event for a new measurement, if it adds information and the node has a meter.
+/// Returns the event for a new measurement; `None` if it adds no information or the node has no meter.
 pub(in crate::head) fn decide_drew(
     state: &State,
     name: &NodeName,
@@ -151,13 +152,13 @@ pub(in crate::head) fn decide_drew(
     is_news.then(|| PowerEvent::Drew { node: name.clone(), gauge, milliwatts })
 }
 
-/// Whether the node is up without a placed run.
+/// Returns whether the node is up and no run is placed on it.
 fn is_idle(state: &State, name: &NodeName) -> bool {
     state.power.node(name).is_some_and(|power| power.stage == Stage::Up)
         && state.node(name).is_some_and(|node| node.runs.is_empty())
 }
 
-/// The event for an agent's answer to a rest request.
+/// Returns the event for an agent's answer to a request to rest.
 pub(in crate::head) fn decide_resting(
     state: &State,
     node: &Node,
@@ -175,7 +176,7 @@ pub(in crate::head) fn decide_resting(
     Some(match busy {
         // The machine is shutting down, even if the head wants it on.
         Some(_) if is_leaving && node.runs.is_empty() => entered(&node.name, (Stage::Stopping, power.why.clone())),
-        Some(busy) => entered(&node.name, (Stage::Up, format!("it was not switched off: {busy}"))),
+        Some(busy) => entered(&node.name, (Stage::Up, format!("the node was not switched off: {busy}"))),
         None if !node.runs.is_empty() => return None,
         None => entered(&node.name, (Stage::Stopping, power.why.clone())),
     })
@@ -314,7 +315,7 @@ impl Step<'_> {
             return;
         }
         match (before, stage) {
-            (_, Stage::Off) => self.cut_off(name, "its controller says that this machine is off"),
+            (_, Stage::Off) => self.cut_off(name, "the power controller reports that this machine is off"),
             (_, Stage::Asking) => self.tell_to_rest(name),
             (_, Stage::Up) => self.tell(name, HeadMessage::Rise),
             _ => {}
@@ -349,7 +350,7 @@ impl Step<'_> {
         self.tell_to_rest(name);
     }
 
-    /// Tells an agent that has just connected about its power stage.
+    /// Sends the power stage of its node to an agent that has just connected.
     pub(in crate::head) fn tell_power(&mut self, name: &NodeName) {
         match self.state.power.node(name).map(|power| power.stage) {
             Some(Stage::Asking) => self.tell_to_rest(name),
@@ -432,12 +433,12 @@ impl Step<'_> {
 }
 
 impl Stage {
-    /// Whether the node is or may be on, with a gauge that can measure its power.
+    /// Returns whether a gauge can measure the node in this stage, because it is or may be on.
     pub(super) const fn is_powered(self) -> bool {
         matches!(self, Self::Waking | Self::Up | Self::Asking | Self::Stopping)
     }
 
-    /// Whether a node that goes up from this stage was about to be switched off.
+    /// Returns whether a node that becomes up from this stage was about to be switched off.
     const fn is_end_of_leaving(self) -> bool {
         matches!(self, Self::Asking | Self::Stopping)
     }
@@ -457,7 +458,7 @@ impl State {
         }
     }
 
-    /// Whether a node can get work once it is on: no operator drains it.
+    /// Returns whether a node would get work if it were on, i.e. no operator has drained it.
     pub(super) fn would_take_work(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_some_and(|node| node.drain.is_none() && node.state() != NodeState::Removed)
     }

@@ -9,15 +9,16 @@ use crate::head::node::Node;
 use crate::head::schedule::startable;
 use crate::head::state::State;
 
-/// Nodes in [`Stage::Asking`] that a new job needs.
+/// Returns the events that bring nodes in [`Stage::Asking`] back up because a new job needs them.
 pub(super) fn recalled(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
     let asked = state.power.nodes().filter(|(_, power)| power.stage == Stage::Asking);
     let needed =
         asked.filter_map(|(name, _)| Some((name, state.node(name)?))).filter(|(_, node)| is_wanted(state, node));
-    some(needed.map(|(name, _)| entered(name, (Stage::Up, "a job needs it".to_owned()))).collect())
+    some(needed.map(|(name, _)| entered(name, (Stage::Up, "a job needs the node".to_owned()))).collect())
 }
 
-/// The next node to switch off: the idle node that saves most power. One at a time, so that the next choice takes it into account.
+/// Returns the event that starts switching off one idle node: the one that saves most power. Further nodes follow in
+/// later calls, which see the effect of this one.
 pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let policy = state.power.policy();
     let on = state
@@ -35,16 +36,16 @@ pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
         unwanted.max_by_key(|(name, _)| (state.power.traits(name).watts.idle, std::cmp::Reverse(*name)))?;
     let idle_ms = now.at.ms_since(power.live.idle_since.unwrap_or(now.at));
     let idle = hostler_model::format_duration(std::time::Duration::from_millis(idle_ms));
-    Some(vec![entered(name, (Stage::Asking, format!("it has been idle for {idle}")))])
+    Some(vec![entered(name, (Stage::Asking, format!("the node has been idle for {idle}")))])
 }
 
-/// When the next node may be switched off.
+/// Returns the earliest time at which a node may be switched off.
 pub(super) fn due(state: &State, now: Timestamp) -> Option<Timestamp> {
     let times = state.power.nodes().filter_map(|(name, power)| may_rest_at(state, name, power));
     times.filter(|at| *at > now).min()
 }
 
-/// When a node may be switched off as far as its own limits are concerned; `None` while it may not.
+/// Returns when a node may be switched off as far as its own limits are concerned; `None` while it may not.
 fn may_rest_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestamp> {
     let (policy, traits): (&PowerPolicy, _) = (state.power.policy(), state.power.traits(name));
     if power.stage != Stage::Up || !traits.is_managed || !is_up(state, name) {
@@ -55,7 +56,7 @@ fn may_rest_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestam
     Some(idle.max(stayed).max(power.again_at.unwrap_or_default()))
 }
 
-/// Whether its agent is connected and no run is placed on it.
+/// Returns whether the node's agent is connected and no run is placed on the node.
 fn is_up(state: &State, name: &NodeName) -> bool {
     state.node(name).is_some_and(|node| matches!(node.state(), NodeState::Up | NodeState::Drained))
 }

@@ -17,17 +17,18 @@ use crate::head::job::Job;
 use crate::head::schedule::{asked, running, startable};
 use crate::head::state::State;
 
-/// Up to this many candidates, all subsets are tried. With more, nodes are dropped one by one while that costs nothing.
+/// With up to this many candidates, the head tries all subsets. With more, it starts from all and drops nodes that are
+/// not needed.
 const TRIED_ALL: usize = 8;
 
-/// The most nodes that a reason names.
+/// The maximum number of nodes named in a reason.
 const NAMED: usize = 3;
 
-/// Tasks that a plan starts, by job, and whether it reserves nodes for a waiting job. Without the reservation, a job that needs off
-/// nodes together with busy ones would be passed over forever.
+/// By job: how many tasks a plan starts, and whether it reserves nodes for the job. A plan without the flag would
+/// prefer other jobs forever to one that needs off nodes together with busy nodes.
 type Started = BTreeMap<JobId, (u64, bool)>;
 
-/// A node that could be switched on.
+/// An off node that the head could switch on now.
 struct Candidate<'a> {
     name: &'a NodeName,
     weight: u32,
@@ -46,7 +47,7 @@ pub(super) fn wanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     some(chosen)
 }
 
-/// Nodes to switch on so that `keep_warm` nodes are on.
+/// Returns events that switch on nodes until `keep_warm` nodes are on.
 fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> {
     let is_warm = |(name, power): &(&NodeName, &Power)| {
         matches!(power.stage, Stage::Up | Stage::Waking) && state.would_take_work(name)
@@ -60,11 +61,11 @@ fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> 
             chosen.push(candidate);
         }
     }
-    let why = || format!("{} nodes are always on", state.power.policy().keep_warm);
+    let why = || format!("{} nodes stay on (keep_warm)", state.power.policy().keep_warm);
     chosen.into_iter().map(|candidate| entered(candidate.name, (Stage::Waking, why()))).collect()
 }
 
-/// The cheapest nodes with which as much of the queue starts as with all candidates.
+/// Returns events that switch on the cheapest nodes with which as much of the queue starts as with all candidates.
 fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec<PowerEvent> {
     let question = Question { state, now, soonest_ms: soonest_ms(state, candidates) };
     let coming: Vec<&NodeName> =
@@ -85,11 +86,11 @@ fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec
     };
     chosen
         .into_iter()
-        .map(|candidate| entered(candidate.name, (Stage::Waking, "the queue needs it".to_owned())))
+        .map(|candidate| entered(candidate.name, (Stage::Waking, "waiting jobs need the node".to_owned())))
         .collect()
 }
 
-/// The cheapest set with which most starts; empty if no set helps.
+/// Tries all subsets. Returns the cheapest one with which most tasks start; empty if none helps.
 fn best_of_all<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
@@ -115,7 +116,7 @@ fn best_of_all<'c>(
     best.0
 }
 
-/// Takes as many candidates as the limits allow, then drops each candidate that is not needed to start as much.
+/// Takes as many candidates as the limits allow, then drops those without which as much starts.
 fn least_of_all<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
@@ -149,12 +150,12 @@ fn least_of_all<'c>(
     chosen
 }
 
-/// The price of a set. Weights come first, as for nodes that are on.
+/// Returns the sort key of a set, the cheapest first: total weight, energy, number of nodes.
 fn price(set: &[&Candidate<'_>]) -> (u64, u64, usize) {
     (set.iter().map(|it| u64::from(it.weight)).sum(), set.iter().map(|it| it.cost).sum(), set.len())
 }
 
-/// Whether more tasks start: compares the first job, in order of submission, with a different number of started tasks.
+/// Returns whether `one` is better than `other`. The first job in order of submission for which they differ decides.
 fn is_better(one: &Started, other: &Started) -> bool {
     let jobs = one.keys().chain(other.keys()).collect::<std::collections::BTreeSet<_>>();
     let count = |started: &Started, job: &JobId| started.get(job).copied().unwrap_or_default();
@@ -162,7 +163,7 @@ fn is_better(one: &Started, other: &Started) -> bool {
     differing.is_some_and(|job| count(one, job) > count(other, job))
 }
 
-/// Evaluates what would start with other nodes switched on.
+/// Computes what the scheduler would start if more nodes were on.
 struct Question<'a> {
     state: &'a State,
     now: Timestamp,
@@ -171,7 +172,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// What would start if these nodes were on, including what will start anyway before the first of them is up.
+    /// Returns what would start if these nodes were on, including what starts anyway before the first of them is up.
     fn started(&self, nodes: &[&NodeName]) -> Started {
         let state = self.state;
         let mut pool: Pool = state.pool.clone();
@@ -196,7 +197,7 @@ impl Question<'_> {
     }
 }
 
-/// What the limits on nodes and watts still allow.
+/// How many nodes and watts may still be switched on under `max_on` and `max_watts`.
 struct Room {
     nodes: Option<u32>,
     watts: Option<u32>,
@@ -221,7 +222,7 @@ impl Room {
     }
 }
 
-/// The nodes that may be switched on now, the cheapest first.
+/// Returns the nodes that the head may switch on now, the cheapest first.
 fn candidates(state: &State, now: Now) -> Vec<Candidate<'_>> {
     let may = |(name, power): &(&NodeName, &Power)| why_not(state, name, power, now).is_none();
     let mut candidates: Vec<Candidate<'_>> = state
@@ -251,7 +252,7 @@ fn soonest_ms(state: &State, candidates: &[Candidate<'_>]) -> u64 {
     boots.min().unwrap_or(0)
 }
 
-/// Why a node that is off is not switched on, as the rest of a sentence; `None` if it may be.
+/// Returns why the head does not switch on an off node, as the rest of a sentence; `None` if it may.
 fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<String> {
     let policy: &PowerPolicy = state.power.policy();
     let is_down = |what: &str| Some(format!("{what}: {}", power.why));
@@ -259,7 +260,7 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
         Stage::Off => {}
         Stage::Failed => return is_down("has failed"),
         Stage::Unknown => return is_down("is not known to be off"),
-        Stage::Asking | Stage::Stopping => return Some("is just being switched off".to_owned()),
+        Stage::Asking | Stage::Stopping => return Some("is being switched off".to_owned()),
         Stage::Waking | Stage::Up => return Some("is on".to_owned()),
     }
     if !state.power.is_planned(name) {
@@ -274,7 +275,8 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
     (!policy.allows(now.wall)).then(|| "may not be switched on at this time of day".to_owned())
 }
 
-/// For a waiting job: the nodes being switched on for it, or why off nodes are not. `None` if off nodes do not matter.
+/// For a waiting job: returns the nodes being switched on for it, or why suitable off nodes are not. `None` if all
+/// suitable nodes are up.
 pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
     // Most heads cannot switch any node, and a listing asks this for every job.
     state.power.nodes().next()?;

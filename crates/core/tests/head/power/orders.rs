@@ -133,7 +133,7 @@ fn agent_that_is_shutting_down_gets_no_work() {
     let mut head = three_nodes_off();
     order_shutdown(&mut head, "r1", 11, "second");
     head.pass(5 * MINUTE, &["r1"]);
-    head.agent_answers(11, Some("it is shutting down"), true);
+    head.agent_answers(11, Some("the machine is shutting down"), true);
     head.pass(10 * MINUTE, &["r1"]);
     assert_eq!(head.stage("r1"), Stage::Stopping, "{}", head.why("r1"));
     // The head asks the agent again when the same boot makes a new connection.
