@@ -25,7 +25,7 @@ pub const API_VERSION: u32 = 1;
 /// Header in which a client sends its [`API_VERSION`].
 pub const VERSION_HEADER: &str = "hostler-api";
 
-/// `POST /jobs`.
+/// Request body of `POST /jobs`: submits a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmitRequest {
     /// Idempotency key, created by the client: a retry with the same key returns the same job.
@@ -43,31 +43,31 @@ impl SubmitRequest {
     }
 }
 
-/// The answer to [`SubmitRequest`]. The job is on disk.
+/// The answer to [`SubmitRequest`]. The head sends it once the job is stored on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     /// Job id.
     pub id: JobId,
-    /// Whether this key was accepted before.
+    /// Whether an earlier submission with the same key created the job.
     pub duplicate: bool,
 }
 
-/// An error for people and programs.
+/// The error that every refused request gets as its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// Stable code for programs, e.g. `no_such_job`.
     pub code: String,
-    /// What happened and why.
+    /// What happened and why, as a sentence for people.
     pub message: String,
-    /// What to do, one line each.
+    /// What the user can do, one hint per line.
     #[serde(default)]
     pub hints: Vec<String>,
 }
 
-/// `GET /info`.
+/// Answer of `GET /info`: the head and the sums over its nodes and tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Info {
-    /// The head.
+    /// Facts about the head process.
     pub head: HeadInfo,
     /// Number of nodes in each state.
     pub nodes: NodeCounts,
@@ -80,15 +80,15 @@ pub struct Info {
     /// GPUs of the nodes that are up: total and free.
     #[serde(default)]
     pub gpus: Amount,
-    /// Counted resources of the nodes that are up.
+    /// Amounts of counted resources of the nodes that are up, by name.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
-    /// Counted resources that no job holds.
+    /// Amounts of counted resources that no job holds, by name.
     #[serde(default)]
     pub counted_free: BTreeMap<String, u64>,
 }
 
-/// The head process.
+/// Facts about the head process, in [`Info`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeadInfo {
     /// Process id.
@@ -106,9 +106,9 @@ pub struct HeadInfo {
     /// Fingerprint of the cluster's authority.
     #[serde(default)]
     pub authority: Option<Digest>,
-    /// State directory.
+    /// State directory of the head.
     pub directory: String,
-    /// Why the head refuses submissions at the moment, if it does.
+    /// Why the head refuses submissions at the moment; absent if it accepts them.
     pub refusing: Option<String>,
     /// Size of all results at the last measurement, in bytes.
     #[serde(default)]
@@ -116,7 +116,7 @@ pub struct HeadInfo {
     /// Limit for all results, in bytes. Above it, the head deletes fetched results before their retention ends.
     #[serde(default)]
     pub results_cap_bytes: u64,
-    /// Warning for the head's operators, if any.
+    /// Warning for operators, such as a problem with the store; absent if there is none.
     #[serde(default)]
     pub warning: Option<String>,
     /// Machine of the head. The head runs no jobs there.
@@ -138,25 +138,25 @@ pub struct HeadMachine {
 /// Number of nodes in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
-    /// Connected.
+    /// Nodes whose agent is connected.
     pub up: u32,
-    /// Silent for a short time.
+    /// Nodes that have been silent for `suspect-after`.
     pub suspect: u32,
-    /// Silent for a long time.
+    /// Nodes that have been silent for `down-after`.
     pub down: u32,
-    /// Drained by an operator; some tasks still run.
+    /// Nodes drained by an operator on which tasks still run.
     #[serde(default)]
     pub draining: u32,
-    /// Drained by an operator; no tasks run.
+    /// Nodes drained by an operator on which no task runs.
     #[serde(default)]
     pub drained: u32,
-    /// Switched off.
+    /// Nodes that are switched off.
     #[serde(default)]
     pub off: u32,
-    /// Being switched on.
+    /// Nodes that are being switched on.
     #[serde(default)]
     pub waking: u32,
-    /// Being switched off.
+    /// Nodes that are being switched off.
     #[serde(default)]
     pub stopping: u32,
 }
@@ -164,13 +164,13 @@ pub struct NodeCounts {
 /// Number of live tasks in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LiveCounts {
-    /// Waiting.
+    /// Tasks that wait.
     pub pending: u64,
-    /// Placed, not yet running.
+    /// Tasks that are placed on a node and do not run yet.
     pub starting: u64,
-    /// Running.
+    /// Tasks that run.
     pub running: u64,
-    /// Uploading results.
+    /// Tasks whose results are being uploaded.
     pub completing: u64,
 }
 
@@ -193,15 +193,15 @@ pub struct NodeView {
     /// Power: a [`hostler_model::PowerState`] if the head can switch the node. Otherwise `on`, or `unknown` while the
     /// agent is not connected.
     pub power: String,
-    /// CPUs.
+    /// CPUs of the node that jobs may use.
     pub cpus: u32,
     /// CPUs that no job holds.
     pub cpus_free: u32,
-    /// Memory in bytes.
+    /// Memory of the node that jobs may use, in bytes.
     pub memory_bytes: u64,
     /// Memory that no job holds, in bytes.
     pub memory_free_bytes: u64,
-    /// GPUs.
+    /// Number of GPUs that jobs may use.
     #[serde(default)]
     pub gpus: u32,
     /// GPUs that no job holds.
@@ -213,7 +213,7 @@ pub struct NodeView {
     /// Counted resources that no job holds.
     #[serde(default)]
     pub counted_free: Counted,
-    /// Number of tasks that hold resources here.
+    /// Number of tasks that hold resources on the node.
     pub tasks: u32,
     /// Process id of the agent; 0 before its first connection.
     pub agent_pid: u32,
@@ -228,7 +228,7 @@ pub struct NodeView {
     /// Partitions that contain the node.
     #[serde(default)]
     pub partitions: Vec<PartitionName>,
-    /// Features that the agent and the operators report.
+    /// Features that the agent reports or operators have set.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
     /// Nodes with a lower weight are used first.
@@ -236,19 +236,19 @@ pub struct NodeView {
     pub weight: u32,
 }
 
-/// `GET /nodes/{name}`: details of one node.
+/// Answer of `GET /nodes/{name}`: details of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
-    /// The fields of the list.
+    /// The fields that the list of nodes also has.
     #[serde(flatten)]
     pub node: NodeView,
     /// The drain, if the node is draining or drained.
     pub drain: Option<DrainView>,
-    /// Time since the agent was last heard, in milliseconds; 0 while it is connected.
+    /// Time since the agent's last message, in milliseconds; 0 while the agent is connected.
     pub silent_ms: u64,
-    /// Ids of the offered CPUs as the node numbers them, e.g. `0-3,8`.
+    /// Ids of the CPUs that jobs may use, as the node numbers them, e.g. `0-3,8`.
     pub cpu_ids: String,
-    /// The offered GPUs.
+    /// The GPUs that jobs may use.
     #[serde(default)]
     pub gpu_list: Vec<GpuView>,
     /// Tasks that hold resources on the node.
@@ -285,7 +285,7 @@ pub struct NodeRunView {
     /// GPUs of the task.
     #[serde(default)]
     pub gpu_ids: Vec<GpuId>,
-    /// Counted resources of the task.
+    /// Amounts of counted resources that the task holds.
     #[serde(default)]
     pub counted: Counted,
 }
@@ -299,7 +299,7 @@ pub struct GpuView {
     pub vendor: Option<Vendor>,
     /// Model name.
     pub name: String,
-    /// Its own memory in bytes, if known.
+    /// Memory of the GPU itself in bytes, if known.
     pub memory_bytes: Option<u64>,
     /// NUMA node of the GPU, if known.
     pub numa: Option<u32>,
@@ -310,7 +310,7 @@ pub struct GpuView {
 /// A node's certificate, in [`NodeDetail`]. Times are on the cluster's clock, which stops while no head runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateView {
-    /// Time since it was issued, in milliseconds.
+    /// Time since the certificate was issued, in milliseconds.
     pub age_ms: u64,
     /// Total validity, in milliseconds.
     pub life_ms: u64,
@@ -318,7 +318,7 @@ pub struct CertificateView {
     pub is_being_renewed: bool,
 }
 
-/// `POST /nodes/invite`.
+/// Request body of `POST /nodes/invite`: creates a join code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invite {
     /// Name of the node; absent to allow any new name.
@@ -333,7 +333,7 @@ pub struct Invite {
     pub address: Option<String>,
 }
 
-/// `POST /nodes/{name}/drain`.
+/// Request body of `POST /nodes/{name}/drain`: drains a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainRequest {
     /// Reason to show with the node: one line of at most 500 characters.
@@ -342,18 +342,18 @@ pub struct DrainRequest {
     pub reason: Option<String>,
 }
 
-/// A page of `GET /jobs`.
+/// A page of jobs, in the answer of `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobPage {
     /// Jobs, newest first.
     pub jobs: Vec<JobSummary>,
     /// Total number of matching jobs.
     pub total: u64,
-    /// Value of `before` for the next page.
+    /// Value of the query parameter `before` for the next page; absent on the last page.
     pub next: Option<JobId>,
 }
 
-/// A job in a list.
+/// A job, in the answer of `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobSummary {
     /// Job id.
@@ -366,12 +366,13 @@ pub struct JobSummary {
     pub state: JobState,
     /// Why the job waits, as a sentence.
     pub reason: Option<String>,
-    /// Which of its nodes is silent, since when, and the consequence, as a sentence. Absent if all nodes respond.
+    /// A sentence about a silent node of the job: which node, since when, and what follows. Absent if all its nodes
+    /// respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_problem: Option<String>,
     /// Number of times that the job was placed; for an array, the maximum over its tasks.
     pub attempt: Attempt,
-    /// Nodes that run the job or ran it; for an array, the nodes of its live tasks.
+    /// Nodes that run the job or ran it. For an array: the nodes of its live tasks.
     pub nodes: Vec<NodeName>,
     /// Exit code as a shell reports it; for an array, the maximum over its tasks.
     pub exit_code: Option<i32>,
@@ -381,17 +382,17 @@ pub struct JobSummary {
     /// Partition of the job; absent if it may use all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionName>,
-    /// Number of nodes per task, used at the same time.
+    /// Number of nodes that each task uses at the same time.
     #[serde(default = "one")]
     pub node_count: u32,
-    /// CPUs per task and node.
+    /// CPUs per task on each of its nodes.
     pub cpus: u32,
-    /// Memory per task and node, in bytes.
+    /// Memory per task on each of its nodes, in bytes.
     pub memory_bytes: u64,
-    /// GPUs per task and node.
+    /// GPUs per task on each of its nodes.
     #[serde(default)]
     pub gpus: u32,
-    /// Counted resources per task and node.
+    /// Counted resources per task on each of its nodes.
     #[serde(default)]
     pub counted: Counted,
     /// The array, as the user requested it.
@@ -413,69 +414,69 @@ const fn one() -> u32 {
 /// Number of a job's tasks in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskCounts {
-    /// All tasks.
+    /// Number of all tasks.
     pub total: u64,
-    /// Waiting.
+    /// Tasks that wait.
     pub pending: u64,
-    /// Placed, running or uploading results.
+    /// Tasks that are placed, run or upload results.
     pub live: u64,
-    /// Ended with exit code 0.
+    /// Tasks that ended with exit code 0.
     pub completed: u64,
-    /// Ended in a state other than completed and cancelled.
+    /// Tasks that ended in a state other than completed and cancelled.
     pub failed: u64,
-    /// Cancelled before or after the start.
+    /// Tasks that a user cancelled, before or after their start.
     #[serde(default)]
     pub cancelled: u64,
 }
 
-/// `GET /jobs/{id}`.
+/// Answer of `GET /jobs/{id}`: details of one job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobDetail {
-    /// The fields of the list.
+    /// The fields that the list of jobs also has.
     #[serde(flatten)]
     pub summary: JobSummary,
-    /// Priority; higher starts first.
+    /// Priority of the job; jobs with a higher one start first.
     pub priority: i32,
     /// Whether the job runs again if its node is lost.
     pub requeue: bool,
-    /// Required node features.
+    /// Node features that the job requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// Jobs that this job waits or waited for.
     pub after: Vec<Dependency>,
-    /// Command line; empty except for the job's user and operators.
+    /// Command line of the job; empty except for its user and operators.
     pub command: String,
     /// Hash of the captured folder.
     pub snapshot: Option<Digest>,
-    /// Each limit and whether the kernel enforces it.
+    /// The job's limits, and whether the kernel enforces each.
     pub limits: Vec<LimitView>,
-    /// Energy used on its nodes, including requeued runs; absent if none of the nodes has an energy meter.
+    /// Energy that the job used on its nodes, including requeued runs. Absent if none of the nodes has an energy meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<JobEnergy>,
     /// Number of tasks with results that were not fetched.
     pub unfetched: u64,
-    /// All live tasks, and ended ones up to the `tasks` limit. With `from`, only ended ones from there. With `index`,
-    /// one task.
+    /// All live tasks, and ended tasks up to the number in the query parameter `tasks`. With `from`, only ended tasks
+    /// from that index on; with `index`, only that task.
     pub tasks_shown: Vec<TaskView>,
-    /// Value of `from` for the next ended tasks; absent if there are no more.
+    /// Value of the query parameter `from` for the next ended tasks; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_next: Option<u32>,
 }
 
-/// A limit on a job.
+/// A limit on a job, in [`JobDetail`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LimitView {
     /// `cpus`, `memory`, `gpus`, `time`, or the name of a counted resource.
     pub name: String,
-    /// Limit as a count, bytes or milliseconds.
+    /// The limit: a count, bytes or milliseconds, depending on `name`.
     pub value: u64,
     /// `enforced` or `advisory`; `unknown` for a job that was never placed on a node.
     pub enforcement: String,
-    /// Why the limit is advisory.
+    /// Why the limit is advisory; absent for other limits.
     pub why: Option<String>,
 }
 
-/// One task of a job.
+/// A task of a job, in [`JobDetail`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
     /// Index of the task.
@@ -484,14 +485,14 @@ pub struct TaskView {
     pub state: JobState,
     /// Number of the attempt.
     pub attempt: Attempt,
-    /// Node that runs or ran the task.
+    /// Node that runs or ran the task; for a task on several nodes, see `parts`.
     pub node: Option<NodeName>,
     /// GPUs of the task while it holds them; for a task on several nodes, see `parts`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_ids: Vec<GpuId>,
     /// Exit code as a shell reports it.
     pub exit_code: Option<i32>,
-    /// Details for people.
+    /// Details for people, such as why the task could not start.
     pub message: Option<String>,
     /// Time at which the process started.
     pub started_at: Option<WallTime>,
@@ -501,14 +502,14 @@ pub struct TaskView {
     pub result: Option<Digest>,
     /// Whether the result was fetched.
     pub fetched: bool,
-    /// Resource usage on all of its nodes.
+    /// Resource usage of the task on all of its nodes.
     pub usage: Option<Usage>,
-    /// Its parts on each node, by rank; empty for a task on one node.
+    /// Parts of a task on several nodes, by rank; empty for a task on one node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartView>,
 }
 
-/// The part of a multi-node task on one node.
+/// The part on one node of a task on several nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartView {
     /// Name of the node.
@@ -520,7 +521,7 @@ pub struct PartView {
     pub gpu_ids: Vec<GpuId>,
     /// Exit code as a shell reports it.
     pub exit_code: Option<i32>,
-    /// Details for people.
+    /// Details for people, such as why the part could not start.
     pub message: Option<String>,
     /// Hash of the result manifest.
     pub result: Option<Digest>,
@@ -528,18 +529,18 @@ pub struct PartView {
     pub usage: Option<Usage>,
 }
 
-/// `GET /jobs/{id}/why`.
+/// Answer of `GET /jobs/{id}/why`: why a job waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
     /// Job id.
     pub id: JobId,
     /// State of the job.
     pub state: JobState,
-    /// Why the job waits; absent if it does not.
+    /// Why the job waits; absent if it does not wait.
     pub reason: Option<Reason>,
     /// The reason as sentences; the first one is the short answer.
     pub lines: Vec<String>,
-    /// Latest expected start, based on the time limits of running jobs.
+    /// Latest time at which the job should start, based on the time limits of running jobs.
     pub expected_start_at: Option<WallTime>,
 }
 
@@ -549,7 +550,7 @@ pub struct Why {
 pub enum JobAction {
     /// End the job; its state becomes `cancelled`.
     Cancel,
-    /// Keep tasks that have not started from starting.
+    /// Keep waiting tasks from starting.
     Hold,
     /// Undo a hold.
     Release,
@@ -558,7 +559,7 @@ pub enum JobAction {
 }
 
 impl JobAction {
-    /// Name in paths.
+    /// Name of the action in API paths.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -570,24 +571,24 @@ impl JobAction {
     }
 }
 
-/// `POST /jobs/{id}/fetched`: results that the client has stored safely.
+/// Request body of `POST /jobs/{id}/fetched`: reports results that the client has stored safely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Fetched {
-    /// Task indices.
+    /// Indices of the tasks whose results the client has stored.
     pub indices: hostler_model::IndexSet,
 }
 
-/// `GET /results`: results that can be fetched.
+/// A page of results that can be fetched, in the answer of `GET /results`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResultPage {
-    /// Results by job and index.
+    /// Results, sorted by job and index.
     pub results: Vec<ResultView>,
-    /// Value of `after` for the next page; absent if there are no more.
+    /// Value of the query parameter `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<JobId>,
 }
 
-/// One result.
+/// A result that can be fetched, in [`ResultPage`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResultView {
     /// Job id.
@@ -596,7 +597,8 @@ pub struct ResultView {
     pub name: String,
     /// Index of the task; absent if the job is not an array.
     pub index: Option<u32>,
-    /// Rank of the node, for a job on several nodes. Rank 0 comes last: once it is present, so are the others.
+    /// Rank of the node that produced the result, for a job on several nodes. Results arrive with rank 0 last: once it
+    /// is present, all others are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_rank: Option<u32>,
     /// Final state of the task.
@@ -607,18 +609,18 @@ pub struct ResultView {
     pub fetched: bool,
 }
 
-/// A server-sent event of `GET /events`.
+/// An event of `GET /events`, a stream of server-sent events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Notice {
-    /// A job changed.
+    /// The state of a job changed.
     Job {
         /// Job id.
         id: JobId,
         /// New state.
         state: JobState,
     },
-    /// A node changed.
+    /// The state of a node changed.
     Node {
         /// Name of the node.
         name: NodeName,
@@ -629,7 +631,7 @@ pub enum Notice {
     Missed,
 }
 
-/// `POST /agent/join`: an agent proves that it was invited and requests a certificate.
+/// Request body of `POST /agent/join`: an agent proves that it was invited and requests a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinRequest {
     /// One-time secret of the join code.
@@ -637,26 +639,27 @@ pub struct JoinRequest {
     /// Requested node name; absent for the name in the join code.
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// Host name of the machine: the node's name if neither this request nor the code gives one.
+    /// Host name of the machine, which becomes the node's name if neither this request nor the join code contains a
+    /// name.
     #[serde(default)]
     pub machine: Option<NodeName>,
-    /// Certificate signing request, PEM.
+    /// Certificate signing request, PEM-encoded.
     pub csr: String,
 }
 
-/// `POST /agent/renew`: an agent requests a certificate for a new key.
+/// Request body of `POST /agent/renew`: an agent requests a certificate for a new key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RenewRequest {
-    /// Certificate signing request, PEM.
+    /// Certificate signing request, PEM-encoded.
     pub csr: String,
 }
 
 /// The answer to [`JoinRequest`] and [`RenewRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Joined {
-    /// Certificate of the agent, PEM.
+    /// Certificate of the agent, PEM-encoded.
     pub certificate: String,
-    /// Certificate of the cluster's authority, PEM.
+    /// Certificate of the cluster's authority, PEM-encoded.
     pub authority: String,
     /// Name of the node, as in the certificate.
     pub node: NodeName,

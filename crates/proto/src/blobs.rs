@@ -4,14 +4,15 @@ use hostler_model::{Digest, TaskId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `POST /blobs/missing`: the request lists hashes, and the answer lists those that the head lacks.
+/// Request and answer of `POST /blobs/missing`. The request lists hashes; the answer lists those whose blobs the head
+/// lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DigestList {
     /// Content hashes.
     pub digests: Vec<Digest>,
 }
 
-/// `POST /blobs/fetch`: the requested blobs, and the results that contain them.
+/// Request body of `POST /blobs/fetch`: the requested blobs, and the results that contain them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlobRequest {
     /// Content hashes.

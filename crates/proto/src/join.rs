@@ -16,10 +16,10 @@ const PREFIX: &str = "hostler1-";
 
 const EXPECTED: &str = "a join code, which begins with hostler1-";
 
-/// Digits that are easy to tell apart in most typefaces (RFC 4648).
+/// Digits of the code's text: the base32 alphabet of RFC 4648, whose characters differ in most typefaces.
 const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Maximum length of a code, in characters. A code with the longest address and secret is shorter.
+/// Maximum length of a code that is read, in characters. A code with the longest address and secret is shorter.
 const MAX_LEN: usize = 1024;
 
 /// DNS name in every head's certificate. Agents authenticate the head by its key, signed by the cluster's authority, so
@@ -34,7 +34,7 @@ pub const DEFAULT_PORT: u16 = 7760;
 pub struct Address {
     /// Host name, or an IP address without brackets.
     pub host: String,
-    /// Port, if given.
+    /// Port; absent if the address does not contain one.
     pub port: Option<u16>,
 }
 
@@ -84,7 +84,7 @@ pub struct JoinCode {
     pub secret: String,
 }
 
-/// Omits the secret, because codes appear in logs.
+/// Formats the code without its secret, because codes may appear in logs.
 impl fmt::Debug for JoinCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinCode")
@@ -94,6 +94,8 @@ impl fmt::Debug for JoinCode {
     }
 }
 
+/// Formats the code as the user types it.
+///
 /// # Panics
 /// When the address or the secret is longer than 255 bytes.
 impl fmt::Display for JoinCode {
@@ -103,12 +105,12 @@ impl fmt::Display for JoinCode {
 }
 
 impl JoinCode {
-    /// Writes the code with `prefix`.
+    /// Writes the code as text after `prefix`.
     fn write(&self, prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::new();
         bytes.extend(self.authority.0);
         for text in [&self.address, &self.secret] {
-            bytes.push(u8::try_from(text.len()).expect("addresses and secrets are short"));
+            bytes.push(u8::try_from(text.len()).expect("the address and the secret have at most 255 bytes"));
             bytes.extend(text.as_bytes());
         }
         bytes.extend(checksum(&bytes).to_be_bytes());
@@ -126,7 +128,7 @@ impl FromStr for JoinCode {
     }
 }
 
-/// Prefix of login codes. It keeps them apart from join codes.
+/// Prefix of login codes. It distinguishes them from join codes.
 const LOGIN_PREFIX: &str = "hostlerlogin1-";
 
 /// Content of a login code: it lets one user log in at one cluster.
@@ -148,13 +150,15 @@ impl LoginCode {
     }
 }
 
-/// Omits the secret.
+/// Formats the code without its secret.
 impl fmt::Debug for LoginCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoginCode").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
+/// Formats the code as the user types it.
+///
 /// # Panics
 /// When the address or the secret is longer than 255 bytes.
 impl fmt::Display for LoginCode {
@@ -197,7 +201,7 @@ fn take_text(bytes: &[u8]) -> Option<(String, &[u8])> {
     Some((String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())?, rest))
 }
 
-/// FNV-1a. It detects typing errors; the secret protects against forgery.
+/// Computes the FNV-1a hash of the code's content. The hash detects typing errors; the secret protects against forgery.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -38,7 +38,7 @@ pub fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// Maximum nesting depth when decoding; messages need a small fraction of it. Each level uses stack space, even in
-/// unknown fields that are skipped, and a stack overflow would abort the daemon.
+/// unknown fields that are skipped. A stack overflow would abort the daemon.
 const MAX_DEPTH: usize = 100;
 
 /// Decodes bytes from [`encode`].

@@ -34,7 +34,8 @@ pub struct AgentHello {
     pub node: NodeName,
     /// Process id of the agent, for people.
     pub pid: u32,
-    /// Facts of the node. Absent in the hello of version 1, so that the head can decode and refuse it.
+    /// Facts of the node. Decoding accepts a hello without them, so that the head can answer agents of protocol version
+    /// 1 with a refusal.
     #[serde(default)]
     pub facts: NodeFacts,
     /// All runs on the node, including ended ones that the head has not acknowledged.
@@ -42,7 +43,7 @@ pub struct AgentHello {
 }
 
 impl AgentHello {
-    /// The hello of this build.
+    /// Creates the hello of this release.
     #[must_use]
     pub fn new(node: NodeName, pid: u32, facts: NodeFacts, runs: Vec<RunReport>) -> Self {
         let (protocol_min, protocol_max) = (*PROTOCOL.start(), *PROTOCOL.end());
@@ -54,7 +55,7 @@ impl AgentHello {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadHello {
-    /// The link is open.
+    /// The head accepts the link.
     Welcome {
         /// Protocol version for this connection.
         protocol: u16,
@@ -68,13 +69,13 @@ pub enum HeadHello {
         #[serde(default)]
         renew_in_ms: Option<u64>,
         /// If this link breaks, the agent reconnects at a random time within this span, in milliseconds. The span grows
-        /// with the number of agents, to avoid a burst of connections.
+        /// with the number of agents, so that they do not reconnect all at once.
         #[serde(default)]
         return_within_ms: u64,
     },
     /// The head refuses the link. The agent logs the message and retries later.
     Refused {
-        /// What happened, why and what to do.
+        /// What happened, why, and what to do.
         message: String,
     },
 }
@@ -88,33 +89,33 @@ pub struct Frame<M> {
     pub messages: Vec<M>,
 }
 
-/// Messages from an agent to its head.
+/// A message from an agent to its head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMessage {
-    /// Sent if the agent has sent nothing else for one heartbeat interval.
+    /// Tells the head that the agent lives. Sent if the agent has sent nothing else for one heartbeat interval.
     Heartbeat,
     /// Status of a run.
     Report(RunReport),
     /// The answer to [`HeadMessage::Rest`].
     Resting {
-        /// Number from the question.
+        /// Number from the head's request.
         ask: u64,
-        /// What still happens on the node, as the rest of a sentence; absent if nothing does and the agent starts
-        /// nothing new.
+        /// What is still active on the node, such as a run. Absent if nothing is active; the agent then starts nothing
+        /// new.
         busy: Option<String>,
         /// Whether the machine is shutting down.
         #[serde(default)]
         is_leaving: bool,
     },
-    /// Power that the processors measure; absent if they no longer report it.
+    /// Power that the processors of the node measure.
     Drawing {
-        /// Mean of about the last minute, in milliwatts.
+        /// Mean power of about the last minute, in milliwatts; absent if the processors no longer report it.
         milliwatts: Option<u64>,
     },
 }
 
-/// Messages from the head to an agent.
+/// A message from the head to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadMessage {
@@ -124,22 +125,23 @@ pub enum HeadMessage {
     Begin {
         /// Id of the run.
         run: RunId,
-        /// A port that was free on the first node when that node became ready.
+        /// A port on the run's first node that was free when that node became ready.
         port: u16,
-        /// Addresses and certificates for steps, one per node by rank; empty if the run accepts no steps.
+        /// Ports and certificates for steps, one per node by rank; empty if the run accepts no steps.
         #[serde(default)]
         doors: Vec<StepDoor>,
     },
-    /// End a run: send TERM, then KILL. The agent reports the end as for any run.
+    /// End a run: send TERM to its processes, then KILL. The agent reports the end of the run as usual.
     End {
         /// Id of the run.
         run: RunId,
-        /// Reason, which the final report repeats.
+        /// Why the run ends; the agent derives the run's outcome from it.
         cause: EndCause,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
     },
-    /// Kill the run's remaining processes and remove it: the head has stored its end, or does not know the run.
+    /// Kill the run's remaining processes and remove its data: the head has stored the end of the run, or does not know
+    /// the run.
     Forget {
         /// Id of the run.
         run: RunId,
@@ -151,40 +153,41 @@ pub enum HeadMessage {
     },
     /// Open a connection and send the output of a run.
     Stream(StreamRequest),
-    /// The complete list of accounts that the machine should have. Sent after the hello and after every change. An
-    /// agent with the right to do so creates missing accounts; it never removes any.
+    /// The accounts that the machine should have, sent after the hello and after every change. An agent with the right
+    /// to do so creates missing accounts. It never removes any.
     Accounts {
-        /// Accounts by name.
+        /// All accounts that the machine should have.
         accounts: Vec<Account>,
         /// Accounts that an admin has blocked: the agent starts none of their jobs or remote commands.
         #[serde(default)]
         blocked: Vec<Account>,
-        /// Uids of accounts with more rights than a user. The agent does not accept another node's claim to act for
-        /// them.
+        /// Uids of accounts with more rights than a user. The agent refuses other nodes' requests in the name of these
+        /// accounts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         guarded: Vec<u32>,
     },
-    /// The list of gossiping nodes has changed; request it soon. Sent only to agents that gossip.
+    /// The list of gossiping nodes has changed, and the agent should request it soon. Sent only to agents that gossip.
     PeersChanged,
-    /// Asks whether the node is idle, so that it can be switched off. An idle agent answers so and starts nothing new.
+    /// Asks whether anything is active on the node, because the head wants to switch it off. An agent that answers no
+    /// starts nothing new.
     Rest {
         /// Number of the question, which the answer repeats.
         ask: u64,
     },
-    /// Cancels a pending shutdown.
+    /// Start new runs and commands again: the head does not switch the node off after all.
     Rise,
-    /// Shut the machine down. Sent if no other power controller can do so.
+    /// Shut the machine down. Sent if no power controller can do so.
     PowerOff,
     /// Send a magic packet (Wake-on-LAN) to another machine in this node's network segment.
     WakeUp {
-        /// MAC address of the machine's network card.
+        /// MAC address of the other machine's network card.
         mac: [u8; 6],
-        /// Destination of the packet; all segments if absent.
+        /// Broadcast address of the packet; all network segments of this node if absent.
         broadcast: Option<IpAddr>,
         /// Destination UDP port.
         port: u16,
     },
-    /// Stop the agent. Running jobs stay with their shepherds.
+    /// Stop the agent. Running jobs continue under their shepherds.
     Shutdown,
 }
 
@@ -200,9 +203,9 @@ pub struct Account {
 /// Runs of one job to start on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// The part that all runs share.
+    /// The data that all the runs share.
     pub job: JobLaunch,
-    /// The runs and their resources.
+    /// Each run's id and resources.
     pub runs: Vec<Placement>,
     /// Hash of the environment variables. The head puts the variables into the specification when it sends this message;
     /// agents never see the hash.
@@ -210,7 +213,7 @@ pub struct Launch {
     pub environment: Option<Digest>,
 }
 
-/// The part of a launch that all runs of a job share.
+/// The data of a launch that all runs of a job share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLaunch {
     /// Job id.
@@ -231,7 +234,7 @@ pub struct JobLaunch {
 }
 
 impl JobLaunch {
-    /// Limit for each stored output, in bytes.
+    /// Returns the limit for each stored output, in bytes.
     #[must_use]
     pub fn output_cap_bytes(&self) -> u64 {
         self.output_cap_bytes.unwrap_or(OUTPUT_CAP_BYTES)
@@ -241,19 +244,20 @@ impl JobLaunch {
 /// Default limit for each stored output of a run, in bytes.
 pub const OUTPUT_CAP_BYTES: u64 = 1 << 30;
 
-/// One run and the resources allocated to it.
+/// The id and the resources of a run on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Id of the run.
     pub run: RunId,
     /// Allocated CPU ids, memory and GPU ids.
     pub resources: Resources,
-    /// The other nodes of a run on several nodes. Such a run begins with [`HeadMessage::Begin`].
+    /// All nodes of a run on several nodes; absent for a run on one node. A run on several nodes begins with
+    /// [`HeadMessage::Begin`].
     #[serde(default)]
     pub gang: Option<Gang>,
 }
 
-/// The nodes of a run on several nodes, sent to one of them.
+/// The nodes of a run on several nodes, and which of them the receiving node is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
     /// Rank of the receiving node.
@@ -267,20 +271,20 @@ pub struct Gang {
 pub struct Peer {
     /// Name of the node.
     pub name: NodeName,
-    /// Address at which the other nodes reach it, if its agent has reported one.
+    /// Address at which the other nodes reach the node, if its agent has reported one.
     pub address: Option<IpAddr>,
 }
 
-/// Where a node accepts steps of one run, and how it authenticates.
+/// Port at which a node accepts steps of one run, and the certificate that authenticates the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepDoor {
     /// Port on the node's address.
     pub port: u16,
-    /// Fingerprint of the certificate that the node created for this run. Its key never leaves the node.
+    /// Fingerprint of the certificate that the node created for this run. Its private key never leaves the node.
     pub certificate: Digest,
 }
 
-/// Why the head ends a run.
+/// Why the head asks an agent to end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
@@ -307,13 +311,14 @@ pub struct RunReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// The launch is stored on the node's disk. The agent prepares folder and environment.
+    /// The launch is stored on the node's disk. The agent prepares the folder and the environment.
     Accepted,
-    /// Everything is prepared; the process waits for [`HeadMessage::Begin`]. Only for runs on several nodes.
+    /// Folder and environment are prepared, and the run waits for [`HeadMessage::Begin`]. Only for runs on several
+    /// nodes.
     Ready {
         /// A port that is free on the node.
         port: u16,
-        /// Where the node accepts steps of this run, if it does.
+        /// Port and certificate for steps of this run; absent if the node accepts no steps.
         #[serde(default)]
         door: Option<StepDoor>,
     },
@@ -321,43 +326,43 @@ pub enum RunStatus {
     Running,
     /// The process has ended; the agent collects and uploads the results.
     Completing,
-    /// Everything is done, including the results.
+    /// The run has ended, and its results are uploaded.
     Ended(RunEnd),
 }
 
-/// How a run ended on a node. The agent reports it, the log stores it, and the state and the history keep it.
+/// How a run ended on a node. The agent sends it to the head, whose log and tables store it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// Outcome of the run.
+    /// Whether the run ended, was lost, or is requeued.
     pub fate: Fate,
     /// Details for people: why the run could not start, or what could not be captured.
     pub message: Option<String>,
-    /// The result, if there is one.
+    /// The result; absent if nothing could be collected.
     pub result: Option<RunResult>,
     /// Resource usage of the run.
     pub usage: Usage,
 }
 
 impl RunEnd {
-    /// An end without a result and without resource usage.
+    /// Creates an end without a result and without resource usage.
     #[must_use]
     pub fn without_result(fate: Fate, message: Option<String>) -> Self {
         Self { fate, message, result: None, usage: Usage::default() }
     }
 
-    /// Whether the run completed: exit code 0 and a complete result.
+    /// Returns whether the run completed: exit code 0 and a complete result.
     #[must_use]
     pub fn is_completed(&self) -> bool {
         matches!(self.fate, Fate::Ended(Ending { state: JobState::Completed, .. }))
     }
 
-    /// Hash of the manifest of its result.
+    /// Returns the hash of the result's manifest, if there is a result.
     #[must_use]
     pub fn manifest(&self) -> Option<Digest> {
         self.result.as_ref().map(|result| result.manifest)
     }
 
-    /// The state and exit code of an ended run; `None` if it was lost or requeued.
+    /// Returns the state and exit code of an ended run; `None` if it was lost or requeued.
     #[must_use]
     pub fn ending(&self) -> Option<Ending> {
         match self.fate {
@@ -366,7 +371,7 @@ impl RunEnd {
         }
     }
 
-    /// A copy without the content of its result, which is stored elsewhere.
+    /// Copies the end without the inline content of its result, which is stored elsewhere.
     #[must_use]
     pub fn without_content(&self) -> Self {
         let result = self.manifest().map(|manifest| RunResult { manifest, inline: Vec::new() });
@@ -374,24 +379,24 @@ impl RunEnd {
     }
 }
 
-/// Outcome of a run.
+/// Whether a run ended, was lost, or is requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// The run ended by itself, or the agent ended it.
+    /// The process of the run ended by itself, or the agent ended it.
     Ended(Ending),
     /// The run vanished: the machine restarted, or the shepherd was killed.
     Lost,
-    /// The run was ended so that the task can run again.
+    /// The run was ended because its task was requeued.
     Requeued,
 }
 
-/// Result of a run: a manifest and its chunks. The head has them before the end is reported.
+/// Result of a run: a manifest and its chunks. The head has both once the report of the end has arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     /// Hash of the [`crate::manifest::ResultManifest`].
     pub manifest: Digest,
-    /// The manifest and chunks themselves if they are small; otherwise they were uploaded before.
+    /// Manifest and chunks, if they are small. If empty, the agent has uploaded them before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inline: Vec<serde_bytes::ByteBuf>,
 }
@@ -423,23 +428,24 @@ pub struct IoUsage {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Source of the numbers.
+    /// How the bytes were counted.
     pub source: IoSource,
 }
 
-/// Source of disk read and write counts.
+/// How disk reads and writes were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IoSource {
-    /// The cgroup: covers all processes.
+    /// From the cgroup, which covers all processes.
     Cgroup,
-    /// The accounting of processes: covers processes that their parent waited for. Writes count when they are made in
-    /// memory.
+    /// From the kernel's process accounting. It covers processes that their parent waited for, and counts writes when
+    /// they reach the page cache.
     Processes,
 }
 
 impl Usage {
-    /// Combines the usage of parallel parts: longest time, largest memory on a node, sums of CPU time and disk IO.
+    /// Combines the usage of parts that ran in parallel: the longest time, the largest memory on a node, and the sums
+    /// of CPU time and disk IO.
     #[must_use]
     pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
         let both = |sum: Self, one: Self| Self {
@@ -459,40 +465,41 @@ impl Usage {
     }
 }
 
-/// Request for a run's output. The agent answers with a connection to `/api/v1/agent/streams/{stream}`.
+/// Request for a run's output. The agent opens a connection to `/api/v1/agent/streams/{stream}` and sends the output
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRequest {
-    /// Identifies the waiting reader at the head.
+    /// Id of the reader at the head that waits for this stream.
     pub stream: String,
     /// Id of the run.
     pub run: RunId,
-    /// Content to send.
+    /// Which output to send, or the terminal.
     pub what: StreamKind,
 }
 
-/// Content of a stream.
+/// What an agent sends over a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamKind {
     /// Bytes of one output, starting at `from`.
     Output {
-        /// The output.
+        /// Which output to send.
         output: Output,
-        /// Offset of the first byte.
+        /// Offset of the first byte to send.
         from: u64,
         /// Whether to continue until the run ends; otherwise the stream stops at the current end.
         follow: bool,
     },
-    /// The job's terminal in both directions, as a WebSocket.
+    /// Input and output of the job's terminal, over a WebSocket.
     Terminal {
-        /// Height in lines.
+        /// Height of the terminal in lines.
         rows: u16,
-        /// Width in characters.
+        /// Width of the terminal in characters.
         columns: u16,
     },
 }
 
-/// An output of a run.
+/// A stored output of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
@@ -505,7 +512,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Name in paths and JSON.
+    /// Name of the output in API paths and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

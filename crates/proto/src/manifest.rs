@@ -13,11 +13,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Version of this format. A reader refuses newer versions.
 pub const VERSION: u16 = 1;
 
-/// Maximum number of entries in a manifest, and in a list of paths. A real manifest of this size exceeds the transfer
-/// limits. A malicious one could have more, in one or two bytes each, to exhaust memory.
+/// Maximum number of entries in a manifest, and of paths in a list. Larger manifests exceed the transfer limits. The
+/// limit protects memory against malicious manifests with entries of one or two bytes.
 pub const MAX_ENTRIES: usize = 1_000_000;
 
-/// Maximum number of problems in a result.
+/// Maximum number of problems listed in a result.
 pub const MAX_PROBLEMS: usize = 100_000;
 
 /// A captured folder. Entries are sorted by path, so each folder has exactly one manifest.
@@ -40,11 +40,11 @@ pub struct Entry {
     pub mode: u32,
     /// Modification time in nanoseconds since the Unix epoch.
     pub modified_ns: i64,
-    /// Type and content.
+    /// Type of the entry, with its content.
     pub kind: EntryKind,
 }
 
-/// Type and content of an entry.
+/// Type of an entry, with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -54,7 +54,7 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link to a path inside the folder.
     Symlink {
-        /// Link target, unchanged.
+        /// Target of the link, exactly as in the folder.
         #[serde(with = "serde_bytes")]
         target: Vec<u8>,
     },
@@ -65,7 +65,7 @@ pub enum EntryKind {
 pub struct Content {
     /// Length in bytes: the sum of the chunks' lengths.
     pub size: u64,
-    /// The chunks in order; empty if the content is.
+    /// The chunks in order; empty if the content is empty.
     pub chunks: Vec<Chunk>,
 }
 
@@ -96,12 +96,13 @@ pub struct ResultManifest {
     pub stderr: Content,
     /// Output of the environment setup; empty if nothing was built.
     pub setup: Content,
-    /// Problems during the capture, one sentence each.
+    /// Problems during the capture of the result, one sentence each.
     #[serde(deserialize_with = "at_most::<_, _, MAX_PROBLEMS>")]
     pub problems: Vec<String>,
 }
 
-/// Reads a list of at most `MOST` elements. An element can use a hundred times more memory than bytes in the message.
+/// Decodes a list of at most `MOST` elements. The limit protects memory: a decoded element can use a hundred times more
+/// bytes than in the message.
 fn at_most<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
 
-/// A partition, in `GET /partitions`.
+/// A partition, in the answer of `GET /partitions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartitionView {
     /// Name of the partition.
     pub name: PartitionName,
-    /// Name patterns of its nodes.
+    /// Name patterns of the nodes, such as `n[1-8]`.
     pub nodes: NodePatterns,
     /// Whether jobs without a partition go to this one.
     pub is_default: bool,
@@ -42,11 +42,11 @@ pub struct PartitionView {
     pub waiting: u64,
 }
 
-/// Changes to a partition, for `POST /partitions/{name}`. Absent fields keep their values.
+/// Request body of `POST /partitions/{name}`: changes a partition. Absent fields keep their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartitionChange {
-    /// Name patterns of its nodes.
+    /// Name patterns of the nodes, such as `n[1-8]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodePatterns>,
     /// Whether jobs without a partition go to this one. At most one partition is the default.
@@ -75,23 +75,23 @@ pub struct PartitionChange {
     pub groups: Option<BTreeSet<UserName>>,
 }
 
-/// A change with the required field `nodes`.
+/// The schema of [`PartitionChange`] with the field `nodes` required.
 fn change_with_nodes() -> Schema {
     let change = Ref::from_schema_name("PartitionChange");
     AllOfBuilder::new().item(change).item(ObjectBuilder::new().required("nodes")).into()
 }
 
-/// A new partition: `POST /partitions`.
+/// Request body of `POST /partitions`: adds a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewPartition {
     /// Name of the partition.
     pub name: PartitionName,
-    /// Its properties; `nodes` is required.
+    /// Properties of the partition; `nodes` is required.
     #[schema(schema_with = change_with_nodes)]
     pub about: PartitionChange,
 }
 
-/// Changes to a node, for `POST /nodes/{name}/traits`. Absent fields keep their values.
+/// Request body of `POST /nodes/{name}/traits`: changes a node. Absent fields keep their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraitsChange {

@@ -11,22 +11,22 @@ use utoipa::ToSchema;
 /// Path of [`LoadTable`] on the agent's Unix socket, below the API's base path. The head does not serve it.
 pub const LOAD_PATH: &str = "/load";
 
-/// `GET /agent/peers`: the nodes that gossip with each other.
+/// Answer of `GET /agent/peers`: the nodes that gossip with each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Peers {
-    /// Changes whenever the content changes.
+    /// Number that changes whenever the list or the secret changes.
     #[serde(default)]
     pub version: u64,
-    /// Secret shared by these nodes, as 64 hexadecimal digits. It is sent only over the TLS link.
+    /// Secret that the gossiping nodes share, as 64 hexadecimal digits. It is sent only over the TLS link.
     pub secret: String,
     /// All gossiping nodes, including the requesting one.
     pub peers: Vec<GossipPeer>,
 }
 
-/// The version that an agent already has, in the query of `GET /agent/peers`.
+/// Query of `GET /agent/peers`: the version of the list that the agent already has.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Known {
-    /// [`Peers::version`] of the last answer.
+    /// [`Peers::version`] of the last answer; absent in the first request.
     #[serde(default)]
     pub known: Option<u64>,
 }
@@ -34,17 +34,17 @@ pub struct Known {
 /// A node that gossips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GossipPeer {
-    /// Small number that identifies the node as long as it is in the cluster.
+    /// Small number that identifies the node while it is in the cluster.
     pub id: u32,
     /// Name of the node.
     pub name: NodeName,
-    /// Address for gossip.
+    /// UDP address at which the node gossips.
     #[schema(value_type = String)]
     pub address: SocketAddr,
     /// Features of the node.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// BLAKE3 hash of its certificate for remote commands; absent if it accepts none.
+    /// BLAKE3 hash of the node's certificate for remote commands; absent if it accepts none.
     #[serde(default)]
     pub call_key: Option<Digest>,
     /// Whether an operator has drained the node.
@@ -52,29 +52,29 @@ pub struct GossipPeer {
     pub is_drained: bool,
 }
 
-/// `GET /load` on an agent's socket: the load of all nodes, as this node knows it.
+/// Answer of `GET /load` on an agent's socket: the load of all nodes, as this node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadTable {
-    /// The node that answers.
+    /// Name of the node that answers.
     pub node: NodeName,
     /// All gossiping nodes by name.
     pub nodes: Vec<NodeLoad>,
     /// Datagrams accepted since the agent started.
     #[serde(default)]
     pub accepted: u64,
-    /// Datagrams refused: damaged, repeated, from an unexpected address, or without the shared secret.
+    /// Datagrams refused because they were damaged, repeated, from an unexpected address, or without the shared secret.
     #[serde(default)]
     pub refused: u64,
 }
 
-/// Presence and load of a node.
+/// Whether a node sends gossip, and its load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLoad {
     /// Name of the node.
     pub name: NodeName,
     /// Whether the node sends gossip.
     pub presence: NodePresence,
-    /// Time since the node was last heard, in milliseconds; zero for the answering node.
+    /// Time since the node's last datagram arrived, in milliseconds; zero for the answering node.
     pub silent_ms: u64,
     /// Last known load; absent before the first datagram.
     pub load: Option<LoadView>,
@@ -84,15 +84,15 @@ pub struct NodeLoad {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodePresence {
-    /// Heard recently.
+    /// The node's datagrams arrive.
     Live,
-    /// No longer heard.
+    /// The node's datagrams have stopped.
     Gone,
-    /// Not heard since this agent started.
+    /// No datagram of the node has arrived since this agent started.
     Unheard,
 }
 
-/// Load of a node.
+/// Load of a node, in [`NodeLoad`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadView {
     /// Age of these values, in milliseconds.
@@ -117,14 +117,18 @@ pub struct LoadView {
     /// CPU pressure: share of the last ten seconds in which some process waited for a CPU, in thousandths. Absent if
     /// the kernel does not report it.
     pub cpu_pressure: Option<u16>,
-    /// Memory pressure, as above.
+    /// Memory pressure: share of the last ten seconds in which some process waited for memory, in thousandths. Absent
+    /// if the kernel does not report it.
     pub memory_pressure: Option<u16>,
-    /// IO pressure, as above.
+    /// IO pressure: share of the last ten seconds in which some process waited for IO, in thousandths. Absent if the
+    /// kernel does not report it.
     pub io_pressure: Option<u16>,
-    /// Time for a given amount of work, in hundredths of a typical node's: 200 means half as fast.
+    /// Time that the node needs for a given amount of work, in hundredths of a typical node's time: 200 means half as
+    /// fast.
     #[serde(default = "usual")]
     pub load_weight: u32,
-    /// Weight of its memory, in hundredths: 200 counts twice as much as a typical node's.
+    /// Weight of the node's memory use in the choice of a node, in hundredths: 200 counts twice as much as a typical
+    /// node's.
     #[serde(default = "usual")]
     pub memory_weight: u32,
     /// Whether the node accepts remote commands.
@@ -132,7 +136,7 @@ pub struct LoadView {
     pub accepts: bool,
 }
 
-/// Weight of a typical node.
+/// Returns the weight of a typical node.
 const fn usual() -> u32 {
     100
 }

@@ -12,19 +12,19 @@ use utoipa::ToSchema;
 pub struct PowerView {
     /// Current power state.
     pub state: PowerState,
-    /// Time in this state, in milliseconds on the cluster's clock.
+    /// Time since the state began, in milliseconds on the cluster's clock.
     pub for_ms: u64,
     /// Time at which this state began, in milliseconds since the Unix epoch.
     pub since: WallTime,
-    /// Reason for this state, for people.
+    /// Why the node is in this state, as a sentence fragment for people.
     pub why: String,
-    /// Last answer of the power controller; absent if it has not answered since the head started.
+    /// What the power controller reported last; absent if it has not answered since the head started.
     pub supply: Option<Supply>,
-    /// Age of that answer, in milliseconds.
+    /// Age of the controller's last report, in milliseconds.
     pub supply_age_ms: Option<u64>,
-    /// Error of the controller's last action, if it failed.
+    /// Error of the controller's last action; absent if the action succeeded.
     pub fault: Option<String>,
-    /// Time from switching on until the agent connects, in milliseconds: measured, or as configured.
+    /// Time from switching on until the agent connects, in milliseconds: measured, or else configured.
     pub boot_ms: u64,
     /// Number of measured boots; zero if `boot_ms` is the configured value.
     pub boots: u32,
@@ -34,42 +34,43 @@ pub struct PowerView {
     pub failures: u32,
     /// Current power, in watts.
     pub watts: u32,
-    /// Source of the measurement; absent if the power is estimated.
+    /// What measured the power; absent if the power is estimated.
     #[serde(default)]
     pub gauge: Option<Gauge>,
     /// Whether estimates use assumed values, because `power.toml` has none for this node.
     #[serde(default)]
     pub are_watts_assumed: bool,
-    /// Energy used since the head manages this node's power, in watt-hours.
+    /// Energy that the node has used since the head manages its power, in watt-hours.
     pub watt_hours: u64,
     /// The measured part of `watt_hours`, in watt-hours. The rest is estimated.
     #[serde(default)]
     pub measured_watt_hours: u64,
     /// Energy that the node would have used if it had never been switched off, in watt-hours.
     pub always_on_watt_hours: u64,
-    /// Total time switched off, in milliseconds.
+    /// Total time that the node was switched off, in milliseconds.
     pub off_ms: u64,
 }
 
-/// `GET /energy`: power and energy of the nodes that the head can switch. Each total is the sum over these nodes.
+/// Answer of `GET /energy`: power and energy of the nodes that the head can switch. Each total is the sum over these
+/// nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnergyView {
-    /// Values of each node.
+    /// Power and energy of each node, by name.
     pub nodes: BTreeMap<NodeName, PowerView>,
     /// Current power of all these nodes, in watts.
     pub watts: u64,
-    /// Energy that they have used, in watt-hours.
+    /// Energy that all these nodes have used, in watt-hours.
     pub watt_hours: u64,
     /// The measured part of `watt_hours`, in watt-hours.
     #[serde(default)]
     pub measured_watt_hours: u64,
     /// Energy saved by switching nodes off, in watt-hours.
     pub saved_watt_hours: u64,
-    /// Why `power.toml` is not fully applied, if so.
+    /// Why `power.toml` is not fully applied; absent if it is.
     pub trouble: Option<String>,
 }
 
-/// Energy of a job: its share of each node's energy while it was placed there, by the share of CPUs it held.
+/// Energy of a job. For each node: the node's energy during the job, times the job's share of its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobEnergy {
     /// Total energy, in joules.
@@ -84,17 +85,17 @@ impl From<Energy> for JobEnergy {
     }
 }
 
-/// `POST /nodes/{name}/power`.
+/// Request body of `POST /nodes/{name}/power`: switches a node, or queries its controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PowerRequest {
-    /// Requested action.
+    /// What to do.
     pub action: PowerAction,
     /// For `off`: switch off without asking the agent or the operating system.
     #[serde(default)]
     pub force: bool,
 }
 
-/// Action on a node's power.
+/// What to do with a node's power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerAction {
@@ -102,6 +103,6 @@ pub enum PowerAction {
     On,
     /// Switch the node off.
     Off,
-    /// Query the power controller.
+    /// Query the power controller for the node's state.
     Look,
 }

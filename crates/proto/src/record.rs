@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::link::{RunEnd, Usage};
 
-/// One ended task. Each task leaves one record; requeued attempts leave none.
+/// The record of an ended task. Each task leaves one record; requeued attempts leave none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedTask {
     /// Job id.
     pub job: JobId,
     /// Index of the task in its array.
     pub index: u32,
-    /// The accepted attempt; zero if the task ended before it was placed.
+    /// Number of the last attempt; zero if the task ended before it was placed.
     pub attempt: Attempt,
     /// How the task ended.
     pub ending: Ending,
@@ -28,14 +28,14 @@ pub struct EndedTask {
     pub result: Option<Digest>,
     /// Resource usage on all of its nodes.
     pub usage: Usage,
-    /// For a task on several nodes: its parts by rank. The result above is the first node's.
+    /// Parts of a task on several nodes, by rank. `result` is the result of the first node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<EndedPart>,
 }
 
 impl EndedTask {
-    /// All results of the task: one, or one per node. The first node's comes last: once it is present, so are the
-    /// others.
+    /// Returns all results of the task, one per node. The result of the first node comes last: once it is present, all
+    /// others are.
     pub fn results(&self) -> impl Iterator<Item = TaskResult> {
         let task = TaskId { job: self.job, index: self.index };
         let only = if self.parts.is_empty() { self.result } else { None };
@@ -48,7 +48,7 @@ impl EndedTask {
 /// One result of an ended task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskResult {
-    /// The task.
+    /// The task that produced the result.
     pub task: TaskId,
     /// Rank of the node that produced the result; 0 for a task on one node.
     pub rank: u32,
@@ -56,11 +56,11 @@ pub struct TaskResult {
     pub manifest: Digest,
 }
 
-/// The part of a multi-node task on one node.
+/// The part on one node of a task on several nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedPart {
     /// Name of the node.
     pub node: NodeName,
-    /// How the part ended.
+    /// How the part ended, and its result.
     pub end: RunEnd,
 }

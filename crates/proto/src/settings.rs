@@ -4,42 +4,42 @@ use hostler_model::WallTime;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One setting, in `GET /settings`.
+/// A setting of the head, in the answer of `GET /settings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettingView {
     /// Name of the setting.
     pub name: String,
     /// Unit of the value: `time`, `size`, `number` or `word`.
     pub unit: String,
-    /// Meaning, as the rest of a sentence.
+    /// What the setting does, as a sentence fragment.
     pub meaning: String,
-    /// Allowed values, as the rest of a sentence.
+    /// Which values are allowed, as a sentence fragment.
     pub allowed: String,
     /// Value that applies if the setting is not set.
     pub default: String,
     /// Current value in its readable form, e.g. `90s`.
     pub value: String,
-    /// Origin of the current value.
+    /// Where the current value comes from.
     pub source: SettingSource,
-    /// User who set it.
+    /// User who set the current value.
     pub by: Option<String>,
-    /// Time at which it was set, in milliseconds since the Unix epoch.
+    /// Time at which the current value was set, in milliseconds since the Unix epoch.
     pub set_at: Option<WallTime>,
 }
 
-/// Origin of a setting's value.
+/// Where a setting's value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingSource {
-    /// The default.
+    /// The value is the default.
     Default,
-    /// A flag of the head or its settings file.
+    /// The value comes from a flag of the head or its settings file.
     File,
-    /// An operator.
+    /// An operator has set the value.
     Set,
 }
 
-/// `PUT /settings/{name}`.
+/// Request body of `PUT /settings/{name}`: changes a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewValue {
     /// New value in its readable form, e.g. `90s`, `14d` or `2G`.

@@ -8,34 +8,36 @@ use crate::record::EndedTask;
 /// Changes that are stored together or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// The sequence number of the first event: one more than that of the last stored event. Has no meaning without
-    /// events.
+    /// The sequence number of the first event: one more than the number of the last stored event. Ignored if there are
+    /// no events.
     pub first_sequence: u64,
     /// The events, in order.
     pub events: Vec<Vec<u8>>,
-    /// Changes to history and blobs, applied in order. A task may end, be reopened and end again in one batch.
+    /// Changes to the records of jobs and tasks, and to blobs, applied in order. A task may end, be requeued and end
+    /// again in one batch.
     pub changes: Vec<Change>,
 }
 
-/// A change to the history or the blobs. Each change is idempotent.
+/// A change to the records of jobs and tasks, or to blobs. Each change is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A task ended. Replaces the task's row, if it has one.
+    /// A task ended. Replaces the task's record, if there is one.
     Ended(EndedTask),
-    /// An ended task will run again. Deletes the task's row.
+    /// An ended task was requeued. Deletes the task's record.
     Reopened(TaskId),
     /// A job ended, or an ended job changed. Replaces the stored job, if there is one.
     JobEnded(EndedJob),
-    /// An ended job will run again. Deletes the stored job, but not the rows of its tasks.
+    /// An ended job was requeued. Deletes the stored job, but not the records of its tasks.
     JobReopened(JobId),
-    /// Stores an environment for a job. It is kept until the job is forgotten, or has ended and [does not need
-    /// it](EndedJob::keeps_environment). Equal environments are stored once. The store does not check the digest.
+    /// Stores the environment variables of a job. They are kept until the job is forgotten, or has ended and [does not
+    /// need them](EndedJob::keeps_environment). Equal environments are stored once. The store does not check the
+    /// digest.
     Environment {
-        /// The job.
+        /// The job with these variables.
         job: JobId,
-        /// The digest of the environment.
+        /// The digest of the encoded variables.
         digest: Digest,
-        /// The encoded environment.
+        /// The encoded variables.
         bytes: Bytes,
     },
     /// The retention of a job is over. Deletes everything about the job and its tasks.
@@ -47,26 +49,26 @@ pub enum Change {
 }
 
 impl Batch {
-    /// A batch with events only.
+    /// Creates a batch with events only.
     #[must_use]
     pub const fn of_events(first_sequence: u64, events: Vec<Vec<u8>>) -> Self {
         Self { first_sequence, events, changes: Vec::new() }
     }
 
-    /// A batch without events, which has no place in the sequence.
+    /// Creates a batch with changes only, which needs no sequence number.
     #[must_use]
     pub const fn of_changes(changes: Vec<Change>) -> Self {
         Self { first_sequence: 0, events: Vec::new(), changes }
     }
 
-    /// The sequence number of the last event, if there are events.
+    /// Returns the sequence number of the last event, if there are events.
     #[must_use]
     pub fn last_sequence(&self) -> Option<u64> {
-        let count = u64::try_from(self.events.len()).expect("a length fits 64 bits");
+        let count = u64::try_from(self.events.len()).expect("the number of events fits 64 bits");
         (count > 0).then(|| self.first_sequence + count - 1)
     }
 
-    /// The approximate memory in bytes, which limits the writer's queue.
+    /// Returns the approximate memory of the batch in bytes. The writer thread's queue is limited by it.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let events: usize = self.events.iter().map(Vec::len).sum();
@@ -76,7 +78,7 @@ impl Batch {
 }
 
 impl Change {
-    /// The approximate memory in bytes.
+    /// Returns the approximate memory of the change in bytes.
     fn size_bytes(&self) -> usize {
         let payload = match self {
             Self::Ended(task) => task.message.as_ref().map_or(0, String::len),
@@ -88,24 +90,24 @@ impl Change {
     }
 }
 
-/// An ended job. Queries use all fields except `bytes`.
+/// An ended job. Queries use the separate fields; `bytes` holds the whole job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedJob {
     /// The job's id.
     pub id: JobId,
     /// The idempotency key of the submission.
     pub key: u128,
-    /// The owner.
+    /// The name of the user who submitted the job.
     pub user: String,
     /// The final state.
     pub state: JobState,
-    /// The time of the end, on the cluster's clock.
+    /// When the job ended, on the cluster's clock.
     pub ended: Timestamp,
-    /// The captured folder.
+    /// The hash of the captured folder, if the job has one.
     pub snapshot: Option<Digest>,
-    /// Which results are stored.
+    /// Which of the job's results are stored.
     pub results: KeptResults,
-    /// Whether the environment is stored, so that the job can run again.
+    /// Whether the job's environment variables are stored, so that the job can be requeued.
     pub keeps_environment: bool,
     /// The complete job, as encoded by the caller.
     pub bytes: Bytes,
@@ -122,16 +124,17 @@ pub struct KeptResults {
     pub fetched: bool,
 }
 
-/// The log as read at a start.
+/// What a starting head reads from the store's log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The latest snapshot, if there is one.
+    /// The latest snapshot; absent if none was saved.
     pub snapshot: Option<Snapshot>,
-    /// The events after the snapshot, or all events. The first one has the number [`Loaded::first_sequence`].
+    /// The events after the snapshot, or all events without a snapshot. The first one has the number
+    /// [`Loaded::first_sequence`].
     pub events: Vec<Vec<u8>>,
 }
 
-/// The state after all events up to a number.
+/// The encoded state of the head after the event with the number `sequence`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The number of the last event in the snapshot.
@@ -141,15 +144,15 @@ pub struct Snapshot {
 }
 
 impl Loaded {
-    /// The number of the first of [`Loaded::events`]. Numbers start at 1.
+    /// Returns the number of the first of [`Loaded::events`]. Numbers start at 1.
     #[must_use]
     pub fn first_sequence(&self) -> u64 {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence) + 1
     }
 
-    /// The number of the next event to store.
+    /// Returns the number of the next event to store.
     #[must_use]
     pub fn next_sequence(&self) -> u64 {
-        self.first_sequence() + u64::try_from(self.events.len()).expect("a length fits 64 bits")
+        self.first_sequence() + u64::try_from(self.events.len()).expect("the number of events fits 64 bits")
     }
 }

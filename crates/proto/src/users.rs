@@ -7,17 +7,18 @@ use hostler_model::{Digest, NodeName, Quota, Role, UserName, WallTime};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Namespace of login signatures (`ssh-keygen -Y sign`). It makes them useless for other purposes.
+/// Namespace of login signatures (`ssh-keygen -Y sign`). A signature in this namespace is not valid for other purposes,
+/// such as signing commits.
 pub const LOGIN_NAMESPACE: &str = "hostler-login@v1";
 
-/// Maximum length of a challenge's nonce, in characters.
+/// Maximum length of a nonce, in hexadecimal digits.
 const MAX_NONCE_LEN: usize = 256;
 
 /// Header with the local user for whom an agent forwards a request, e.g. `1000:ada`. The head accepts it only on
 /// connections with a node's certificate.
 pub const RELAY_HEADER: &str = "hostler-relayed-user";
 
-/// A user, in `GET /users`.
+/// A user of the cluster, in the answer of `GET /users`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserView {
     /// Name, the same on every machine.
@@ -26,17 +27,17 @@ pub struct UserView {
     pub uid: u32,
     /// Role of the user.
     pub role: Role,
-    /// Groups, which matter for quotas.
+    /// Groups of the user, which matter for quotas and partitions.
     pub groups: BTreeSet<UserName>,
     /// SSH public keys, as lines of an `authorized_keys` file.
     pub keys: Vec<String>,
     /// Quota of the user.
     pub quota: Quota,
-    /// Whether the user was added. False for a removed user whose quota still applies, and for an account that is only
-    /// blocked.
+    /// Whether the cluster has the user now. False for a removed user whose quota still applies, and for an account
+    /// that is only blocked.
     #[serde(default = "yes")]
     pub added: bool,
-    /// The block, if an admin has blocked the account.
+    /// The block of the account; absent if it is not blocked.
     #[serde(default)]
     pub blocked: Option<BlockView>,
 }
@@ -45,7 +46,7 @@ const fn yes() -> bool {
     true
 }
 
-/// Block of an account.
+/// A block of an account, in [`UserView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockView {
     /// Admin who blocked the account.
@@ -57,20 +58,20 @@ pub struct BlockView {
     pub at: WallTime,
 }
 
-/// `POST /users/{name}/block`.
+/// Request body of `POST /users/{name}/block`: blocks an account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockUser {
     /// Uid of the account. Needed if neither the cluster nor the head's machine knows the account.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// Reason: one line of at most 500 characters.
+    /// Reason for the block: one line of at most 500 characters.
     #[serde(default)]
     #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{0,500}$")]
     pub reason: Option<String>,
 }
 
-/// `POST /users`, and one row of an import.
+/// Request body of `POST /users`: adds a user. Also one row of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUser {
@@ -83,7 +84,7 @@ pub struct AddUser {
     /// Role of the user.
     #[serde(default)]
     pub role: Role,
-    /// Groups, which matter for quotas.
+    /// Groups of the user, which matter for quotas and partitions.
     #[serde(default)]
     #[schema(max_items = 64)]
     pub groups: BTreeSet<UserName>,
@@ -96,24 +97,24 @@ pub struct AddUser {
 /// An SSH public key, as a line of an `authorized_keys` file: ed25519, ecdsa with nistp256, or rsa of at least 2048 bits.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = "ssh-public-key")]
-#[expect(dead_code, reason = "used only for its schema")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct PublicKey(String);
 
-/// `POST /users/import`: adds all users or none.
+/// Request body of `POST /users/import`: adds all users or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportUsers {
     /// The users, in the order of the imported list.
     pub users: Vec<AddUser>,
 }
 
-/// `POST /users/{name}/role`.
+/// Request body of `POST /users/{name}/role`: changes a user's role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SetRole {
     /// The new role.
     pub role: Role,
 }
 
-/// `POST /users/{name}/keys`.
+/// Request body of `POST /users/{name}/keys`: adds and removes SSH keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeKeys {
     /// Keys to add.
@@ -126,7 +127,7 @@ pub struct ChangeKeys {
     pub remove: Vec<String>,
 }
 
-/// Quota of a group, in `GET /groups`.
+/// A group and its quota, in the answer of `GET /groups`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupView {
     /// Name of the group.
@@ -135,18 +136,19 @@ pub struct GroupView {
     pub quota: Quota,
 }
 
-/// The answer to `POST /login/challenge`: what the client signs. Valid once, for a minute.
+/// The answer to `POST /login/challenge`, from which the client builds the text to sign. Valid once, for a minute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Challenge {
-    /// Random value. The first login with it invalidates it.
+    /// Random value. The first login with it makes it invalid.
     pub nonce: String,
-    /// Fingerprint of the head's authority. The client refuses it unless it trusts this authority at this address.
+    /// Fingerprint of the head's authority. The client refuses the challenge unless it trusts this authority at this
+    /// address.
     pub cluster: Digest,
 }
 
-/// The text that a key signs to log `user` in. A signature is valid for one cluster, user and nonce only.
+/// Returns the text that a key signs to log `user` in. A signature is valid for one cluster, user and nonce only.
 ///
-/// `authority` must be the fingerprint that the signer trusts, not one that a peer sent: a malicious head could send
+/// `authority` must be the fingerprint that the signer trusts, not one that a peer sent. A malicious head could send
 /// another cluster's fingerprint and use the signature there.
 #[must_use]
 pub fn login_text(authority: &Digest, nonce: &str, user: &str) -> String {
@@ -154,14 +156,14 @@ pub fn login_text(authority: &Digest, nonce: &str, user: &str) -> String {
 }
 
 impl Challenge {
-    /// Whether the nonce consists of hexadecimal digits, so that it cannot add a line to the signed text.
+    /// Returns whether the nonce consists of hexadecimal digits, so that it cannot add a line to the signed text.
     #[must_use]
     pub fn is_well_formed(&self) -> bool {
         (1..=MAX_NONCE_LEN).contains(&self.nonce.len()) && self.nonce.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 }
 
-/// `POST /login/key`.
+/// Request body of `POST /login/key`: logs in with an SSH key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyLogin {
     /// Name of the user.
@@ -172,14 +174,14 @@ pub struct KeyLogin {
     pub signature: String,
 }
 
-/// `POST /login/code`.
+/// Request body of `POST /login/code`: logs in with a login code.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CodeLogin {
     /// One-time secret of a login code.
     pub secret: String,
 }
 
-/// The answer to a login.
+/// The answer to a successful login.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoggedIn {
     /// The authenticated user.
@@ -188,37 +190,37 @@ pub struct LoggedIn {
     pub role: Role,
     /// Secret for the header `Authorization: Bearer`.
     pub token: String,
-    /// Validity, in milliseconds of the head's running time.
+    /// Time until the token expires, in milliseconds during which a head runs.
     pub ends_in_ms: u64,
 }
 
-/// Omits the secret.
+/// Formats the request without its secret.
 impl fmt::Debug for CodeLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CodeLogin").finish_non_exhaustive()
     }
 }
 
-/// Omits the token.
+/// Formats the answer without the token.
 impl fmt::Debug for LoggedIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoggedIn").field("user", &self.user).field("role", &self.role).finish_non_exhaustive()
     }
 }
 
-/// One entry of the audit log, in `GET /audit`: a change or a refused request.
+/// An entry of the audit log, in the answer of `GET /audit`: a change or a refused request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     /// Time on the head's wall clock.
     pub at: WallTime,
     /// Time on the cluster's clock, in milliseconds since the cluster was created.
     pub clock_ms: u64,
-    /// User; absent if unknown.
+    /// User who made the request; absent if unknown.
     #[serde(default)]
     pub user: Option<String>,
-    /// Origin: `socket`, `node`, `token`, `stranger`, or `blocked` for a blocked user.
+    /// How the request arrived: `socket`, `node`, `token` or `stranger`; `blocked` for a request of a blocked user.
     pub from: String,
-    /// Uid that the kernel reported, on the head or on the node.
+    /// Uid of the user as reported by the kernel of the head's machine or of the node.
     #[serde(default)]
     pub uid: Option<u32>,
     /// Node that forwarded or made the request.
@@ -229,7 +231,7 @@ pub struct AuditEntry {
     pub address: Option<String>,
     /// Method and API path of the request.
     pub action: String,
-    /// Object that the request created, e.g. `job 12`.
+    /// What the request created, e.g. `job 12`; absent for other requests.
     #[serde(default)]
     pub about: Option<String>,
     /// HTTP status of the answer.
@@ -239,10 +241,10 @@ pub struct AuditEntry {
     pub error: Option<String>,
 }
 
-/// `GET /audit`: entries, oldest first.
+/// A page of the audit log, in the answer of `GET /audit`; oldest entries first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
-    /// Entries that match the filter.
+    /// Entries that match the filter of the request.
     pub entries: Vec<AuditEntry>,
     /// Whether older entries were omitted because of the requested limit.
     pub cut: bool,

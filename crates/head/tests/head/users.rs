@@ -117,7 +117,7 @@ async fn privileged_account_has_no_rights_through_a_node_unless_an_admin_allows_
     }
     let output = format!("GET /jobs/{id}/tasks/0/output/stdout");
     let (_, body) = ask(&node, &output, &relayed("2000:ada"), "").await;
-    assert!(body.to_string().contains("through a node you are ada@n2"), "{body}");
+    assert!(body.to_string().contains("requests through this node come from ada@n2"), "{body}");
     assert_eq!(submit("2002:ben", "b").await.0, 200, "users can still submit");
 
     // Only an admin can allow it, and it does not apply to root.
