@@ -40,7 +40,7 @@ fn pip_builds_once_and_reuses_the_environment() {
     warm(&place, &cache, "pip");
 }
 
-/// Checks the time of the second obtain. Takes the best of several, because a busy machine may delay any of them.
+/// Checks that a second `obtain` is fast. Uses the fastest of several attempts, because a busy machine may delay some.
 fn warm(place: &Place, cache: &Cache, tool: &str) {
     let requirements = place.detect();
     let mut times: Vec<Duration> = (0..50)
@@ -86,7 +86,7 @@ fn concurrent_jobs_build_once() {
     assert_eq!(results.iter().filter(|(built, _)| *built).count(), 1);
     assert_eq!(place.uv_installs(), 1);
     let waited = results.iter().filter(|(_, log)| log.contains("waiting for another job to build this environment"));
-    assert!(waited.count() > 0, "the others said that they wait");
+    assert!(waited.count() > 0, "the log of a waiting job says so");
 }
 
 #[test]
@@ -158,7 +158,9 @@ fn waiting_jobs_share_a_failure_and_later_jobs_retry() {
                 .to_string()
         };
         let jobs: Vec<_> = (0..10).map(|_| scope.spawn(job)).collect();
-        wait_until("nine jobs wait for one", || waiting.load(Ordering::Relaxed) == 9 && place.path("stalled").exists());
+        wait_until("nine jobs wait for the tenth job's build", || {
+            waiting.load(Ordering::Relaxed) == 9 && place.path("stalled").exists()
+        });
         // This build fails because its stalled command is killed.
         let pid =
             fs::read_to_string(place.path("stalled")).expect("the file exists").trim().parse().expect("a process id");
@@ -173,7 +175,7 @@ fn waiting_jobs_share_a_failure_and_later_jobs_retry() {
     assert_eq!(place.environments_on_disk(), 0);
     fs::remove_file(place.path("stall")).expect("this test owns the path");
     let error = obtain(&cache, &requirements).expect_err("the package does not exist");
-    assert!(error.to_string().contains("was not found"), "it was tried again: {error}");
+    assert!(error.to_string().contains("was not found"), "the build runs again: {error}");
 }
 
 #[test]
@@ -219,7 +221,7 @@ fn cancelling_kills_the_build_and_a_waiting_job_builds() {
         let (requirements, cache) = (&requirements, &cache);
         let next =
             scope.spawn(move || cache.obtain(requirements, &mut note, &Unconfined::default()).map(|lease| lease.built));
-        wait_until("the next one waits", || waits.load(Ordering::Relaxed));
+        wait_until("the second job waits", || waits.load(Ordering::Relaxed));
         fs::remove_file(place.path("stall")).expect("this test owns the path");
         cancelled.cancel.store(true, Ordering::Relaxed);
         let started = Instant::now();
@@ -279,7 +281,7 @@ fn eviction_removes_the_oldest_unused_environment() {
     let tight =
         Cache::with_settings(&place.root(), Settings { cap_bytes: cap, ..settings.clone() }).expect("the cache opens");
     let collected = tight.collect(&Unconfined::default());
-    assert_eq!(collected.removed, [oldest], "one removal was enough");
+    assert_eq!(collected.removed, [oldest], "one removal makes enough space");
     assert!(collected.total_bytes <= cap);
 
     let tiny = Cache::with_settings(&place.root(), settings).expect("the cache opens");
@@ -290,7 +292,7 @@ fn eviction_removes_the_oldest_unused_environment() {
 
     let neighbour = Settings { node: "n2".into(), ..place.uv_settings() };
     let neighbour = Cache::with_settings(&place.root(), neighbour).expect("agents may share a cache");
-    assert_eq!(neighbour.retain_pins(&HashSet::new()).expect("readable"), 0, "they know only their own runs");
+    assert_eq!(neighbour.retain_pins(&HashSet::new()).expect("readable"), 0, "an agent knows only its own runs");
     neighbour.release("7.1").expect("a valid run id");
     assert_eq!(tiny.retain_pins(&HashSet::from(["7.1".to_owned()])).expect("readable"), 0);
     assert_eq!(tiny.collect(&Unconfined::default()).removed, []);
@@ -331,9 +333,9 @@ fn includes_constraints_and_local_packages_are_installed() {
         ("mine/mine/__init__.py", "import six\nassert six.__version__ == '1.16.0'\n"),
     ]);
     for cache in [place.uv_cache(), place.pip_cache()] {
-        let lease = obtain(&cache, &place.detect()).expect("all of it can be installed");
-        let file = import(&lease, "mine").expect("the local package and the constrained one are there");
-        assert!(Path::new(&file).starts_with(&lease.path), "copied, not linked to the project: {file}");
+        let lease = obtain(&cache, &place.detect()).expect("all requirements can be installed");
+        let file = import(&lease, "mine").expect("the local package and the constrained package are installed");
+        assert!(Path::new(&file).starts_with(&lease.path), "the package is copied, not linked to the project: {file}");
         let mut names: Vec<_> = fs::read_dir(place.project().join("mine"))
             .expect("the path exists")
             .flatten()
@@ -443,8 +445,8 @@ fn interpreter_has_a_version_that_the_project_accepts() {
         cache.key(&place.detect(), &Unconfined::default())
     };
     let usual = key(">=3.8,<3.29").expect("an interpreter has this version");
-    assert_eq!(key(">=3.8").expect("the usual one will do"), usual);
-    assert_ne!(key(">=3.29").expect("there is another"), usual);
+    assert_eq!(key(">=3.8").expect("the default interpreter is chosen"), usual);
+    assert_ne!(key(">=3.29").expect("another interpreter is chosen"), usual);
     let error = key(">=3.29.5").expect_err("no interpreter has this version");
     let EnvError::PythonVersion { wanted, found, .. } = &error else { panic!("{error}") };
     assert!(wanted == ">=3.29.5" && found.contains(&"3.29.4".to_owned()) && found.len() > 1, "{error}");

@@ -75,6 +75,7 @@ fn environment_programs_precede_the_search_path() {
     };
     assert_eq!(run("main.py"), "True");
     assert_eq!(run("which.sh"), lease.python.display().to_string());
-    let python = entry_command(&place.project(), "python", &[], Some(&lease), OsStr::new("")).expect("a command of it");
+    let python = entry_command(&place.project(), "python", &[], Some(&lease), OsStr::new(""))
+        .expect("the environment contains the command");
     assert_eq!(python.argv, [lease.python.display().to_string()]);
 }

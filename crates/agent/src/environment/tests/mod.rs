@@ -60,8 +60,8 @@ impl Place {
     fn write(&self, files: &[(&str, &str)]) {
         for (name, content) in files {
             let file = self.project().join(name);
-            fs::create_dir_all(file.parent().expect("a file in a folder")).expect("the project is ours");
-            fs::write(file, content).expect("the project is ours");
+            fs::create_dir_all(file.parent().expect("a file in a folder")).expect("this test owns the project");
+            fs::write(file, content).expect("this test owns the project");
         }
     }
 
@@ -118,14 +118,14 @@ impl Place {
 
     /// Starts this test program again as [`helper_process`].
     fn helper(&self, name: &str) -> Child {
-        let (_, module) = module_path!().split_once("::").expect("this module is not the crate");
+        let (_, module) = module_path!().split_once("::").expect("the module path starts with the crate");
         Command::new(std::env::current_exe().expect("the test program has a path"))
             .args(["--exact", &format!("{module}::helper_process"), "--ignored", "--nocapture"])
             .env("ENVIRONMENT_TEST_DIR", self.dir.path())
             .env("ENVIRONMENT_TEST_RESULT", self.path(name))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(self.path(&format!("{name}.err"))).expect("the place is ours"))
+            .stderr(File::create(self.path(&format!("{name}.err"))).expect("this test owns the path"))
             .spawn()
             .expect("the test program starts")
     }
@@ -133,7 +133,7 @@ impl Place {
 
 /// Obtains an environment for the directory given by an environment variable, and writes the outcome to a file.
 #[test]
-#[ignore = "the second process of other tests; does nothing by itself"]
+#[ignore = "other tests start this function as a second process"]
 fn helper_process() {
     let (Some(dir), Some(result)) =
         (std::env::var_os("ENVIRONMENT_TEST_DIR"), std::env::var_os("ENVIRONMENT_TEST_RESULT"))
@@ -148,7 +148,7 @@ fn helper_process() {
         detect(&dir.join("project"), "main.py").expect("a sound project").expect("the project has requirements");
     let cache = Cache::with_settings(&dir.join("cache"), settings).expect("the cache opens");
     let started = Instant::now();
-    let lease = obtain(&cache, &requirements).expect("the environment is there or can be built");
+    let lease = obtain(&cache, &requirements).expect("the environment is ready or can be built");
     let micros = started.elapsed().as_micros();
     let children = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).expect("allowed");
     fs::write(result, format!("built={} children={} micros={micros}", lease.built, children.max_rss()))

@@ -27,7 +27,7 @@ const TELLING: [(&str, &str); 3] = [
 ];
 
 fn account(name: &str) -> Arc<Account> {
-    let uid = User::from_name(name).expect("readable").expect("on every Debian").uid.as_raw();
+    let uid = User::from_name(name).expect("readable").expect("every Debian has this user").uid.as_raw();
     Arc::new(Account::numbered(uid).expect("readable").expect("just seen"))
 }
 
@@ -87,7 +87,7 @@ fn each_user_builds_a_private_environment_once() {
         assert!(reach(&ada, &mine.path) && reach(&bob, &other.path));
         assert!(!reach(&bob, &mine.path) && !reach(&ada, &other.path));
         // The user cannot change the marker and the pins.
-        let env = mine.path.parent().and_then(Path::parent).expect("in the cache");
+        let env = mine.path.parent().and_then(Path::parent).expect("the environment is in the cache");
         for name in ["ready", "last_used", "users/x"] {
             let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
             assert!(!written, "{name}");
@@ -263,7 +263,7 @@ fn deeply_nested_includes_and_toml_are_refused() {
     std::thread::Builder::new()
         .stack_size(2 << 20)
         .spawn(on_small_stack)
-        .expect("there is room")
+        .expect("the disk has space")
         .join()
         .expect("no panic");
 }
