@@ -72,7 +72,7 @@ pub(crate) enum AccountError {
         /// Uid in the cluster.
         there: u32,
     },
-    /// The user is root of another node.
+    /// The job's user is root on another node.
     #[error(
         "this node does not run jobs of another node's root; submit the job as another user, or on the head's machine"
     )]
@@ -217,11 +217,11 @@ impl Accounts {
         self.is_root
     }
 
-    /// The account for a run of `user`, or `None` for the agent's own user. `uid` is the user's uid in the cluster, if
-    /// known. If the account is missing while accounts are being created, this waits.
+    /// Returns the account for a run of `user`, or `None` for the agent's own user. `uid` is the user's uid in the
+    /// cluster, if known. Waits for a missing account while accounts are being created.
     ///
     /// # Errors
-    /// If the user is blocked, has no account here, has another uid here, or is root and root jobs are off.
+    /// If the user is blocked, has no account or another uid on this node, or is root while root jobs are off.
     pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
         self.let_in(user, uid)?;
         if !self.is_root {

@@ -22,7 +22,7 @@ const NOTHING: u32 = 50;
 /// A terminal with input more recent than this counts as in use.
 const THERE: Duration = Duration::from_secs(15 * 60);
 
-/// Activity other than jobs.
+/// Number of running remote commands, and whether a planned shutdown blocks new commands.
 #[derive(Debug, Default)]
 pub(crate) struct Activity(Mutex<Now>);
 
@@ -62,7 +62,8 @@ impl Activity {
         self.now().is_resting = false;
     }
 
-    /// Reports what keeps the machine from being switched off. If nothing does, new activity is blocked from now on.
+    /// Returns a sentence about activity that prevents a shutdown. Without such activity, returns `None` and blocks new
+    /// remote commands.
     pub(crate) async fn may_rest(&self, whole_machine: Option<&CpuSet>) -> Option<String> {
         if let Some(busy) = self.rest() {
             return Some(busy);

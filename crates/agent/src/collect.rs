@@ -172,8 +172,8 @@ async fn bring(
     }
 }
 
-/// The content of an output up to `cap_bytes`, with a notice if it is longer, and its full length. Empty if the file
-/// does not exist.
+/// Returns the content of an output up to `cap_bytes`, and the output's full length. Adds a notice to the content if
+/// the output is longer. Empty if the file does not exist.
 fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result<(Content, u64)> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.len() == 0 => Ok((Content::default(), 0)),

@@ -44,7 +44,8 @@ const MAX_SPARE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
-    /// Permissions of each run's directory. If jobs belong to several users, these can pass through to their own files.
+    /// Permissions of each run's directory. If jobs belong to several users, the permissions let users pass through to
+    /// their own files.
     mode: u32,
     spares: Mutex<Spares>,
 }

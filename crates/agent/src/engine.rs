@@ -126,7 +126,8 @@ impl Handle {
         let _ = self.inputs.send(Input::Event(event));
     }
 
-    /// Reports a new link, opened from `address`. Returns the hello to send, and the messages to send afterwards.
+    /// Reports a new link. `address` is this machine's address on that link. Returns the hello to send, and the
+    /// messages to send afterwards.
     pub(crate) async fn connected(
         &self,
         address: Option<IpAddr>,

@@ -84,7 +84,7 @@ impl Settings {
         self.install_python && self.use_uv && self.python.is_none()
     }
 
-    /// The user with whose rights the agent accesses the user's files; `None` for the agent's own user.
+    /// The user whose rights the agent uses for the user's files; `None` for the agent's own user.
     pub(super) fn builder(&self) -> Option<&Ids> {
         self.run_as.as_ref().map(|user| &user.ids)
     }
@@ -161,7 +161,7 @@ impl Lease {
 pub(super) struct Ready {
     /// Directory of the successful attempt.
     pub(super) attempt: String,
-    /// Size of the environment after the build.
+    /// Size of the environment after the build, in bytes.
     pub(super) size_bytes: u64,
     /// Tool that built the environment, as shown to users.
     pub(super) tool: String,

@@ -28,7 +28,7 @@ pub(super) const PROJECT_BYTES: u64 = 4 << 20;
 /// Size limit for a `uv.lock`, in bytes.
 pub(super) const LOCK_BYTES: u64 = 16 << 20;
 
-/// Limits for requirements files and their includes in total.
+/// Limits for requirements files and their includes in total: bytes, and lines.
 const REQUIREMENTS_BYTES: u64 = 4 << 20;
 const REQUIREMENTS_LINES: usize = 100_000;
 

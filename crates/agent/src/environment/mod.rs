@@ -101,7 +101,7 @@ pub enum EnvError {
         wanted: String,
         /// Versions of the interpreters that the job's user can start.
         found: Vec<String>,
-        /// uv would be allowed to install such a version, but is missing.
+        /// Whether the settings allow uv to install such a version, but uv is missing.
         lacks_uv: bool,
     },
     /// An interpreter or uv exists but does not work.

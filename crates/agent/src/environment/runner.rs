@@ -104,13 +104,13 @@ pub trait Runner: Sync {
     /// Checks whether the job should continue.
     ///
     /// # Errors
-    /// If it was cancelled or its time limit was reached.
+    /// If the job was cancelled or its time limit was reached.
     fn goes_on(&self) -> Result<(), Stopped>;
 
     /// Runs a command to its end and passes on its output, including standard error. No process of the command remains.
     ///
     /// # Errors
-    /// If it was stopped because the job ended, or on a system error.
+    /// If the command was stopped because the job ended, or on a system error.
     fn run(&self, step: &Step, output: &mut dyn FnMut(&[u8])) -> Result<Ended, Stopped>;
 }
 
@@ -123,7 +123,7 @@ pub struct Confined<'a> {
     pub leaf: &'a (dyn Fn(u64) -> Option<LeafSpec> + Sync),
     /// Set when the job is cancelled.
     pub cancel: &'a AtomicBool,
-    /// Start of the preparation.
+    /// Time at which the preparation of the job began.
     pub began: Instant,
     /// Time limit of the job, which includes the preparation.
     pub time_limit: Option<Duration>,

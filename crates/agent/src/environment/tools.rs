@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Tools {
     pub(super) python: Python,
-    /// `None` if uv is missing or disabled; pip is used instead.
+    /// The uv to use; `None` if uv is missing or disabled, so that pip is used.
     pub(super) uv: Option<Uv>,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Python {
 }
 
 impl Python {
-    /// Distinguishes interpreters of environments that are not interchangeable.
+    /// Text that distinguishes interpreters that are not interchangeable.
     pub(super) fn identity(&self) -> Cow<'_, str> {
         match self {
             Self::Found(found) => Cow::Borrowed(&found.identity),

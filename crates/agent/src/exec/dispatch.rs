@@ -1,7 +1,8 @@
 //! A command of a local user: chooses its node and starts it there.
 //!
-//! Tries the best node first, then the next. A command that no other node can run runs here, if that is allowed. A
-//! node may fail to answer a start request. It may have started the command, so no other node is tried then.
+//! Tries the best node first, then the next. If no other node can run the command, runs it on this node, if that is
+//! allowed. If a node does not answer a start request, the node may have started the command, so no other node is
+//! tried.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -28,7 +29,7 @@ use crate::link::random_bits;
 /// Timeout for starting a command on a node. The node may have to look up an account, or wait for a disk to spin up.
 const START_BOUND: Duration = Duration::from_secs(60);
 
-/// Overheads above this are not used for cost estimates, in microseconds; slow readers cause them.
+/// Maximum overhead that counts in cost estimates, in microseconds. A slow reader of the output causes longer times.
 const WAY_BOUND_US: u64 = 10_000_000;
 
 /// How long to wait for gossip about a node that the user named.
@@ -425,7 +426,7 @@ fn how(candidate: &Candidate) -> How {
     }
 }
 
-/// Explains why no node is suitable.
+/// Returns a refusal that explains for each node why it is unsuitable.
 fn nowhere(exec: &Exec, needs: &Needs) -> Refusal {
     let choice = explain(exec, needs);
     let mut refusal = unsuitable(125, "no node can run this command");

@@ -52,8 +52,8 @@ pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, fr
     }
 }
 
-/// Runs a command of this machine with its caller's streams, to its end. Returns its run time in microseconds, if it
-/// ended.
+/// Runs a command of this machine with its caller's streams, to its end. Returns the command's run time in
+/// microseconds, if the command ended.
 ///
 /// # Errors
 /// Fails when the command cannot be started.

@@ -1,8 +1,8 @@
 //! Runs commands with a mirrored source tree, for callers whose disk this node does not share.
 //!
-//! The node keeps a copy of the tree for later commands ([`mirror`]) and receives only changes
-//! ([`Mirrors::prepare`]). The command sees the tree at the same path as on the caller's machine ([`namespace`]). Its
-//! changes go to a directory of its own. They are sent to the caller when the command has ended
+//! The node keeps a copy of the tree for later commands ([`mirror`]) and receives only changes ([`Mirrors::prepare`]).
+//! The command sees the tree at the same path as on the caller's machine ([`namespace`]). The command's own changes go
+//! to a separate directory. When the command has ended, the node sends these changes to the caller
 //! ([`MirroredTree::go_home`]).
 
 mod layers;
@@ -44,13 +44,13 @@ const MOST_OF_ONE: usize = 24;
 /// Maximum number of attempts to receive a tree that keeps changing.
 const ATTEMPTS: usize = 8;
 
-/// Maximum size of the chunks per request.
+/// Maximum size of the chunks per request, in bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// Disk space that must stay free.
+/// Disk space that must stay free, in bytes.
 const ROOM_BYTES: u64 = 256 << 20;
 
-/// Maximum size of a user's chunk store.
+/// Maximum size of a user's chunk store, in bytes.
 const STORE_BYTES: u64 = 4 << 30;
 
 /// Timeout for a caller's answer.
