@@ -38,7 +38,7 @@ pub enum Reply {
     Ended(Box<Report>),
 }
 
-/// Any other message.
+/// Message that neither opens a channel nor answers the opening request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -116,7 +116,7 @@ pub struct StepStart {
     /// The command. The host adds environment variables of its own node.
     pub command: Command,
     /// The working directory relative to the job's directory, which differs between nodes; `None` for a directory
-    /// elsewhere.
+    /// outside the job's directory.
     #[serde(default)]
     pub below_job: Option<ByteBuf>,
 }
@@ -207,7 +207,7 @@ pub struct Choice {
     pub candidates: Vec<How>,
     /// Unsuitable nodes, each with the reason.
     pub unfit: Vec<(NodeName, String)>,
-    /// Average cost of such commands, if known.
+    /// Average cost of commands of this kind, if known.
     #[serde(default)]
     pub cost: Option<Cost>,
     /// Outcomes of earlier commands.
@@ -242,7 +242,7 @@ pub struct Placed {
     /// The node's score, if several nodes were compared.
     #[serde(default)]
     pub how: Option<How>,
-    /// Average cost of such commands, if known.
+    /// Average cost of commands of this kind, if known.
     #[serde(default)]
     pub cost: Option<Cost>,
     /// Better nodes that could not run the command.

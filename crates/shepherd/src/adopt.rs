@@ -129,7 +129,7 @@ fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
     }
 }
 
-/// Handle for exactly the recorded process.
+/// Result of opening exactly the recorded process.
 enum Hold {
     Held(OwnedFd),
     Gone,

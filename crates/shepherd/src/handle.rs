@@ -33,7 +33,7 @@ pub struct Shepherd {
     child: Option<u32>,
     pidfd: OwnedFd,
     link: Link,
-    /// Events that arrived while an answer was awaited.
+    /// Events that arrived while this handle waited for an answer.
     early: VecDeque<Event>,
 }
 
@@ -213,7 +213,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches to the terminal of the run in `directory` and sets it to the size of this client's window.
+    /// Attaches to the terminal of the run in `directory` and sets the terminal to the size of this client's window.
     ///
     /// # Errors
     /// If the run has ended or has no terminal.

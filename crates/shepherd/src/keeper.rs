@@ -354,7 +354,7 @@ impl Keeper {
         }
     }
 
-    /// Moves input and output of the terminal, and sends output to the clients.
+    /// Forwards input and output of the terminal, and sends the output to the clients.
     fn pump_terminal(&mut self, run: &mut Run) {
         let Some(terminal) = &mut run.terminal else { return };
         terminal.flush_typed();

@@ -22,7 +22,7 @@ use crate::sys;
 /// Time between the failure of one process and the kill of the others.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Maximum length of a labelled line: longer lines are split, and each part gets a label.
+/// Maximum length of a labelled line in bytes. Longer lines are split, and each part gets a label.
 const LINE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

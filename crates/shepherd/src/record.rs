@@ -129,7 +129,7 @@ pub enum IoSource {
     Processes,
 }
 
-/// The reason why a shepherd ended a run. Every request to end a run states one.
+/// The reason why a shepherd ended a run. Every request to end a run contains a cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -138,7 +138,7 @@ pub enum Cause {
     Cancelled,
     /// The resources are needed for a more important job.
     Preempted,
-    /// Another node of the step failed, or a newer attempt replaced this one.
+    /// Another node of the run failed, or a newer attempt replaced this run.
     Superseded,
     /// The node is shutting down.
     NodeShutdown,

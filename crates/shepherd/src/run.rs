@@ -199,7 +199,7 @@ impl Run {
         self.ended.is_some()
     }
 
-    /// Whether no process is left, or the shepherd has given up.
+    /// Whether no process is left, or the shepherd has given up killing the remaining processes.
     pub(crate) fn is_over(&self, leaf: Option<&Leaf>) -> bool {
         self.ladder == Ladder::GivenUp || (self.main_has_ended() && self.is_empty(leaf))
     }
@@ -419,7 +419,7 @@ impl Run {
     }
 }
 
-/// One round of KILL: all processes of the leaf, and all descendants inside or outside of it.
+/// Sends KILL once to all processes of the leaf, and to all descendants inside or outside of the leaf.
 fn kill_all(leaf: Option<&Leaf>) {
     // Kernels before 5.14 have no cgroup.kill; then only the walk kills.
     let _ = leaf.map(Leaf::kill);

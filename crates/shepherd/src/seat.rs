@@ -64,8 +64,8 @@ pub fn run(argv: &[OsString]) -> io::Result<i32> {
     }
 }
 
-/// Blocks signals that are awaited instead, and SIGTTOU, which the kernel sends when a background process changes the
-/// foreground group.
+/// Blocks the signals that this process waits for, and SIGTTOU, which the kernel sends when a background process
+/// changes the foreground group.
 fn block_signals() -> io::Result<SigSet> {
     let mut awaited: SigSet = PASSED_ON.into_iter().collect();
     awaited.add(Signal::SIGCHLD);
@@ -144,7 +144,7 @@ impl Seated {
         })
     }
 
-    /// Stops with the command. After this process is continued, continues the command.
+    /// Stops this process, because the command has stopped. After this process is continued, continues the command.
     fn stop(&self) {
         // SAFETY: the system calls take plain integers. After a hang-up of the terminal they fail harmlessly.
         unsafe {

@@ -55,7 +55,7 @@ pub(crate) struct Program<'a> {
     pub(crate) cwd: &'a CStr,
     /// Standard input, output and error. Descriptors 0 to 2 are allowed only in their own position.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// Whether standard input is a terminal that should become the controlling one.
+    /// Whether standard input is a terminal that should become the controlling terminal.
     pub(crate) terminal: bool,
     pub(crate) umask: u32,
     /// Resource limits. A limit above this process's own has no effect.

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use crate::launch::{Credentials, WindowSize};
 use crate::sys;
 
-/// Size of the replay for a new client.
+/// Size of the replay for a new client, in bytes.
 const REPLAY_BYTES: usize = 64 << 10;
 
 const CHUNK_BYTES: usize = 16 << 10;

@@ -47,7 +47,7 @@ pub enum WireError {
     /// The frame exceeds the maximum size.
     #[error("frame of {0} bytes exceeds the maximum size")]
     TooLong(usize),
-    /// This version does not know the kind.
+    /// This version does not know the frame's kind.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
     /// The body does not match its kind.
@@ -69,7 +69,7 @@ pub(crate) enum Request {
     Launch(LaunchFrame),
     /// Query the status; answered by [`Event::Status`].
     Status,
-    /// End the run: TERM now and KILL after the grace period, or KILL immediately if that is zero.
+    /// End the run: TERM now and KILL after the grace period. A zero grace period means KILL immediately.
     Terminate(Terminate),
     /// Attach to the terminal; answered by [`Event::Attached`] or [`Event::Refused`].
     Attach(WindowSize),

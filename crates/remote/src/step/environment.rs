@@ -44,7 +44,7 @@ pub fn launcher_variables(directory: &Path, nodes: &[Place]) -> Vec<(&'static st
     all
 }
 
-/// The variables that every run has.
+/// The launcher variables that do not depend on the placement of the nodes.
 fn by_name(directory: &Path) -> Vec<(&'static str, String)> {
     let file = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let yes = || "1".to_owned();

@@ -24,11 +24,12 @@ pub(crate) struct Leaf {
     directory: OwnedFd,
     events: Option<File>,
     cpu_stat: Option<File>,
-    /// Contains the number of OOM kills; only with the memory controller.
+    /// File with the number of OOM kills; only with the memory controller.
     oom_events: Option<File>,
     memory_peak: Option<File>,
     memory_stat: Option<File>,
-    /// Only with the version 2 io controller; the version 1 controller does not count delayed writes.
+    /// File with the disk counters; only with the version 2 io controller, because the version 1 controller does not
+    /// count delayed writes.
     io_stat: Option<File>,
     /// Whether [`Leaf::kill`] was called. Since Linux 6.14, the kernel then also kills every process that is created in
     /// the leaf later.

@@ -89,7 +89,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     parent: PathBuf,
-    /// Parent groups for version 1 controllers.
+    /// Where the limits of each controller are applied. For version 1, the place is the parent of the leaves' groups.
     controllers: BTreeMap<Controller, Place>,
 }
 
