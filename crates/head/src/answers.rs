@@ -50,10 +50,11 @@ impl Answer {
         &self.party
     }
 
-    /// Reserves memory for the whole response. Waits while unsent responses of the same client use all its memory.
+    /// Reserves memory for the whole response. Waits while unsent responses of the same client use all of the client's
+    /// memory.
     ///
-    /// Call it once, and before the memory is used: a request that holds memory and waits for more may deadlock with
-    /// itself.
+    /// Call this function once, and before using the memory: a request that holds memory and waits for more may
+    /// deadlock with itself.
     pub(crate) async fn reserve(&self, guests: &Guests, bytes: usize) {
         let memory = self.memory_for(guests, bytes).await;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
@@ -76,7 +77,7 @@ pub(crate) const fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1 << 10)
 }
 
-/// Attaches a memory reservation to bytes. The reservation ends when no part of the bytes is in use any longer.
+/// Attaches a memory reservation to bytes. The reservation ends when no part of the bytes is in use.
 pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -> Bytes {
     struct Holder<B>(B, #[expect(dead_code, reason = "dropping the bytes must also drop their reservation")] Held);
     impl<B: AsRef<[u8]>> AsRef<[u8]> for Holder<B> {

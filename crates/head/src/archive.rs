@@ -114,7 +114,7 @@ impl Wanted {
 }
 
 impl Engine {
-    /// A job, live or ended.
+    /// Returns a job, live or ended.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -134,11 +134,12 @@ impl Engine {
         if let Some(job) = self.archive().job(id)? {
             return Ok(Some(job));
         }
-        // The job may have returned to the state in the meantime.
+        // The job may have been reopened since the first lookup, so that it is in the state again.
         Ok(self.job_in_memory(id).flatten())
     }
 
-    /// A job in memory. `None` when the store must be asked; `Some(None)` when the job does not exist.
+    /// Looks for a job in memory. Returns `None` if the caller must search the store, and `Some(None)` if the job does
+    /// not exist.
     fn job_in_memory(&self, id: JobId) -> Option<Option<Arc<Job>>> {
         let state = self.state();
         match state.job(id) {

@@ -3,8 +3,8 @@
 //! Responses do not wait for the log. Entries go through a queue to a thread, which writes them in batches and syncs at
 //! most once per second.
 //!
-//! A crash of the head loses only entries of the last moment, and a power failure those of the last second. The event
-//! log still contains all changes. When the queue is full, requests wait, so that no entry is lost.
+//! A crash of the head loses only the entries in the queue, and a power failure the entries of the last second. The
+//! event log still contains all changes. When the queue is full, requests wait, so that no entry is lost.
 //!
 //! A file that reaches its maximum size is rotated, and the oldest file is deleted. The number of refused requests per
 //! minute in the log is limited, because a flood of them would otherwise displace all other entries.
@@ -75,7 +75,8 @@ impl Audit {
         let _ = self.entries.send(entry).await;
     }
 
-    /// Whether one more refusal may be logged. The first entry after a gap tells how many were omitted.
+    /// Returns whether one more refused request may be logged. The first entry after a gap states how many were
+    /// omitted.
     fn may_write(&self, entry: &mut AuditEntry) -> bool {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if refusals.since.elapsed() >= Duration::from_secs(60) {
@@ -150,14 +151,14 @@ impl Log {
         let bytes = file.metadata()?.len();
         let mut log =
             Self { path, file, bytes, most_bytes, synced: Instant::now(), is_behind: false, complained: false };
-        // End a line that a crash left incomplete, so that the next entry gets its own line.
+        // If a crash left an incomplete line, ends this line, so that the next entry gets its own line.
         if bytes > 0 {
             log.append(b"\n")?;
         }
         Ok(log)
     }
 
-    /// Writes entries until all senders are gone.
+    /// Writes entries until all senders are dropped.
     fn keep(mut self, mut queue: mpsc::Receiver<AuditEntry>, timers: &Handle) {
         let mut batch = Vec::with_capacity(BATCH_LEN);
         loop {

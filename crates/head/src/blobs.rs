@@ -1,8 +1,8 @@
 //! Storage of captured folders and results, as chunks named by their content.
 //!
-//! There are two places behind one interface. Large and uploaded chunks are files in a [`ChunkStore`]. Small results
-//! come inside a report and go into a table of the store, in the same transaction as their event. This saves a file and
-//! an fsync per result.
+//! Blobs are stored in two places. Large and uploaded chunks are files in a [`ChunkStore`]. Small results are part of a
+//! report and are stored in a table of the store, in the same transaction as their event. This saves a file and an
+//! fsync per result.
 //!
 //! Chunks have no reference counts. A collection marks the chunks that known jobs and results refer to, and deletes the
 //! others. It keeps chunks that were queried or uploaded within the last hour, because a reference may follow. All
@@ -302,7 +302,7 @@ impl Library {
     }
 
     fn anything(&self, manifest: &Digest) -> Result<Opened<'_>, LibraryError> {
-        // Manifests in the table came inside a report, so they are short.
+        // Manifests in the table were part of a report, so they are short.
         let is_long = self.chunks.length_of(manifest).is_some_and(|bytes| bytes > LONG_MANIFEST_BYTES);
         let turn = is_long.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Opened { anything: Self::read(manifest, &self.get(manifest)?)?, _turn: turn })
@@ -407,7 +407,7 @@ impl Anything {
     }
 }
 
-/// The digest that names these bytes.
+/// Computes the digest under which these bytes are stored.
 pub(crate) fn name_of(bytes: &[u8]) -> Digest {
     chunk::digest_of(bytes)
 }

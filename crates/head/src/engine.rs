@@ -250,7 +250,7 @@ impl Engine {
 
     /// Waits until the current state is durable, including history rows.
     pub(crate) async fn settled(&self) -> Result<(), EngineError> {
-        // The answer to a tick comes after all earlier batches. A tick changes nothing that would not change anyway.
+        // The answer to a tick comes after all earlier batches. A tick only does what is due anyway.
         self.command(Command::Tick).await.map(drop)
     }
 

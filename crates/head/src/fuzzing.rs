@@ -52,7 +52,7 @@ impl Authority {
     }
 }
 
-/// The size of a result that came inside a report, if the result is valid and complete.
+/// Returns the size of a result that is part of a report, if the result is valid and complete.
 pub fn inline_result(blobs: Vec<Vec<u8>>) -> Option<u64> {
     let blobs: Vec<(Digest, Vec<u8>)> = blobs.into_iter().map(|blob| (name_of(&blob), blob)).collect();
     inline_size(&blobs.first()?.0, &blobs)
@@ -86,7 +86,7 @@ pub fn is_signed(signature: &str, text: &str, key: &str) -> bool {
     login::check_signature(signature, text, &[key.to_owned()]).is_ok()
 }
 
-/// The user and role that a node's header names for a relayed request.
+/// Returns the user and role of a relayed request, according to the node's header.
 pub fn relayed(state: &State, node: &NodeName, header: &[u8]) -> Option<(String, Role)> {
     named_by_relay(state, node, header)
 }

@@ -64,7 +64,7 @@ const ANSWERS_KIB: usize = 80 << 10;
 /// Maximum memory for lists of chunks to send per client, in KiB. It is enough for one list of maximum size.
 const LISTS_KIB: usize = 16 << 10;
 
-/// Dropping this sender tells a stranger that its slot was taken.
+/// Dropping this sender notifies a stranger that another stranger has taken its slot.
 type EvictionSender = oneshot::Sender<()>;
 
 /// A stranger's slot, and a receiver that fires when the stranger must leave.
@@ -123,12 +123,12 @@ impl Default for Guests {
 }
 
 impl Guests {
-    /// A slot for a connection that begins its TLS handshake.
+    /// Takes a slot for a connection that begins its TLS handshake.
     pub(crate) fn begin(&self, from: IpAddr) -> Waiting {
         self.wait_in(&self.handshakes, from)
     }
 
-    /// A slot for a connection without a certificate.
+    /// Takes a slot for a connection without a certificate.
     pub(crate) fn stay(&self, from: IpAddr) -> Waiting {
         self.wait_in(&self.strangers, from)
     }
@@ -190,8 +190,8 @@ impl From<&Identity> for Party {
 /// Acquired permits. Dropping them releases them.
 pub(crate) type Held = Vec<OwnedSemaphorePermit>;
 
-/// A semaphore per client, plus one for all users of each node. A client waits only for its own permits and for those
-/// of its node's users.
+/// A semaphore per client, plus one for all users of each node. A client waits only for its own permits and, if a node
+/// relayed the request, for the permits of the node's users.
 pub(crate) struct Turns {
     each: usize,
     of_one_nodes_users: usize,
@@ -241,7 +241,8 @@ impl Lanes {
         Self { each, users: Arc::new(Semaphore::new(users)), nodes: Arc::new(Semaphore::new(nodes)) }
     }
 
-    /// Acquires `count` permits of a client. Its own permits come first, so that it does not block the common queue.
+    /// Acquires `count` permits of a client. Acquires the client's own permits first, so that a client that waits for
+    /// its own permits does not block all others.
     pub(crate) async fn take(&self, party: &Party, count: usize) -> Held {
         let count = count.min(self.each.each);
         let mut held = self.each.take(party, count).await;

@@ -90,7 +90,7 @@ impl Head {
         }
     }
 
-    /// A job, live or ended.
+    /// Returns a job, live or ended.
     ///
     /// # Errors
     /// The job does not exist, or the store cannot be read.

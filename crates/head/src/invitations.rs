@@ -1,7 +1,7 @@
 //! Invitations of new nodes, and protection against guessing of join codes.
 //!
 //! A join code contains 128 random bits, so guessing is hopeless. The head still delays and counts wrong codes, so that
-//! attempts appear in the log. An error never tells which part of a code is wrong, so a stranger learns nothing about
+//! attempts appear in the log. An error never reveals which part of a code is wrong, so a stranger learns nothing about
 //! existing codes.
 //!
 //! Invitations are kept in memory and use the monotonic clock. A restart of the head deletes them.
@@ -53,7 +53,7 @@ struct Guesser {
     since: Instant,
 }
 
-/// A machine that asks to join.
+/// A machine that requests to join.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) secret: &'a str,
@@ -72,7 +72,7 @@ pub(crate) struct Ticket {
     pub(crate) is_for_it: bool,
 }
 
-/// Why a machine may not join. The error does not tell which part of the code is wrong.
+/// Why a machine may not join. The error does not reveal which part of the code is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotInvited {
     #[error(

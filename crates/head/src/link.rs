@@ -1,8 +1,8 @@
 //! The head's side of the agent link: one WebSocket per agent, opened by the agent.
 //!
 //! Incoming messages become commands, in order. They wait only for space in the engine's queue, because an agent
-//! repeats unanswered messages. Outgoing messages come from the engine and are packed into frames. Small results come
-//! inside the report. The link checks them, and the engine stores them in the same transaction as the end of the run.
+//! repeats unanswered messages. Outgoing messages come from the engine and are packed into frames. Small results are
+//! part of the report. The link checks them, and the engine stores them in the same transaction as the end of the run.
 //!
 //! A link ends when the agent closes it, violates the protocol or is silent (the engine then drops the sender), or when
 //! the head stops.
@@ -160,7 +160,7 @@ impl Link<'_> {
             self.head.library.room().came(bytes);
             Ok(())
         } else {
-            // The end of the run is not recorded without its result. The message still shows that the agent is alive.
+            // The end of the run is not recorded without its result. The message still counts as a heartbeat.
             self.ask_again(run);
             self.post(AgentMessage::Heartbeat, true, Vec::new()).await
         }

@@ -1,6 +1,6 @@
 //! The head's listeners, and identification of peers.
 //!
-//! The Unix socket serves users of this machine; the kernel tells their uid. The TCP port serves agents, which show a
+//! The Unix socket serves users of this machine; the kernel reports their uid. The TCP port serves agents, which show a
 //! certificate of the cluster. Clients without a certificate may join, log in, or show a login token. Both listeners
 //! use the same HTTP service. It finds the [`Peer`] of a request in the request's extensions.
 //!
@@ -165,8 +165,8 @@ async fn bind_port(listen: SocketAddr, usual_port: Option<u16>) -> io::Result<Tc
     TcpListener::bind(listen).await
 }
 
-/// Binds the Unix socket, and replaces one that a dead head left behind. The mode is set before the socket gets its
-/// final name.
+/// Binds the Unix socket, and replaces the socket of a head that has crashed. The mode is set before the socket gets
+/// its final name.
 async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
     let what = || format!("cannot listen on {}", path.display());
     match UnixStream::connect(path).await {

@@ -67,7 +67,7 @@ struct Failures {
 pub(crate) enum LoginError {
     #[error("this challenge is unknown, was answered already or is older than a minute")]
     BadChallenge,
-    /// The message does not tell whether the user or the key is unknown.
+    /// The message does not reveal whether the user or the key is unknown.
     #[error("the signature does not match any key that the cluster knows for this user")]
     BadKey,
     #[error("this login code is unknown, was used already or is older than a day")]
@@ -207,7 +207,8 @@ fn rsa_bits(key: &KeyData) -> usize {
 /// [`LoginError::BadKey`] for every problem.
 pub(crate) fn check_signature(signature: &str, text: &str, keys: &[String]) -> Result<(), LoginError> {
     let signature = SshSig::from_pem(signature).map_err(|_| LoginError::BadKey)?;
-    // Verification comes first, so that a valid signature of an unknown key takes as long as an invalid one.
+    // Verifies the signature before the lookup of the key, so that a valid signature of an unknown key takes as long as
+    // an invalid one.
     let key = signer(&signature, text.as_bytes()).ok_or(LoginError::BadKey)?;
     let is_key = |line: &String| PublicKey::from_openssh(line).is_ok_and(|known| known.key_data() == &key);
     if keys.iter().any(is_key) { Ok(()) } else { Err(LoginError::BadKey) }

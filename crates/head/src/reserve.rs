@@ -25,7 +25,7 @@ fn file_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
 }
 
-/// Free bytes on the disk of `directory`, and the size that the file should have there.
+/// Free bytes on the disk of `directory`, and the size that the reserve file should have on this disk.
 fn free_and_wanted(directory: &Path) -> Option<(u64, u64)> {
     let stat = statvfs(directory).ok()?;
     let wanted = BYTES.min(stat.blocks() * stat.fragment_size() / PART);

@@ -1,4 +1,4 @@
-//! Permissions. The API's routes ([`crate::api`]) are the only table. It names the callers that each operation accepts.
+//! Permissions. The API's routes ([`crate::api`]) are the only table: it states which callers each operation accepts.
 //! Every request is checked against the table before its handler runs, and the documentation is generated from it.
 //!
 //! | value | accepted callers |
@@ -67,7 +67,7 @@ pub(crate) fn methods_of(path: &str) -> String {
 }
 
 /// Whether the audit log records a successful call: all changes, except chunk uploads (a chunk has no effect until a
-/// job names it) and routine calls of agents.
+/// job refers to it) and routine calls of agents.
 pub(crate) fn is_audited(method: &str, path: &str) -> bool {
     const NOT: [&str; 3] = ["/blobs", "/snapshots", "/agent/"];
     method != "get"

@@ -202,7 +202,7 @@ async fn stop(head: &Head) {
     tracing::info!("head stopped");
 }
 
-/// File with the head's last port. Agents that know only an address find the head there after a restart.
+/// File with the head's last port. A restarted head uses the same port, so that agents find it.
 fn port_file(directory: &Path) -> PathBuf {
     directory.join("port")
 }

@@ -1,8 +1,8 @@
 //! Connects readers of a job's output or terminal with the agent that runs the job.
 //!
-//! The head cannot open connections to agents, because nodes may be behind NAT. A reader registers here under a random
-//! name, and the head asks the agent over the link. The agent opens a connection with that name, which is handed to the
-//! reader. Nothing is buffered: the agent's connection is read as fast as the reader reads.
+//! The head cannot open connections to agents, because nodes may be behind NAT. A reader registers under a random name,
+//! and the head sends this name to the agent over the link. The agent opens a connection with that name, which is
+//! handed to the reader. Nothing is buffered: the agent's connection is read as fast as the reader reads.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -95,13 +95,13 @@ impl<T> Drop for Place<T> {
 /// The body of an agent's request, read by another task.
 pub(crate) struct Upload {
     body: BodyDataStream,
-    /// Sent when the body was read completely; dropped when the reader leaves earlier.
+    /// Sent when the body was read completely; dropped if the reader disconnects before that.
     complete: Option<oneshot::Sender<()>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Upload {
-    /// Wraps a body, which fails when the head stops. The receiver tells whether the whole body was read.
+    /// Wraps a body, which fails when the head stops. The returned receiver reports whether the whole body was read.
     pub(crate) fn new(body: Body, stop: &CancellationToken) -> (Self, oneshot::Receiver<()>) {
         let (complete, outcome) = oneshot::channel();
         let stop = Box::pin(stop.clone().cancelled_owned());

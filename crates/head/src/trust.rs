@@ -200,7 +200,7 @@ impl Pair {
     fn make_authority(&self) -> anyhow::Result<()> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        // A unique name, so that the authorities of two clusters can be told apart.
+        // A unique name distinguishes the authorities of two clusters.
         params.distinguished_name = common_name(&format!("hostler cluster {}", &random_name()[..8]));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -289,7 +289,8 @@ fn common_name(name: &str) -> DistinguishedName {
     all
 }
 
-/// Valid for all practical times; 9999-12-31 means no expiry (RFC 5280, 4.1.2.5). See the top of this file.
+/// Makes a certificate formally valid from 2000 to 9999-12-31, which means no expiry (RFC 5280, 4.1.2.5). The comment
+/// at the top of this file explains why.
 fn set_validity(params: &mut CertificateParams) {
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
@@ -380,7 +381,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Replaces a file atomically; the error names it.
+/// Replaces a file atomically. The error contains the file's path.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     hostler_sys::replace_file(path, bytes, mode).with_context(|| format!("cannot write {}", path.display()))
 }

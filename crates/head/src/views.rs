@@ -366,7 +366,7 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     let (stands, rest) = match (job.active.get(&index), job.ending_of(index)) {
         (Some(active), _) => {
             let nodes: Vec<&str> = active.nodes().map(NodeName::as_str).collect();
-            // Treats the task as a job of its own, so that silent nodes of other tasks do not matter.
+            // Treats the task as a separate job, so that silent nodes of other tasks are ignored.
             let alone = Job { active: [(index, active.clone())].into(), ..job.clone() };
             let stands = state_in(active.phase());
             let is = if silence::concerns(state, &alone) { "was last known to be" } else { "is" };
@@ -527,7 +527,7 @@ fn job_name(job: &Job) -> String {
     format!("job {} ({}, of {})", job.id, job.spec.name, job.user)
 }
 
-/// Lists the first few of `total` names, and the number of the others.
+/// Lists the first few of `total` names, and the number of further names.
 fn and_more(names: &[impl AsRef<str>], total: usize) -> String {
     let first: Vec<&str> = names.iter().take(NAMED).map(AsRef::as_ref).collect();
     let more = total.saturating_sub(first.len());

@@ -2,8 +2,8 @@
 //!
 //! A caller is identified in one of four ways:
 //!
-//! - On the head's own socket, the kernel tells the user.
-//! - A node's agent relays requests of users on its machine, with the user that the node's kernel tells. The head
+//! - On the head's own socket, the kernel reports the user.
+//! - A node's agent relays requests of users on its machine, with the user that the node's kernel reports. The head
 //!   trusts the node only up to the role of a user. Root on a node becomes `root@node`, and an account with a higher
 //!   role becomes `name@node`.
 //! - From other machines, a token identifies a user.
@@ -153,7 +153,8 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     response
 }
 
-/// Takes the slots for a request, or returns the error 429 if its user or node has none left. Operators need no slots.
+/// Takes the slots for a request, or returns the error 429 if all slots of its user or node are taken. Operators need
+/// no slots.
 fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Pending>, ApiError> {
     let Identity::User(person) = identity else { return Ok(None) };
     let too_many = |code, what: &str, most: usize| {
@@ -269,7 +270,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     }
     let identity = by_kernel(&state.users, uid, name, origin.clone());
     match &identity {
-        // If the node were trusted here, root on the node could act as this account.
+        // If the head trusted the node with this account, root on the node could act as the account's user.
         Identity::User(person) if state.is_privileged(uid, person.role) && !state.settings.roles_through_nodes => {
             of_node(name, origin)
         }
@@ -277,7 +278,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     }
 }
 
-/// The user and role that a node's header names for a relayed request.
+/// Returns the user and role of a relayed request, according to the node's header.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn named_by_relay(state: &Cluster, node: &NodeName, said: &[u8]) -> Option<(String, Role)> {
     match relayed(state, node, said) {

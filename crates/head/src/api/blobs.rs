@@ -37,8 +37,8 @@ const GATHER_BYTES: usize = 2 << 20;
 /// Larger chunks wait for a memory reservation.
 const LONG_BYTES: usize = 2 << 20;
 
-/// Minimum progress of an upload: this many bytes per period. Other uploads may be waiting for its slot. One KiB per
-/// second is less than any usable connection provides.
+/// Minimum number of bytes that an upload must send per period, because other uploads may be waiting for its slot. One
+/// KiB per second is less than any usable connection provides.
 const PACE_BYTES: usize = 30 << 10;
 const PACE_TIME: Duration = Duration::from_secs(30);
 
@@ -65,7 +65,7 @@ pub(crate) async fn missing(
     Ok(Json(DigestList { digests }))
 }
 
-/// `POST /blobs`: a pack. Complete chunks are kept even if the rest never arrives.
+/// `POST /blobs`: a pack. Complete chunks are kept even if the upload breaks off.
 pub(crate) async fn upload(
     who: Anyone,
     Extension(identity): Extension<Identity>,

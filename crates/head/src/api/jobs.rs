@@ -236,7 +236,7 @@ pub(crate) async fn show(
     }
     let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
     answer.reserve(&head.guests, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
-    // Use the job from the time of the history read, so that an ended job always comes with its tasks.
+    // Use the job from the time of the history read, so that the response for an ended job contains its tasks.
     let (job, history) = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();
     Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now().at)))
@@ -358,7 +358,8 @@ pub(crate) async fn why(
     if let Some(index) = index {
         check_task(&head, id, index).await?;
     }
-    // For an array as a whole, the message of one task may not apply to the others.
+    // Without an index, the explanation covers all tasks of an array, and the message of one task may not apply to all
+    // of them.
     let range = index.map_or(0..=0, |index| index..=index);
     let (job, history) = settled_history(&head, id, range, 1).await?;
     let now = head.engine.now();

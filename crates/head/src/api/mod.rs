@@ -119,7 +119,7 @@ fn api() -> Api {
         .merge(lists)
 }
 
-/// The API's router.
+/// Creates the router: the operations, the checks of version and permission, and errors for unknown paths and methods.
 pub(crate) fn routes(head: &Arc<Head>) -> Router {
     let routes = api()
         .router

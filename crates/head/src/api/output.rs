@@ -88,7 +88,7 @@ pub(crate) async fn output(
             Standing::Over(attempt, None) => return Ok(answer(attempt, Body::empty())),
             Standing::Ended => return from_result(&head, holds, task, rank, (output, from)).await,
             Standing::Live(live) => {
-                // Without a body, the task has ended or moved in the meantime.
+                // If there is no body, the task has just ended or moved to another node.
                 if let Some(body) = from_node(&head, &live, output, from, follow).await? {
                     return Ok(answer(live.run.attempt, body));
                 }

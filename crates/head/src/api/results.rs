@@ -1,7 +1,7 @@
 //! Results: kept results of ended tasks, and reports of their download.
 //!
-//! An array may have a million results. The response is therefore generated while it is sent, and is never in memory as
-//! a whole.
+//! An array may have a million results. The response is therefore generated while it is sent, and never completely in
+//! memory.
 
 use std::io;
 use std::sync::Arc;

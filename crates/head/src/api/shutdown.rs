@@ -34,7 +34,7 @@ pub(crate) struct Shutdown {
 #[derive(Deserialize, ToSchema, Default, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LiveJobs {
-    /// Do not stop while there are live jobs.
+    /// Do not stop if jobs have not ended.
     #[default]
     Refuse,
     /// Keep waiting and running jobs.
@@ -75,7 +75,7 @@ async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), Ap
     }
     tracing::info!(user = caller.user, "shutdown requested");
     if head.config.embedded {
-        // An embedded cluster includes its nodes. Nodes of other clusters wait for the head to come back.
+        // An embedded cluster includes its nodes. Nodes of other clusters wait for the head's restart.
         let state = head.engine.state();
         for link in state.nodes().filter_map(|node| node.link.as_ref()) {
             head.engine.send(link.connection, HeadMessage::Shutdown);

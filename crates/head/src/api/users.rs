@@ -243,7 +243,7 @@ fn gone(users: &Users, name: &UserName, former: &Former) -> UserView {
     }
 }
 
-/// The view of a blocked account without other data.
+/// Returns the view of a blocked account, if the block is all that the cluster knows about the account.
 fn only_blocked(users: &Users, name: &UserName, block: &Block) -> Option<UserView> {
     let is_known = users.get(name.as_str()).is_some() || users.former().any(|(former, _)| former == name);
     let nothing = Former { uid: block.uid, groups: BTreeSet::new(), quota: Quota::default() };
@@ -303,7 +303,7 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
     Ok(NewUser { name, uid, role, groups, keys })
 }
 
-/// A uid that is free in the cluster and on this machine.
+/// Chooses a uid that is free in the cluster and on this machine.
 fn free_uid(name: &UserName, uids: &mut AutomaticUids) -> Result<u32, ApiError> {
     let mut failure = None;
     let is_taken = |uid: u32| {

@@ -1,4 +1,4 @@
-//! Garbage collection of blobs: mark everything that known jobs and results refer to, then delete the rest.
+//! Garbage collection of blobs: mark all blobs that known jobs and results refer to, then delete all other blobs.
 //!
 //! Chunk files and table use the same marks but different protection for new blobs. Chunk files carry the time of their
 //! last use. The table has no times and uses [`Pins`](super::pins::Pins) instead.
@@ -101,7 +101,7 @@ impl Library {
         Ok(())
     }
 
-    /// Visits every kept result: first those of jobs in memory, then those of ended jobs, page by page.
+    /// Visits every kept result: first the results of jobs in memory, then the results of ended jobs, page by page.
     pub(super) fn each_kept_result(
         &self,
         engine: &Engine,

@@ -20,7 +20,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Creates an empty set. Sets of different turns have different false positives.
+    /// Creates an empty set. Sets with different values of `turn` have different false positives.
     pub(super) fn new(turn: usize) -> Self {
         Self { bits: vec![0; 1 << (BITS_LOG2 - 6)], turn }
     }

@@ -115,8 +115,8 @@ impl Room {
 }
 
 impl Library {
-    /// Measures the usage of results, and drops downloaded ones until the usage is below the limit. `tell` makes the
-    /// head execute a command, and returns whether it is durable.
+    /// Measures the usage of results, and drops downloaded results until the usage is below the limit. `tell` makes the
+    /// head execute a command, and returns whether the command is durable.
     ///
     /// # Errors
     /// The disk fails.
@@ -137,7 +137,7 @@ impl Library {
         Ok(())
     }
 
-    /// Total size of all kept results.
+    /// Measures the total size of all kept results.
     fn measure(&self, engine: &Engine) -> Result<u64, LibraryError> {
         let mut kept = 0;
         let mut seen = Marks::new(self.turns.load(Ordering::Relaxed));
@@ -150,8 +150,9 @@ impl Library {
         Ok(kept)
     }
 
-    /// Drops downloaded results, starting with the job that ended first, until the rest is below the limit. Returns the
-    /// remaining size. Counts the uses of each chunk, in memory that grows with the number of kept chunks.
+    /// Drops downloaded results, starting with the job that ended first, until the size of the remaining results is
+    /// below the limit. Returns this size. Counts the uses of each chunk, in memory that grows with the number of kept
+    /// chunks.
     fn drop_fetched(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<u64, LibraryError> {
         let mut uses: HashMap<u64, (u64, u32)> = HashMap::new();
         self.each_kept_result(engine, &mut |result| {

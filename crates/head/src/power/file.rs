@@ -1,7 +1,7 @@
 //! `power.toml`: the nodes that the head switches on and off, their controllers, and the policy.
 //!
-//! The settings are in a file and cannot be changed over the network. The file names credentials and commands on the
-//! head's machine, so only the user that runs the head may write it.
+//! The settings are in a file and cannot be changed over the network. The file contains commands and paths of
+//! credentials on the head's machine, so only the user that runs the head may write it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) enum FileError {
     /// The content is invalid.
     #[error("{} is ignored: {why}", path.display())]
     Wrong { path: PathBuf, why: String },
-    /// Other users than the head's have write access.
+    /// Another user owns the file or can write it.
     #[error("{} is ignored: {why}", path.display())]
     Open { path: PathBuf, why: &'static str },
 }

@@ -139,7 +139,7 @@ fn gpus(node: &Node) -> Vec<GpuView> {
     ids.into_iter().map(view).collect()
 }
 
-/// E.g. `drained by root: new disk`.
+/// Describes who drained a node and why, e.g. `drained by root: new disk`.
 fn drained_by(drain: &Drain) -> String {
     match &drain.reason {
         Some(reason) => format!("drained by {}: {reason}", drain.by),
@@ -147,21 +147,21 @@ fn drained_by(drain: &Drain) -> String {
     }
 }
 
-/// Sentence about a node's power state.
+/// Returns a sentence about a node's power state.
 pub(super) fn power_line(state: &State, name: &NodeName) -> Option<String> {
     let power = state.power.node(name)?;
     let fault = power.fault().map_or_else(String::new, |fault| format!(" ({})", fault.text));
     Some(format!("Node {name} is {}: {}{fault}.", power.state().as_str(), power.why))
 }
 
-/// Sentence about a drained node.
+/// Returns a sentence about a drained node.
 pub(super) fn drained_line(node: &Node) -> Option<String> {
     let drain = node.drain.as_ref()?;
     let name = &node.name;
     Some(format!("Node {name} gets no new work: {}; `hostler node resume {name}` resumes it.", drained_by(drain)))
 }
 
-/// Sentences about the drained nodes on which a task of this job could otherwise run.
+/// Returns sentences about the drained nodes on which a task of this job could otherwise run.
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
     let could_run = |node: &&Node| node.total().covers(request);
