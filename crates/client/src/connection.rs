@@ -88,7 +88,7 @@ async fn read_limited(response: Response<Incoming>, limit: usize) -> Result<Byte
     Ok(collected.to_bytes())
 }
 
-/// The error for an answer without success.
+/// Converts an answer with an error status into an error.
 async fn refusal(endpoint: &Endpoint, response: Response<Incoming>) -> ClientError {
     let status = response.status();
     let theirs = response.headers().get(VERSION_HEADER).and_then(|v| v.to_str().ok()).map(str::to_owned);
@@ -102,7 +102,7 @@ async fn refusal(endpoint: &Endpoint, response: Response<Incoming>) -> ClientErr
     refused(endpoint, status.as_u16(), &bytes)
 }
 
-/// The error in `bytes`, the body of an answer.
+/// Reads the error from `bytes`, the body of an answer.
 pub(crate) fn refused(endpoint: &Endpoint, status: u16, bytes: &[u8]) -> ClientError {
     match serde_json::from_slice::<ErrorBody>(bytes) {
         Ok(body) => ClientError::Refused { status, body },
@@ -113,7 +113,7 @@ pub(crate) fn refused(endpoint: &Endpoint, status: u16, bytes: &[u8]) -> ClientE
     }
 }
 
-/// The error for a failure of the HTTP layer.
+/// Converts a failure of the HTTP layer into an error.
 pub(crate) fn failure(endpoint: &Endpoint, error: &hyper::Error) -> ClientError {
     if error.is_parse() {
         return ClientError::NotAHead { endpoint: endpoint.to_string(), what: "its answer is not HTTP".to_owned() };
@@ -130,7 +130,7 @@ pub(crate) fn interrupted(endpoint: &Endpoint, what: impl Into<String>) -> Clien
     ClientError::Interrupted { endpoint: endpoint.to_string(), what: what.into() }
 }
 
-/// The innermost cause, which is the error of the operating system.
+/// Returns the innermost cause, which is usually an error of the operating system.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

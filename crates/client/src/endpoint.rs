@@ -92,7 +92,7 @@ impl Endpoint {
         match self {
             Self::Unix(_) | Self::Tls { .. } | Self::Elsewhere { token: None, .. } => None,
             Self::Elsewhere { token: Some(Token(token)), .. } => {
-                // A token that is not a valid header value was not issued by a head; leave it out.
+                // A token that is not a valid header value was not issued by a head. Omits this token.
                 let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
                 value.set_sensitive(true);
                 Some(value)

@@ -125,7 +125,7 @@ impl Client {
         self.call(Call::post(format!("/nodes/{node}/drain")).json(&DrainRequest { reason })).await
     }
 
-    /// Lets a drained node run tasks again.
+    /// Resumes a drained node: it gets tasks again.
     pub async fn resume_node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/resume"))).await
     }
@@ -167,7 +167,7 @@ impl Client {
         self.call(Call::get("/partitions")).await
     }
 
-    /// A partition.
+    /// Returns a partition with the resources of its nodes.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `no_such_partition`.
@@ -302,7 +302,7 @@ impl Client {
         self.call_bytes(Call::post(format!("/jobs/{job}/fetched")).json(fetched)).await.map(drop)
     }
 
-    /// Returns the digests of those chunks that the head lacks.
+    /// Returns the digests of the chunks that the head lacks.
     pub async fn missing_blobs(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, ClientError> {
         let list: DigestList = self.call(Call::post("/blobs/missing").json(&DigestList { digests })).await?;
         Ok(list.digests)

@@ -109,7 +109,7 @@ impl Terminal {
 
     /// Detaches; the job continues.
     pub async fn leave(mut self) {
-        // An error means that the other side has already gone.
+        // An error means that the other side has already closed the connection.
         self.socket.close(None).await.ok();
     }
 

@@ -66,7 +66,7 @@ impl Uplink {
     /// Sends `bytes`. Waits if the head reads more slowly than the job writes.
     ///
     /// # Errors
-    /// If the reader has gone or the connection broke; nothing more can be sent then.
+    /// If the reader has disconnected or the connection broke. Nothing more can be sent then.
     pub async fn send(&mut self, bytes: Bytes) -> Result<(), ClientError> {
         if self.pieces.send(Piece::Bytes(bytes)).await.is_ok() {
             return Ok(());

@@ -1,7 +1,6 @@
 //! Uploads a captured folder: only the chunks that the head lacks.
 //!
-//! No state is kept between attempts: a new attempt asks which chunks are missing, so received chunks are not sent
-//! again.
+//! No state is kept between attempts: a new attempt queries the missing chunks, so received chunks are not sent again.
 
 use std::time::{Duration, Instant};
 
