@@ -4,9 +4,9 @@
 //! store. The [`crate::Writer`] drives both on a thread, and the simulator on a virtual clock.
 //!
 //! A failed commit with events stops all later ones, because their events would be out of order. They fail with
-//! [`StoreError::Stopped`] until [`Committer::reload`] tells the head which events are stored. Batches with only
-//! blobs depend on nothing, so they neither stop others nor are stopped. A failed group is retried batch by batch, so
-//! that only the bad batch fails.
+//! [`StoreError::Stopped`] until the head calls [`Committer::reload`] and learns which events are stored. Batches with
+//! only blobs depend on nothing, so they neither stop other batches nor are stopped. A failed group is retried batch by
+//! batch, so that only the bad batch fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use hostler_proto::record::{EndedTask, TaskResult};
 use crate::store::Tail;
 use crate::{Batch, Change, EndedJob, EndedPage, JobFilter, Loaded, Reader, Records, Snapshot, Store, StoreError};
 
-/// A store that lives as long as the process.
+/// A store in memory, which ends with the process.
 ///
 /// Clones are handles on the same contents, like two connections to one disk. [`MemoryStore::after_crash`] makes an
 /// independent store of the committed data.

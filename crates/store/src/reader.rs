@@ -29,7 +29,7 @@ pub trait Records: Send + Sync {
     /// The results of tasks of `jobs`, in the order of `jobs` and then by index.
     fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError>;
 
-    /// An ended job.
+    /// The encoded job, if it has ended.
     fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError>;
 
     /// The ended job that was submitted with this key.
@@ -66,7 +66,7 @@ pub trait Records: Send + Sync {
     /// The `digests` without a stored blob, in order.
     fn missing_blobs(&self, digests: &[Digest]) -> Result<Vec<Digest>, StoreError>;
 
-    /// Digests of stored blobs after `after`, in order, at most `limit`. Used to find unneeded blobs.
+    /// Digests of stored blobs after `after`, in order, at most `limit`. The garbage collection uses this query.
     fn blobs_after(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Digest>, StoreError>;
 
     /// Free space of the store's file system, in bytes. A head that runs low stops accepting jobs before it reaches

@@ -35,7 +35,8 @@ pub trait Store: Send {
     /// or precedes the current snapshot.
     fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Housekeeping. The writer calls it after acknowledging commits, so no caller waits. Failures are logged.
+    /// Does housekeeping such as checkpoints. The writer calls this function after acknowledging commits, so no caller
+    /// waits. Failures are logged.
     fn maintain(&mut self);
 
     /// A view for queries from other threads, concurrent with this store.

@@ -34,8 +34,8 @@ impl OpenOptions {
         Self::default()
     }
 
-    /// Allows NFS, SMB and similar file systems with a warning instead of [`StoreError::NetworkFilesystem`]. Any loss
-    /// of the connection can damage the store there.
+    /// Allows NFS, SMB and similar file systems with a warning instead of [`StoreError::NetworkFilesystem`]. On such a
+    /// file system, any loss of the connection can damage the store.
     #[must_use]
     pub const fn allow_network_filesystem(mut self, allow: bool) -> Self {
         self.allow_network_filesystem = allow;

@@ -26,7 +26,7 @@ pub(super) struct Pool {
     connections: Mutex<Connections>,
     /// Signalled when a connection is free or may be opened.
     freed: Condvar,
-    /// Reserved disk space. It is stored here because it must outlive every connection.
+    /// Reserved disk space. The pool owns the reserve because the reserve must outlive every connection.
     reserve: Reserve,
 }
 

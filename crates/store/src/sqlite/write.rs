@@ -155,7 +155,7 @@ impl Store for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// The last connection to close checkpoints the log; this must be the writing one.
+    /// Closes the idle readers first. The last connection to close checkpoints the log, and this must be the writer.
     fn drop(&mut self) {
         self.readers.close_idle();
     }
