@@ -188,7 +188,7 @@ impl SlurmConfig {
 }
 
 impl ControllerConfig {
-    /// Whether a graceful shutdown needs the node's agent. There is then no other way to switch the machine off.
+    /// Whether a graceful shutdown needs the node's agent. If so, the machine cannot be switched off in any other way.
     #[must_use]
     pub const fn needs_the_agent(&self) -> bool {
         matches!(self, Self::WakeOnLan(_))

@@ -21,7 +21,7 @@ pub enum Answer {
     /// The controller confirmed this state. For verbs other than the status, the machine was already in this state, and
     /// nothing was sent.
     Confirmed(Supply),
-    /// The controller accepted the verb. Later status requests tell whether and when it takes effect.
+    /// The controller accepted the verb. Later status requests show whether and when it takes effect.
     Accepted,
 }
 
@@ -134,7 +134,8 @@ impl Controller {
         self.outage.check(now)
     }
 
-    /// An unreachable or busy controller causes a back-off for all its nodes. Other faults affect only this node.
+    /// Records the result of a request. An unreachable or busy controller causes a back-off for all nodes of the
+    /// controller. Other faults cause a back-off only for this node.
     fn note<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
         let now = Instant::now();
         let is_shared =

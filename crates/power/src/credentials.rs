@@ -170,7 +170,7 @@ fn read_private(path: &Path) -> Result<Zeroizing<String>, Fault> {
         let why = format!("the credentials in {shown} belong to another user (uid {})", facts.uid());
         return Err(Fault::unprepared(why).hint(format!("chown {me} {shown}")));
     }
-    // Full capacity from the start, so that growing leaves no copies of the secret in memory.
+    // The text has its full capacity from the start, because growing it would leave copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
     Ok(text)

@@ -8,7 +8,7 @@ use crate::Fault;
 /// How to switch a machine off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Off {
-    /// Asks the operating system, which may take a while or ignore the request.
+    /// Requests a shutdown from the operating system, which may take a while or ignore the request.
     Gracefully,
     /// Cuts the power.
     ByForce,
@@ -22,7 +22,7 @@ pub trait Driver: Send + Sync {
     /// Reads the power state.
     ///
     /// # Errors
-    /// The controller does not report a state, or reports one other than on and off.
+    /// The controller does not report a state, or reports a state other than on and off.
     fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>>;
 
     /// Switches the machine on. The caller has just confirmed that it is off. Returns when the controller has accepted

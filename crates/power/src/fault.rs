@@ -35,7 +35,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a failure. `why` is a fragment that names the controller and its action.
+    /// Creates a failure. `why` is a fragment that contains the controller and its action.
     #[must_use]
     pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
         Self { kind, what: None, why: why.into(), hint: None, retry_after: None }

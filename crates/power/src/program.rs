@@ -1,8 +1,8 @@
-//! Runs external programs that talk to controllers: without a shell, with a timeout, and killing all their processes at
+//! Runs external programs that talk to controllers: without a shell, with a timeout, and kills all their processes at
 //! the timeout.
 //!
-//! A program may leave processes running after its end, because switching a machine on may start a daemon. These are
-//! not waited for, even if they keep the program's output open.
+//! A program may leave processes running after its end, because switching a machine on may start a daemon. `run` does
+//! not wait for such processes, even if they keep the program's output open.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -16,7 +16,7 @@ use crate::Fault;
 use crate::fault::quoted;
 use crate::tree::{MARK, Tree};
 
-/// Maximum size of a program's output per stream. The rest is read and discarded.
+/// Maximum size of a program's output per stream. Further output is read and discarded.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// Time to wait for remaining output after the program's end.
@@ -44,7 +44,7 @@ impl<'a> Program<'a> {
         Self { argv, environment: Vec::new(), input: None, limit, package: None }
     }
 
-    /// Adds environment variables to those of the head.
+    /// Adds environment variables to the head's environment variables.
     pub(crate) fn environment(mut self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         self.environment.extend(more);
         self

@@ -13,10 +13,11 @@ use crate::fault::quoted;
 use crate::program::{Finished, Program};
 use crate::{Driver, Fault, Off, SlurmConfig, Supply};
 
-/// Option that limits the environment variables of the job. The head's other variables are useless there.
+/// Option that limits the environment variables of the job. The head's other variables are useless on the nodes of the
+/// Slurm cluster.
 const EXPORTED: &str = "--export=PATH,HOME,USER,LOGNAME,LANG";
 
-/// States in which a job holds nodes or will hold them. In all other states it has ended.
+/// States in which a job holds nodes or will hold them. In all other states the job has ended.
 const LIVE: [&str; 16] = [
     "PENDING",
     "CONFIGURING",

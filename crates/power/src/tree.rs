@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Environment variable with a program's mark.
 pub(crate) const MARK: &str = "HOSTLER_POWER_MARK";
 
-/// Maximum number of scans for processes that were forked while others were killed.
+/// Maximum number of scans for processes that were forked during the previous scan.
 const ROUNDS: usize = 100;
 
 /// Number of scans with an unchanged result before the search ends. The remaining processes hang in the kernel, and die

@@ -172,7 +172,7 @@ impl Driver for IpmiDriver {
     }
 }
 
-/// Whether a fault tells nothing about the controller's features.
+/// Whether a fault says nothing about the controller's features.
 fn is_unrelated_to_features(fault: &Fault) -> bool {
     use crate::FaultKind::{Busy, Refused, Unprepared, Unreachable};
     matches!(fault.kind(), Unreachable | Busy | Refused | Unprepared)
