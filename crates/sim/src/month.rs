@@ -327,7 +327,7 @@ impl<'t> World<'t> {
         }
     }
 
-    /// Lets an agent handle a message from the head.
+    /// Makes an agent handle a message from the head.
     fn hear(&mut self, connection: ConnectionId, message: HeadMessage) {
         let Some(at) = self.machines.iter().position(|machine| machine.connection == Some(connection)) else { return };
         match message {
@@ -361,7 +361,7 @@ impl<'t> World<'t> {
         self.later(0, Happening::Says(at, AgentMessage::Report(RunReport { run, status })));
     }
 
-    /// Lets a controller handle a query or an order.
+    /// Makes a controller handle a query or an order.
     fn switch(&mut self, node: NodeName, verb: PowerVerb, ask: u64) {
         let at = self.machines.iter().position(|machine| machine.name == node).expect("the plan has the node");
         let supply = if self.machines[at].is_on { Supply::On } else { Supply::Off };

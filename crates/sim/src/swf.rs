@@ -2,8 +2,8 @@
 //!
 //! A trace has one job per line: 18 numbers separated by blanks, with -1 for unknown values. Lines that begin with `;`
 //! are header and comments. Traces in archives vary in form, so this reader accepts all unambiguous input: any blanks,
-//! any line ends, decimals, header text in any encoding, short lines, jobs out of order. It refuses ambiguous input
-//! and names the line.
+//! any line ends, decimals, header text in any encoding, short lines, jobs out of order. It rejects ambiguous input
+//! with the number of the line.
 //!
 //! The reader skips jobs that did not run and lines for a part of a job that has its own line; [`Trace::skipped`]
 //! counts them. It ignores users, queues, dependencies and think times.

@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Tells the state machine that a run did not start, after the current step.
+    /// Reports to the state machine, after the current step, that a run did not start.
     fn not_started(&mut self, node: usize, run: RunId, why: &'static str) {
         self.agent_later(node, 0, AgentStep::NotStarted { run, why });
     }

@@ -100,7 +100,8 @@ impl World {
         }
     }
 
-    /// Ends the link if the agent notices that it was suspended. Packets that arrived in the meantime do not count.
+    /// Ends the link if the agent notices that it was suspended. Packets that arrived during the suspension are
+    /// ignored.
     fn stood_still(&mut self, node: usize) -> bool {
         let now_us = self.now_us;
         let Some(link) = self.nodes[node].agent.as_ref().and_then(|agent| agent.link.as_ref()) else { return false };

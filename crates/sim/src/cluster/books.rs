@@ -593,7 +593,7 @@ impl Books {
 
 /// Checks of answers to users.
 impl Books {
-    /// Accounts for an accepted submission that a user was told about.
+    /// Accounts for a submission whose acknowledgement a user has received.
     pub(super) fn acknowledge(&mut self, key: SubmissionKey, job: JobId, spec: &Arc<JobSpec>) {
         let earlier = self.acknowledged.insert(key, job).filter(|earlier| *earlier != job);
         self.expect(earlier.is_none(), || format!("I1: one submission is acknowledged as {earlier:?} and {job}"));

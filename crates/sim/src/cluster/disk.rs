@@ -67,7 +67,7 @@ impl Disk {
         self.store.jobs().into_iter().map(|job| (job.id, read(&job.bytes))).collect()
     }
 
-    /// Returns the missing `names`; the others count as requested.
+    /// Returns the digests in `names` without a blob. Marks the blobs that exist as just requested.
     pub(super) fn missing(&mut self, names: &[Digest], now_us: u64) -> Vec<Digest> {
         let mut missing = Vec::new();
         for name in names {

@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Begins an epoch: returns the batch that must be stored before any other.
+    /// Begins an epoch: returns the batch that must be stored before all other batches.
     fn first_batch(&self, state: &mut State, next_sequence: u64, life: u64, now: Now) -> Batch {
         let mut first = epoch_starts(state, now, None);
         if let Event::EpochStarted { archives, .. } = &mut first.event {
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    /// Queues a tick if the time has come, unless the wake-up was rescheduled.
+    /// Queues a tick when a timed wake-up is due, unless the wake-up was rescheduled.
     fn wake(&mut self, at_us: u64) {
         let has_come = self.wake_at().is_some_and(|at| at <= self.now_us);
         let process = self.process();

@@ -1,7 +1,8 @@
 //! Connections between agents and the head: packets with latency, and all their failures.
 //!
-//! A connection delivers packets in order, late, twice, not at all, or after the other end has closed. A transport
-//! that loses a packet breaks eventually; this takes up to a few seconds, and an end may notice the gap earlier.
+//! A connection delivers packets in order, late, twice, not at all, or after the other end has closed. A transport that
+//! loses a packet breaks eventually; this takes up to a few seconds, and one of the two ends may notice the gap
+//! earlier.
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,7 @@ pub(super) enum NodeStep {
     },
 }
 
-/// Half of the nodes get GPUs and a CPU topology.
+/// Chooses the hardware of a node. Half of the nodes get GPUs and a CPU topology.
 fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
     let (has_more, gpus) = (rng.chance(500), rng.range(1, 5) as u32);
     if !has_more {
@@ -115,7 +115,7 @@ fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
     Hardware { topology: Topology::new(&cpus.iter().map(cpu).collect::<Vec<_>>()), gpus: (0..gpus).map(gpu).collect() }
 }
 
-/// Half of the nodes get counted resources in their configuration.
+/// Chooses the counted resources of a node. Half of the nodes have some.
 fn counted(rng: &mut Rng) -> Counted {
     let text = match rng.below(6) {
         0 => "camera=1,license=3",

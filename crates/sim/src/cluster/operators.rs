@@ -27,7 +27,8 @@ impl World {
         let command = match self.rng.below(5) {
             0 | 1 => Command::DrainNode { node, by, reason: self.rng.chance(500).then(|| "new disk".to_owned()) },
             2 | 3 => Command::ResumeNode { node },
-            // Do not remove nodes with power management: a node removed while off comes back only by hand.
+            // Do not remove nodes with power management: the head never switches on a node that was removed while it
+            // was off.
             _ if self.controllers.is_some() => Command::ResumeNode { node },
             _ => Command::RemoveNode { node, by },
         };
@@ -74,7 +75,7 @@ impl Books {
         self.expect(!is_drained, || format!("{run} is placed on {node}, which is drained"));
     }
 
-    /// Gives up the runs of a removed node; if the node comes back, it is a new node.
+    /// Gives up the runs of a removed node; if the node joins again, it counts as a new node.
     pub(super) fn see_node_removed(&mut self, node: &NodeName, records: &[Record]) {
         self.drained.remove(node);
         self.places.see_removed(node);

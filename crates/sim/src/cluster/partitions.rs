@@ -60,7 +60,7 @@ impl World {
         self.request(Command::Partitions(command));
     }
 
-    /// In a world with partitions, some jobs request a partition or a feature.
+    /// Adds a partition or a feature to the request of some jobs, in a world with partitions.
     pub(super) fn choose_nodes(&mut self, spec: &mut JobSpec) {
         let Some(dice) = &mut self.partition_dice else { return };
         spec.partition = dice.chance(300).then(name);

@@ -34,7 +34,7 @@ const MILD_SEEDS: u64 = 50_000;
 pub(super) enum PowerStep {
     /// An operator applies a plan.
     Plan,
-    /// The head that asked receives an answer.
+    /// The head process that sent the order receives an answer.
     Answer { life: u64, node: NodeName, ask: u64, outcome: Result<Option<Supply>, PowerFault> },
     /// A machine follows an order.
     Follow { node: usize, order: u64, verb: PowerVerb },
@@ -155,7 +155,7 @@ impl World {
         PowerPlan { policy, nodes: names.into_iter().map(|name| (name, traits)).collect() }
     }
 
-    /// Lets a controller handle a query or an order.
+    /// Makes a controller handle a query or an order.
     pub(super) fn controller_hears(&mut self, name: &NodeName, verb: PowerVerb, ask: u64) {
         let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
         let (life, is_calm, is_on) = (self.head.lives, self.is_calm, self.nodes[node].is_powered);

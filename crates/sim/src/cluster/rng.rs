@@ -44,7 +44,7 @@ impl Rng {
     }
 }
 
-/// Spreads the bits of a number over the whole number.
+/// Mixes the bits of a number, so that each input bit affects all output bits.
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
