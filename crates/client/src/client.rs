@@ -45,7 +45,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A request whose answer is read whole. It can be sent again.
+/// A request whose complete answer is read into memory. The request can be sent again.
 pub(crate) struct Call {
     method: Method,
     path: String,
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Returns a connection for the next call. Its last answer must have been read to the end.
+    /// Returns a connection for the next call. The last answer on the connection must have been read to the end.
     pub(crate) fn keep(&self, connection: Connection) {
         if connection.generation != self.generation.load(Ordering::Relaxed) {
             return;

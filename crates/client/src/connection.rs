@@ -36,7 +36,7 @@ impl Connection {
     pub(crate) async fn open(endpoint: &Endpoint, generation: u64) -> Result<Self, ClientError> {
         let stream = endpoint.connect().await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failure(endpoint, &e))?;
-        // Errors are reported by the request that they affect.
+        // The affected request reports the error.
         tokio::spawn(async move { connection.await.ok() });
         Ok(Self { sender, generation })
     }

@@ -25,7 +25,7 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(120);
 pub enum LiveJobs {
     /// Do not shut down.
     Refuse,
-    /// Keep them: running jobs continue, waiting jobs keep waiting.
+    /// Keep all jobs: running jobs continue, waiting jobs keep waiting.
     Keep,
     /// Cancel all jobs before the shutdown.
     Cancel,
@@ -49,7 +49,7 @@ pub struct JobFilter {
     pub user: Option<String>,
     /// Maximum number of jobs; `None` means the head's default.
     pub limit: Option<u32>,
-    /// Only jobs older than this one: the `next` of the previous page.
+    /// Only jobs older than this job. For the next page, pass `next` of the previous page.
     pub before: Option<JobId>,
     /// Include the commands of the jobs.
     pub commands: bool,
@@ -83,7 +83,8 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Most methods are retried while the head is unreachable. Exceptions are noted. All fail with a [`ClientError`].
+/// Most methods are retried while the head is unreachable. Exceptions are noted. All methods fail with a
+/// [`ClientError`].
 impl Client {
     pub async fn info(&self) -> Result<Info, ClientError> {
         self.call(Call::get("/info")).await
@@ -353,7 +354,7 @@ impl Client {
         self.call(Call::get(format!("/agent/peers{query}"))).await
     }
 
-    /// The loads of all nodes, as known to an agent. Only agents answer, on their sockets.
+    /// Returns the loads of all nodes, as an agent knows them. Only agents answer this request, on their sockets.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `no_such_route` if a head answers.

@@ -63,7 +63,8 @@ fn verified_by(verifier: Arc<Pinned>) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Trusts servers of the cluster with this `authority`, and authenticates with `certificate` and `key`; all PEM.
+/// Trusts servers of the cluster with this `authority`, and authenticates with `certificate` and `key`. All three are
+/// PEM texts.
 ///
 /// # Errors
 /// If a text is not PEM, or key and certificate do not match.
@@ -81,12 +82,12 @@ pub fn mutual_as(authority: &str, own: Arc<OwnCertificate>) -> Result<Arc<Client
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Timeless(verifier(certificate_in(authority)?)?)))
         .with_client_cert_resolver(own);
-    // A resumed session would keep the certificate it began with, even after a replacement.
+    // A resumed session would still use the old certificate after a replacement.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// A certificate with its key. After a replacement, new connections use the new one.
+/// A certificate with its key. After a replacement, new connections use the new certificate.
 #[derive(Debug)]
 pub struct OwnCertificate(RwLock<Arc<CertifiedKey>>);
 
@@ -191,7 +192,8 @@ impl ServerCertVerifier for Timeless {
     }
 }
 
-/// Verifies against an authority that the server sends, and whose fingerprint is known or accepted.
+/// Verifies a server's certificate against the authority that the server sends, after checking the authority's
+/// fingerprint.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     /// Trusted fingerprint; `None` accepts any.

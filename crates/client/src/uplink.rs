@@ -89,7 +89,7 @@ impl Uplink {
     /// If the connection broke before that.
     pub async fn finish(self) -> Result<(), ClientError> {
         let Self { pieces, answer, endpoint } = self;
-        // If this fails, the answer contains the reason.
+        // If the sending fails, the answer contains the reason.
         pieces.send(Piece::End).await.ok();
         answer.await.unwrap_or_else(|_| Err(interrupted(&endpoint, "the transfer was aborted")))
     }

@@ -10,8 +10,8 @@ use hostler_snapshot::Capture;
 
 use crate::{Client, ClientError, LocalError};
 
-/// Bytes of content per request. Large requests keep a fast connection busy; small ones on a slow line show progress,
-/// and lose little if the line breaks.
+/// Bytes of content per request. Large requests keep a fast connection busy; small requests show progress on a slow
+/// line, and lose little if the line breaks.
 const MOST_REQUEST_BYTES: u64 = 4 << 20;
 const FIRST_REQUEST_BYTES: u64 = 256 << 10;
 

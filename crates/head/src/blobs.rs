@@ -45,7 +45,7 @@ const BELIEVED: Duration = Duration::from_secs(600);
 /// check is cheap.
 const REMEMBERED: usize = 4_096;
 
-/// Disk space kept free for running work: this size, or on a small disk one part in [`RESERVE_PART`].
+/// Disk space kept free for running work: this size, or on a small disk the disk size divided by [`RESERVE_PART`].
 const RESERVE_BYTES: u64 = 512 << 20;
 const RESERVE_PART: u64 = 20;
 
@@ -198,7 +198,7 @@ impl Library {
         Ok(missing)
     }
 
-    /// Protects blobs from collection that are about to be stored with an event.
+    /// Protects blobs that are about to be stored with an event, so that no collection deletes them.
     pub(crate) fn expect(&self, blobs: &[(Digest, Vec<u8>)]) {
         self.pins().bring(blobs.iter().map(|(digest, _)| *digest));
         self.note_change();

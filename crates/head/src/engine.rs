@@ -29,8 +29,8 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use crate::archive::{Archive, ArchiveError};
 use crate::power::Order;
 
-/// Commands that wait for the loop. A full queue slows callers down instead of growing without bound. The head decides
-/// thousands of commands per second, so a full queue takes under a second.
+/// Commands that wait for the loop. If the queue is full, callers wait. The head decides thousands of commands per
+/// second, so this takes under a second.
 const QUEUE_LEN: usize = 4096;
 
 /// Commands per round: enough to share one fsync, few enough to keep the round short.
@@ -57,7 +57,7 @@ struct Shared {
     notices: broadcast::Sender<Notice>,
     /// Requests to power controllers.
     power: mpsc::UnboundedSender<Order>,
-    /// Lock order: this lock before that of the jobs between the state and the store.
+    /// Lock order: this lock first, then the lock of [`Archive::moves`].
     durability: Mutex<Durability>,
     /// Notifies the loop that a batch was not stored.
     failure: Notify,
@@ -212,7 +212,7 @@ impl Engine {
         &self.shared.archive
     }
 
-    /// The current time on both clocks.
+    /// Returns the current time on the cluster's clock and on the wall clock.
     pub(crate) fn now(&self) -> Now {
         self.shared.clock.now()
     }
@@ -511,7 +511,7 @@ impl Loop {
     fn reload(&self) -> anyhow::Result<(State, u64)> {
         let (sender, loaded) = std::sync::mpsc::sync_channel(1);
         self.writer.reload(move |outcome| {
-            // The receiver waits below.
+            // Sending cannot fail, because the receiver waits below.
             let _ = sender.send(outcome);
         });
         let (mut state, next_sequence) = restore(State::default(), &loaded.recv()??)?;

@@ -18,11 +18,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::access::Identity;
 
-/// Connections with an unfinished TLS handshake. With a thousand new ones per second, each has a quarter of a second
-/// for its handshake, which takes milliseconds.
+/// Maximum number of connections with an unfinished TLS handshake. With a thousand new connections per second, each has
+/// a quarter of a second for its handshake, which takes milliseconds.
 const HANDSHAKES: usize = 256;
 
-/// Connections without a certificate after the handshake: enough for a rack of servers that join at the same time.
+/// Maximum number of connections without a certificate after the handshake. It is enough for a rack of servers that
+/// join at the same time.
 const STRANGERS: usize = 256;
 
 /// Maximum number of remembered networks from which nodes have connected.

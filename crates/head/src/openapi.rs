@@ -456,7 +456,7 @@ fn complete(schema: &mut Value) {
             let is_integer =
                 kind == "integer" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("integer")));
             if is_integer {
-                // The registry of formats spells these without a hyphen.
+                // OpenAPI's registry of formats spells the names of these formats without a hyphen.
                 let format = fields.get("format").and_then(Value::as_str).map(|format| format.replace('-', ""));
                 let (least, most) = match format.as_deref() {
                     Some("uint8") => (json!(0), json!(u8::MAX)),

@@ -15,7 +15,7 @@ use nix::sys::statvfs::statvfs;
 /// Size of the file: more than a start needs.
 const BYTES: u64 = 2 << 20;
 
-/// On a small disk, the file takes at most one part in this many.
+/// On a small disk, the file takes at most the disk size divided by this number.
 const PART: u64 = 20;
 
 /// The file is created only when this many times its size is free.

@@ -34,7 +34,7 @@ use crate::power;
 use crate::reserve;
 use crate::trust::{Trust, replace_file};
 
-/// Larger allocations get a memory mapping of their own, which returns to the system when it is freed.
+/// Larger allocations get a separate memory mapping, which returns to the system when it is freed.
 const LARGE_BYTES: i32 = 256 << 10;
 
 /// Free memory that the allocator keeps at the end of a heap.
@@ -122,7 +122,7 @@ fn return_freed_memory() {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
-    // First of all, so that a signal during the start causes a clean stop.
+    // The handlers are installed first, so that a signal during the start causes a clean stop.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let head = start(config).await?;

@@ -297,7 +297,7 @@ fn set_validity(params: &mut CertificateParams) {
 }
 
 fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    // Explicit, because rustls panics if two providers are linked and none is chosen.
+    // The provider is chosen explicitly, because rustls panics if two providers are linked and none is chosen.
     let provider: Arc<CryptoProvider> = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone())?;
@@ -317,7 +317,7 @@ fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::
     Ok(Arc::new(config))
 }
 
-/// Verifies node certificates at a time within their validity, independent of the clock.
+/// Verifies node certificates at the start of their validity, so that the machine's clock does not matter.
 #[derive(Debug)]
 struct Timeless(Arc<dyn ClientCertVerifier>);
 

@@ -37,7 +37,8 @@ pub(crate) enum Viewer {
     Other,
 }
 
-/// A job as an entry of a list. `row` is the history of its only task, if the job has ended and is not an array.
+/// Creates the view of a job as an entry of a list. `row` is the history of its only task, if the job has ended and is
+/// not an array.
 pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Timestamp) -> JobSummary {
     let (completed, not_completed) = job.ended_counts();
     let cancelled = job.cancelled_count();
@@ -99,7 +100,7 @@ pub(crate) enum Shown {
     Only(u32),
 }
 
-/// One job with its tasks.
+/// Creates the view of one job with its tasks.
 pub(crate) fn detail(
     state: &State,
     job: &Job,
@@ -410,7 +411,7 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
     }
 }
 
-/// Details and advice for the reason.
+/// Returns details of the reason, and advice.
 fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String> {
     let id = job.id;
     match reason {
@@ -478,7 +479,7 @@ fn dependency_line(state: &State, dependency: &Dependency) -> String {
     }
 }
 
-/// A node's free resources, its missing resources, and the jobs on it.
+/// Returns a sentence about a node's free resources, its missing resources, and the jobs on it.
 fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
     let all = node.total();

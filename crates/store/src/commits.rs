@@ -151,7 +151,8 @@ impl<S: Store> Committer<S> {
         Self { store, stopped: None, transactions: 0 }
     }
 
-    /// Stores batches in one transaction. If that fails, stores each separately. Returns the outcome of each.
+    /// Stores batches in one transaction. If the transaction fails, stores each batch separately. Returns the outcome
+    /// of each batch.
     pub fn commit(&mut self, batches: &[Batch]) -> Vec<Result<(), StoreError>> {
         let together = batches.len() > 1 && self.stopped.is_none();
         if together && self.transaction(batches).is_ok() {

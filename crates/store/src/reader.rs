@@ -19,8 +19,8 @@ pub struct Reader(Arc<dyn Records>);
 /// The queries of a backend. All methods fail with [`StoreError::Damaged`] if a row is invalid.
 #[expect(clippy::missing_errors_doc, reason = "the comment of the trait states the errors")]
 pub trait Records: Send + Sync {
-    /// The ended tasks of `job` with indices in `indices`, by index, at most `limit`. Start the next page after the
-    /// last index of this one; every page costs the same.
+    /// The ended tasks of `job` with indices in `indices`, by index, at most `limit`. For the next page, start after
+    /// the last index of the current page; every page costs the same.
     fn ended_of(&self, job: JobId, indices: RangeInclusive<u32>, limit: usize) -> Result<Vec<EndedTask>, StoreError>;
 
     /// The row of one task, if the task has ended.

@@ -15,8 +15,8 @@ pub trait Store: Send {
     /// Stores all `batches`, in order, in one transaction. They are durable when it returns.
     ///
     /// # Errors
-    /// On an error, none of them is stored. Exception: after [`StoreError::Sqlite`], they may appear to the next head
-    /// after a crash. [`StoreError::Sequence`] if events do not continue the stored ones.
+    /// On an error, none of the batches is stored. Exception: after [`StoreError::Sqlite`] and a crash, the next head
+    /// may find them. [`StoreError::Sequence`] if events do not continue the stored ones.
     fn commit_all(&mut self, batches: &[Batch]) -> Result<(), StoreError>;
 
     /// Stores one batch; see [`Store::commit_all`].

@@ -37,7 +37,7 @@ struct Shared {
     work: Condvar,
     /// Signalled when the queue has space, or when it is closed.
     room: Condvar,
-    /// The writing thread's id: a callback that commits must not wait for itself.
+    /// The writing thread's id, to detect a callback that commits: it must not wait for itself.
     thread: OnceLock<ThreadId>,
     commits: AtomicU64,
     transactions: AtomicU64,
@@ -122,13 +122,13 @@ impl Writer {
     pub fn commit_and_wait(&self, batch: Batch) -> Result<(), StoreError> {
         let (sender, outcome) = std::sync::mpsc::sync_channel(1);
         self.commit(batch, move |result| {
-            // Fails only if the receiver no longer exists, but it waits below.
+            // Sending cannot fail, because the receiver waits below.
             let _ = sender.send(result);
         });
         outcome.recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Queues a snapshot behind the queued commits. It may be large, so queue only one at a time.
+    /// Queues a snapshot behind the queued commits. Queue only one snapshot at a time, because it may be large.
     pub fn snapshot(&self, sequence: u64, bytes: Vec<u8>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
         let done = Box::new(done);
         self.0.shared.push(self.0.shared.lock(), Request::Snapshot { sequence, bytes, done });
@@ -222,7 +222,7 @@ fn refuse(request: Request, error: &StoreError) {
     }
 }
 
-/// The thread's own state.
+/// The state of the writer's thread.
 struct Loop<S> {
     committer: Committer<S>,
     shared: Arc<Shared>,
@@ -230,7 +230,7 @@ struct Loop<S> {
 
 impl<S: Store> Loop<S> {
     fn run(mut self) {
-        // However the thread ends, it answers every waiting caller.
+        // Answers every waiting caller when the thread ends, also after a panic.
         let _refuse_rest = RefuseRest(Arc::clone(&self.shared));
         while let Some(work) = self.shared.next() {
             match work {

@@ -33,7 +33,8 @@ use crate::trust::Bearer;
 /// Maximum length of a user name from a node's kernel.
 const MAX_NAME_LEN: usize = 64;
 
-/// Operations with a streamed body of any size. Uploads have their own limits.
+/// Operations whose body is streamed and may have any size. The limit of large bodies does not apply to them, because
+/// uploads have limits of their own.
 const STREAMED: [&str; 2] = ["/blobs", "/agent/streams/{id}"];
 
 /// Outcome of an operation for the audit log. Handlers put it in the response's extensions.

@@ -42,7 +42,7 @@ const LONG_BYTES: usize = 2 << 20;
 const PACE_BYTES: usize = 30 << 10;
 const PACE_TIME: Duration = Duration::from_secs(30);
 
-/// Maximum number of results that a request may name to prove that its user may read the requested chunks.
+/// Maximum number of results that a request may list to prove that its user may read the requested chunks.
 const MOST_RESULTS: usize = 1_000;
 
 /// Maximum size of file chunks; only manifests are larger. Memory is reserved before a chunk is read.
@@ -87,7 +87,7 @@ pub(crate) async fn upload(
                 keep(&head, who, std::mem::take(&mut frames)).await?;
                 size = 0;
                 room = None;
-                // The time of the disk write does not count.
+                // The deadline excludes the time of the disk write.
                 due = Instant::now() + PACE_TIME;
             }
         }
@@ -167,7 +167,7 @@ pub(crate) async fn fetch(
 /// The query of `GET /blobs/{digest}`.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Within {
-    /// Tasks whose results contain the blob, separated by commas, e.g. `12_0`. Operators need none.
+    /// Tasks whose results contain the blob, separated by commas, e.g. `12_0`. Operators can omit it.
     #[schema(pattern = "^[1-9][0-9]{0,18}_[0-9]{1,9}(,[1-9][0-9]{0,18}_[0-9]{1,9})*$")]
     result: Option<String>,
 }

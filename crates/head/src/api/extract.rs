@@ -34,7 +34,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// A value from a JSON object. Without it, types would also accept an array of their fields.
+/// A value from a JSON object. Without this wrapper, types would also accept an array of their fields.
 struct Fields<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {
@@ -70,7 +70,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let axum::extract::Path(value) = axum::extract::Path::from_request_parts(parts, state).await?;
-        // The number parser accepts a leading plus sign, which the API does not. No name begins with one.
+        // The number parser accepts a leading plus sign, which the API does not. No name begins with a plus sign.
         let texts = RawPathParams::from_request_parts(parts, state).await.map_err(ApiError::internal)?;
         match texts.iter().find(|(_, text)| text.starts_with('+')) {
             Some((name, text)) => Err(ApiError::bad_request(format!("`{text}` in the path is not a valid {name}"))),

@@ -40,8 +40,8 @@ const AT_ONCE: usize = 50;
 const TASKS: usize = 100;
 const MOST_TASKS: usize = 10_000;
 
-/// Memory to reserve for each job of a list, including its specification. Then for the details of one job without its
-/// tasks, and for each of its tasks.
+/// Memory to reserve, in bytes: for each job of a list, including its specification; for the details of one job without
+/// its tasks; and for each task in these details.
 const IN_LIST_BYTES: usize = 8 << 10;
 const DETAIL_BYTES: usize = 2 << 20;
 const TASK_BYTES: usize = 2 << 10;
@@ -99,7 +99,7 @@ fn shrink(work: &mut Work) {
     }
 }
 
-/// Returns the hash of the user and the key that the user chose. Two users may choose the same key.
+/// Returns the hash of the user's name and the user's key, because two users may choose the same key.
 fn submission_key(user: &str, key: &str) -> SubmissionKey {
     let digest = name_of(&[user.as_bytes(), b"\0", key.as_bytes()].concat());
     let half = digest.0.first_chunk::<16>().expect("a digest has 32 bytes");

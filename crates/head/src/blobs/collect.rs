@@ -174,7 +174,7 @@ impl Library {
                 // The deletion is queued while the pins are locked. A new upload of one of these blobs is therefore
                 // stored after the deletion.
                 self.writer.commit(Batch::of_changes(unneeded), move |outcome| {
-                    // The receiver waits below.
+                    // Sending cannot fail, because the receiver waits below.
                     let _ = done.send(outcome);
                 });
             }

@@ -78,7 +78,7 @@ struct WattsText {
     busy: Option<u32>,
 }
 
-/// E.g. `07:00-23:00`.
+/// Hours of the day as text, e.g. `07:00-23:00`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
 struct HoursText(Hours);

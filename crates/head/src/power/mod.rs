@@ -43,7 +43,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// This executable, even when its file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
-/// A question or order for a node's controller.
+/// A query or order for a node's controller.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) node: NodeName,

@@ -32,7 +32,8 @@ const fn trust(magic: u32) -> Trust {
     }
 }
 
-/// Refuses a store on a network file system unless `allow_network`. Warns about possible network file systems.
+/// Refuses a store on a network file system, unless `allow_network` is true. Logs a warning about possible network file
+/// systems.
 pub(super) fn check(database: &Path, allow_network: bool) -> Result<(), StoreError> {
     let directory = directory_of(database);
     let found = nix::sys::statfs::statfs(directory)

@@ -74,7 +74,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // With WAL, FULL syncs the log once per commit; NORMAL would lose acknowledged commits in a power cut.
     connection.pragma_update(None, "synchronous", "full")?;
-    // The writer checkpoints after acknowledging commits.
+    // No automatic checkpoints: the writer checkpoints after acknowledging commits.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     // Truncates an oversized WAL. Below this size it stays, because overwriting a file is cheaper than growing it.
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;

@@ -282,7 +282,7 @@ fn page(
     before: Option<JobId>,
     limit: usize,
 ) -> Result<Vec<Bytes>, Trouble> {
-    // Read more, because `except` may remove as many.
+    // Reads more rows than `limit`, because `except` may remove as many as it has entries.
     let limit_with = as_limit(limit.saturating_add(wanted.except.len()));
     let before = before.map_or(i64::MAX, |before| before.0.cast_signed());
     let read = |row: &Row<'_>| Ok((JobId(unsigned(row, 0)?), bytes(row, 1)?));

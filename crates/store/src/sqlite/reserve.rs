@@ -104,11 +104,11 @@ fn write_in_place(file: &File) {
     /// `FS_NOCOW_FL` of the kernel's `linux/fs.h`, which the libc crate does not define.
     const NO_COPY_ON_WRITE: libc::c_int = 0x0080_0000;
     let mut flags: libc::c_int = 0;
-    // SAFETY: the descriptor is open, and the kernel reads and writes an int there, despite the names of the
-    // constants.
+    // SAFETY: the descriptor is open, and the kernel writes an int at this address, although the name of the constant
+    // suggests a long.
     let known = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut flags) } == 0;
     flags |= NO_COPY_ON_WRITE;
-    // SAFETY: as above.
+    // SAFETY: the descriptor is open, and the kernel reads an int at this address.
     let set = known && unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) } == 0;
     // Most file systems do not know the flag and do not need it.
     tracing::trace!(set, "requested writing in place");

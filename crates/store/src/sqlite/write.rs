@@ -62,7 +62,7 @@ impl SqliteStore {
     fn try_transaction(&mut self, work: &impl Fn(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let Self { connection, readers, .. } = self;
         let mut run = || {
-            // Immediate: a transaction that starts as a reader might fail to become a writer.
+            // Immediate, because a transaction that starts as a reader might fail to become a writer.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             work(&transaction)?;
             transaction.commit()
@@ -70,7 +70,8 @@ impl SqliteStore {
         run().map_err(|error| Trouble::Sqlite(error).at("commit to", readers.path()))
     }
 
-    /// Moves the whole log into the database, if it fits and no reader prevents it. Returns whether it did.
+    /// Moves the whole log into the database, if the disk has space and no reader prevents it. Returns whether the
+    /// whole log was moved.
     fn checkpoint_all(&self) -> rusqlite::Result<bool> {
         let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)")?;
         self.readers.reserve().hold();
@@ -83,7 +84,7 @@ impl SqliteStore {
         if size.pages - size.checkpointed < CHECKPOINT_PAGES.min(self.readers.reserve().checkpoint_pages()) {
             return Ok(size);
         }
-        // Passive: moves only pages that no reader needs, and never waits.
+        // Passive: the checkpoint moves only pages that no reader needs, and never waits.
         let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)");
         // The checkpoint has used or freed the reserved space beyond the end of the database, so reserve it again.
         self.readers.reserve().hold();
@@ -138,7 +139,7 @@ impl Store for SqliteStore {
                 Some(format!("a reader keeps {} pages in the write-ahead log", size.pages))
             }
             Ok(_) => None,
-            // The log still has everything, so nothing is lost. If the disk is full, the next commit reports it.
+            // The log still has all commits, so nothing is lost. If the disk is full, the next commit reports it.
             Err(error) => Some(format!("could not checkpoint: {error}")),
         };
         if let Some(why) = &complaint
