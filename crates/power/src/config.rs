@@ -194,7 +194,8 @@ impl ControllerConfig {
         matches!(self, Self::WakeOnLan(_))
     }
 
-    /// Whether no one can confirm that a machine is off. It then counts as off while its agent is not connected.
+    /// Whether no one can confirm that a machine is off. If so, the machine counts as off while its agent is not
+    /// connected.
     #[must_use]
     pub const fn guesses(&self) -> bool {
         matches!(self, Self::WakeOnLan(WakeOnLanConfig { probe: None, .. }))
@@ -213,7 +214,7 @@ impl ControllerConfig {
     pub(crate) fn pace(&self) -> Pace {
         let within =
             |pace: Pace, limit: Option<Span>| Pace { time_limit: limit.map_or(pace.time_limit, |span| span.0), ..pace };
-        // A verb runs two programs, the status first. Each has its own, more specific timeout.
+        // A verb runs two programs, the status first. Each program has its own, more specific timeout.
         let programs = |limit: Duration| Pace { time_limit: limit * 2 + Duration::from_secs(5), ..Pace::PROGRAM };
         match self {
             Self::Redfish(config) => within(Pace::CONTROLLER, config.time_limit),

@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 use crate::program::Program;
 use crate::{CredentialsConfig, Fault, Secret};
 
-/// Back-off after a rejection of credentials, because controllers lock accounts. Each further rejection doubles it.
+/// Back-off after a rejection of credentials, because controllers lock accounts. Each further rejection doubles the
+/// back-off.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -61,7 +62,7 @@ impl Keyring {
     /// Loads the current credentials.
     ///
     /// # Errors
-    /// There are none, other users could read them, or the controller recently rejected them.
+    /// No credentials exist, other users could read them, or the controller recently rejected them.
     pub(crate) async fn load(&self) -> Result<Credentials, Fault> {
         let credentials = match &self.source {
             CredentialsConfig::File(path) => from_file(path.clone()).await?,

@@ -14,7 +14,7 @@ pub struct Pace {
     /// Minimum time between the end of a request and the start of the next.
     pub gap: Duration,
     pub time_limit: Duration,
-    /// Back-off after a first fault. Each further fault doubles it.
+    /// Back-off after a first fault. Each further fault doubles the back-off.
     pub first_pause: Duration,
     pub longest_pause: Duration,
 }

@@ -56,7 +56,7 @@ pub struct Replay {
 pub struct Placement {
     /// The index of the node in [`ReplayOptions::nodes`].
     pub node: usize,
-    /// When, in seconds since the trace began.
+    /// When the job started, in seconds since the trace began.
     pub start_secs: u64,
 }
 

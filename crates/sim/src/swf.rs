@@ -154,7 +154,7 @@ fn read_job(line: &str) -> Result<Option<TraceJob>, Problem> {
     };
     let (limit_secs, kilobytes) = (positive(LIMIT)?, positive(MEMORY)?.unwrap_or(0));
     let (Some(run_secs), Some((field, processors))) = (run, processors) else { return Ok(None) };
-    // 2, 3 and 4 are parts of a job; 5 is a cancelled job, possibly cancelled before it ran.
+    // Status 2, 3 and 4 mean parts of a job. Status 5 means a cancelled job, possibly cancelled before it ran.
     if matches!(status, Some(2..=4)) || (status == Some(5) && run_secs == 0) {
         return Ok(None);
     }

@@ -62,7 +62,7 @@ struct State {
     root: Option<Arc<Root>>,
     session: Option<Session>,
     has_no_sessions: bool,
-    /// When no session was free the last time.
+    /// The last time at which no session was free.
     none_was_free: Option<Instant>,
     last_used: Option<Instant>,
 }
@@ -203,7 +203,7 @@ impl Service {
                 Ok(Pass::Password(credentials))
             }
             401 | 403 => Err(self.credentials_rejected(&credentials)),
-            // iLO 4 does not use the status 401 here.
+            // iLO 4 responds with 400 instead of 401.
             400 if refusal.is("Unauthorized") => Err(self.credentials_rejected(&credentials)),
             _ => Err(self.refusal(&reply)),
         }

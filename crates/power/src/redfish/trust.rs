@@ -83,11 +83,11 @@ impl fmt::Debug for Fingerprint {
 /// Certificates to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
-    /// Only this one.
+    /// Accepts only the certificate with this fingerprint.
     Pinned(Fingerprint),
-    /// None; the connection only reads the fingerprint.
+    /// Accepts no certificate. The connection only reads the fingerprint.
     Nobody,
-    /// Any, as configured by the operator.
+    /// Accepts any certificate, as the operator has configured.
     Anybody,
 }
 

@@ -135,7 +135,7 @@ impl World {
         }
         let now_us = self.now_us;
         let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
-        // Nothing is sent before the welcome arrives; queued messages follow it.
+        // Nothing is sent before the welcome arrives. Queued messages are sent afterwards.
         let now = Duration::from_micros(now_us);
         let Some(beat) = link.beat.as_mut().filter(|_| link.waiting.due().is_some_and(|due| due <= now)) else {
             return;

@@ -187,7 +187,7 @@ impl World {
         self.head.disk.store.set_fault(fault);
     }
 
-    /// Runs the delayed events in their order.
+    /// Ends a freeze of the head, and runs the delayed events in their order.
     fn thaw_head(&mut self) {
         if let Some(waiting) = self.head.frozen.take() {
             self.note(format_args!("the head resumes"));

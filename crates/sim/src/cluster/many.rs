@@ -8,7 +8,8 @@ use std::thread;
 
 use super::{Failure, Options, Report, run};
 
-/// Runs the worlds of these seeds on several threads until `each` breaks. A thread calls `each` after every world.
+/// Runs the worlds of these seeds on several threads until `each` returns [`ControlFlow::Break`]. A thread calls `each`
+/// after every world.
 pub fn run_many(
     seeds: impl Iterator<Item = u64> + Send,
     threads: usize,

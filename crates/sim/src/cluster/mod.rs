@@ -62,7 +62,7 @@ pub(crate) use rng::Rng;
 /// Options of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// A rule of the shells to break on purpose.
+    /// A rule of the simulated processes to break on purpose.
     pub break_rule: Option<Rule>,
     /// Keep the whole trace with all messages, instead of only its end for a failure.
     pub whole_trace: bool,

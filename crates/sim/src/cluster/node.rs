@@ -29,7 +29,7 @@ pub(super) struct Node {
     pub(super) is_powered: bool,
     /// Events that are delayed while the machine is frozen.
     pub(super) frozen: Option<Vec<Happening>>,
-    /// Writes to its disk fail.
+    /// Whether writes to the node's disk fail.
     pub(super) is_full: bool,
     pub(super) directories: BTreeMap<RunId, Directory>,
     pub(super) shepherds: BTreeMap<RunId, Shepherd>,

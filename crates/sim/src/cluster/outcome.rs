@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A world without violations.
+/// The report about a world without violations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     pub seed: u64,

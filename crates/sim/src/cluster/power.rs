@@ -239,11 +239,11 @@ impl World {
 }
 
 fn fault(is_lasting: bool) -> PowerFault {
-    PowerFault { text: "the simulated controller fails".to_owned(), is_lasting, retry_after_ms: 0 }
+    PowerFault { text: "a simulated fault".to_owned(), is_lasting, retry_after_ms: 0 }
 }
 
 impl Books {
-    /// Checks that no placement on a node still counts.
+    /// Checks that no run is still placed on a node that is being switched off.
     fn check_nothing_placed(&mut self, name: &NodeName) {
         let held = self.held_on(name);
         self.expect(held == hostler_model::Resources::default(), || {

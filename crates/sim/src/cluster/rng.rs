@@ -7,7 +7,7 @@ pub(crate) struct Rng(u64);
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Self(seed);
-        // Adjacent seeds should start differently.
+        // Skips the first number, so that streams of adjacent seeds start differently.
         rng.next();
         rng
     }
