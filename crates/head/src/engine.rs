@@ -6,7 +6,7 @@
 //! effects. So a client or agent never learns of an event that a crash could undo. The loop does not wait for the
 //! writer; it continues with the next round.
 //!
-//! The simulator drives the same state machines. This module adds what they lack: locks, threads, clocks and channels.
+//! The simulator drives the same state machines. This module adds the locks, threads, clocks and channels.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,7 +1,7 @@
 //! `power.toml`: the nodes that the head switches on and off, their controllers, and the policy.
 //!
 //! The settings are in a file and cannot be changed over the network. The file contains commands and paths of
-//! credentials on the head's machine, so only the user that runs the head may write it.
+//! credentials on the head's machine, so only root and the user that runs the head may write it.
 
 use std::collections::BTreeMap;
 use std::io;
