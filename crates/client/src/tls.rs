@@ -27,7 +27,7 @@ pub enum TlsError {
         source: rustls::pki_types::pem::Error,
     },
     /// The certificates are not usable.
-    #[error("these certificates cannot be used: {0}")]
+    #[error("the certificates cannot be used: {0}")]
     Unusable(#[from] Error),
 }
 

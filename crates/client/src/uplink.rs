@@ -73,7 +73,7 @@ impl Uplink {
         }
         match (&mut self.answer).await {
             Ok(Err(error)) => Err(error),
-            Ok(Ok(())) | Err(_) => Err(interrupted(&self.endpoint, "this output has no reader any longer")),
+            Ok(Ok(())) | Err(_) => Err(interrupted(&self.endpoint, "the reader of this output has disconnected")),
         }
     }
 

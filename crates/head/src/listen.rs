@@ -350,8 +350,8 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// The protocol that may begin with this byte.
 fn guess(first: u8) -> &'static str {
     match first {
-        b'A'..=b'Z' => "plain HTTP or something like it",
-        0x80.. => "an old form of SSL or something binary",
+        b'A'..=b'Z' => "plain HTTP or a similar protocol",
+        0x80.. => "an old version of SSL or a binary protocol",
         _ => "another protocol",
     }
 }

@@ -141,7 +141,7 @@ async fn from_file(path: PathBuf) -> Result<Credentials, Fault> {
         tokio::task::spawn_blocking(move || read_private(&path)).await.expect("reading a file does not panic")?
     };
     parse(&text).map_err(|why| {
-        Fault::unprepared(format!("{} {why}", path.display())).hint("write one line, `user:password`, into it")
+        Fault::unprepared(format!("{} {why}", path.display())).hint("write one line, `user:password`, into the file")
     })
 }
 

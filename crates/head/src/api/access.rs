@@ -361,7 +361,7 @@ fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
     match nobody {
         Nobody::Stranger => {
             ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "only users may call this operation; the request has no credentials")
-                .hint(format!("on the head's machine, use its socket {}", head.config.socket.display()))
+                .hint(format!("on the head's machine, use the head's socket {}", head.config.socket.display()))
                 .hint("on other machines, log in first: `hostler login` with the head's address or a login code")
         }
         Nobody::BadToken => ApiError::new(

@@ -146,7 +146,7 @@ impl From<Refusal> for ApiError {
                 "`hostler configure partition show {partition}` shows its limits; select another with `-p`, or set a time limit with `-t`"
             )),
             Refusal::PartitionInUse { partition, .. } => Some(format!(
-                "`hostler configure partition set {partition} --state closed` lets its jobs start and accepts no new ones"
+                "`hostler configure partition set {partition} --state closed` lets waiting jobs start and accepts no new jobs"
             )),
             Refusal::NoNodes(_) => {
                 Some("`hostler node show NAME` shows a node's resources and partitions".to_owned())

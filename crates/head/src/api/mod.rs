@@ -85,7 +85,7 @@ fn api() -> Api {
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job.")
         .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start.")
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely.")
-        .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` contains the attempt that wrote it.")
+        .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` contains the attempt that wrote the output.")
         .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`.")
         .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`; 422 `bad_key_line`.")
         .get("/users", Admins, users::list, "Lists all added users, and other accounts that are blocked or have a quota.")

@@ -48,7 +48,7 @@ impl Trouble {
             }
             Some(ErrorCode::DatabaseCorrupt) => StoreError::damaged(path, "the database", error.to_string()),
             Some(ErrorCode::NotADatabase) => {
-                StoreError::NotAStore { path: path.to_owned(), why: "it is no SQLite database".to_owned() }
+                StoreError::NotAStore { path: path.to_owned(), why: "the file is not an SQLite database".to_owned() }
             }
             _ => StoreError::Sqlite { doing, path: path.to_owned(), source: Arc::new(error) },
         }

@@ -55,8 +55,8 @@ fn found(connection: &Connection, path: &Path) -> Result<Found, StoreError> {
         (APPLICATION_ID, Ok(found), _) if found > 0 => {
             Err(StoreError::Older { path: path.to_owned(), found, supported: VERSION })
         }
-        (APPLICATION_ID, _, _) => not_ours("its schema version is invalid"),
-        _ => not_ours("it is the database of another program"),
+        (APPLICATION_ID, _, _) => not_ours("the schema version in the file is invalid"),
+        _ => not_ours("the file is the database of another program"),
     }
 }
 

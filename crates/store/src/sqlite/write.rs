@@ -180,7 +180,10 @@ fn load(connection: &Connection) -> Result<(Tail, Loaded), Trouble> {
     while let Some(row) = rows.next()? {
         let (expected, found) = (loaded.next_sequence(), unsigned(row, 0)?);
         if found != expected {
-            return Err(Trouble::damaged(format!("event {expected}"), format!("it is missing, the next is {found}")));
+            return Err(Trouble::damaged(
+                format!("event {expected}"),
+                format!("the event is missing, the next stored event is {found}"),
+            ));
         }
         let bytes: Vec<u8> = row.get(2)?;
         check(&format!("event {found}"), found, row.get(1)?, &bytes)?;
