@@ -54,8 +54,8 @@ fn job_waits_for_the_account_and_a_different_uid_is_an_error() {
 
     // Creating the account takes a while.
     let mut keeper = machines.node.command(&["python3", "-c", KEEP_FROM_WORK]);
-    let mut keeper = keeper.stdin(Stdio::piped()).spawn().expect("it starts");
-    wait_until("nobody else to make accounts", 30, || machines.node.path("/tmp/kept").exists().then_some(()));
+    let mut keeper = keeper.stdin(Stdio::piped()).spawn().expect("the program starts");
+    wait_until("the lock of useradd to be held", 30, || machines.node.path("/tmp/kept").exists().then_some(()));
     add(&machines.head, "ada", "20001");
     machines.head.ok(&["hostler", "configure", "user", "add", "ada"]);
     let id = machines.run("ada", &["run", "--detach", "-m", "64M", "--", "id", "-u"]);

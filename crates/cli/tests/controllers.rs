@@ -60,7 +60,7 @@ fn operators_commands_switch_a_node_and_measure_its_power() {
     let head = RealCluster::start(HOSTLER);
     let agent = known(&head, "plugged");
     let plug = head.home.write("plug", PLUG.replace("AGENT", &agent.join(" ")));
-    std::fs::set_permissions(&plug, Permissions::from_mode(0o700)).expect("it is ours");
+    std::fs::set_permissions(&plug, Permissions::from_mode(0o700)).expect("the test owns the file");
     let verb = |name: &str, verb: &str| format!("{name} = [\"{}\", \"{verb}\"]\n", plug.display());
     let commands: String = ["status", "on", "off", "watts"].map(|name| verb(name, name)).concat();
     let text = format!(
@@ -88,7 +88,7 @@ fn operators_commands_switch_a_node_and_measure_its_power() {
         ["up", "idle"].contains(&head.json(&["node", "power", "plugged", "on"])["power"].as_str().expect("a word"))
     );
     assert_eq!(head.json(&["node", "power", "plugged", "cycle"])["power"].as_str().map(|it| it != "off"), Some(true));
-    let said = std::fs::read_to_string(head.home.path("said")).expect("it was called");
+    let said = std::fs::read_to_string(head.home.path("said")).expect("the script was called");
     let count = |verb: &str| said.lines().filter(|line| *line == verb).count();
     assert_eq!((count("on"), count("off")), (3, 2), "{said}");
 }

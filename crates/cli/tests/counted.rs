@@ -24,7 +24,7 @@ fn jobs_reserve_countable_resources() {
     let job = cluster.json(&["job", "1"]);
     assert_eq!(job["counted"], json!({"camera": 1, "license": 2}));
     let limit = job["limits"].as_array().expect("a list").iter().find(|limit| limit["name"] == "license");
-    assert_eq!(limit.expect("it is one")["enforcement"], "advisory", "only the count is enforced");
+    assert_eq!(limit.expect("the resource is a limit")["enforcement"], "advisory", "only the count is enforced");
     let shown = cluster.ok(&["job", "1"]);
     assert!(shown.contains("1 CPU, 16M of memory, camera=1 and license=2"), "{shown}");
 
@@ -90,7 +90,7 @@ fn agent_reads_resources_from_its_settings() {
     assert_eq!(counted(&cluster), json!({"camera": 1, "license-matlab": 10}));
     let id = cluster.ok("games", &[&held[..], &["sleep", "600"]].concat());
     let is_running = |cluster: &SharedCluster| (cluster.job(&id)["state"] == "running").then_some(());
-    wait_until("it to run", 30, || is_running(&cluster));
+    wait_until("the job to run", 30, || is_running(&cluster));
 
     // After a reduction below the amount in use, the job continues and no other job starts.
     cluster.kill_agent();

@@ -195,11 +195,11 @@ fn logs_follow_continues_across_a_restart_of_the_head() {
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", script]);
     cluster.wait_for_state(&id, "running");
     let mut follower = cluster.command(&["logs", "-f", &id]);
-    let follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     std::thread::sleep(Duration::from_millis(300));
     cluster.kill_9(cluster.head_pid());
     cluster.start(Size::default());
-    let output = follower.wait_with_output().expect("it ends");
+    let output = follower.wait_with_output().expect("the process ends");
     let expected: String = (0..40).map(|i| format!("line {i}\n")).collect();
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -12,7 +12,7 @@ fn discover_respects_cpu_affinity_and_needs_no_cluster() {
     let mine = sched_getaffinity(Pid::from_raw(0)).expect("Linux says");
     let first = (0..CpuSet::count()).find(|id| mine.is_set(*id) == Ok(true)).expect("this test runs somewhere");
     let mut only = CpuSet::new();
-    only.set(first).expect("it was set in another");
+    only.set(first).expect("the CPU id was read from a set");
     // Affects this thread, and so its child processes.
     sched_setaffinity(Pid::from_raw(0), &only).expect("less is always allowed");
     let machine = nowhere.json(&["node", "discover"]);

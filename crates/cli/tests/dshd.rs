@@ -74,7 +74,7 @@ impl Machines {
     /// Ends the daemon with this process id by SIGTERM and waits for its end.
     fn terminate(&self, node: usize, pid: &str) {
         self.nodes[node].ok(&["kill", pid]);
-        wait_until("it to end", 30, || (self.nodes[node].run(&["kill", "-0", pid]).code != 0).then_some(()));
+        wait_until("the daemon to end", 30, || (self.nodes[node].run(&["kill", "-0", pid]).code != 0).then_some(()));
     }
 }
 
@@ -91,7 +91,7 @@ fn ports_list_all_nodes_and_the_best_one() {
     machines.start_agent(2, &["--load-weight", "1.5"]);
     machines.wait_for_names(0, 8181, &["n1", "n2", "n3"]);
 
-    for line in machines.lines(0, 8181).expect("it listens") {
+    for line in machines.lines(0, 8181).expect("the port is open") {
         let number = |column: usize| line[column].parse::<f64>().unwrap_or_else(|_| panic!("{column} of {line:?}"));
         assert_eq!(line.len(), 10, "{line:?}");
         (1..10).for_each(|column| assert!(number(column) >= 0.0));
@@ -104,13 +104,13 @@ fn ports_list_all_nodes_and_the_best_one() {
 
     // Twenty queries in a row get different nodes, and each answer counts as load for a while.
     let score = |machines: &Machines, name: &str| -> u64 {
-        let lines = machines.lines(0, 8181).expect("it listens");
-        let line = lines.iter().find(|line| line[0] == name).expect("it is there");
+        let lines = machines.lines(0, 8181).expect("the port is open");
+        let line = lines.iter().find(|line| line[0] == name).expect("the node has a line");
         line[3].parse().expect("a candidate")
     };
     let mut named: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..20 {
-        let best = machines.lines(0, 8282).expect("it listens");
+        let best = machines.lines(0, 8282).expect("the port is open");
         assert_eq!(best.len(), 1, "one line: {best:?}");
         *named.entry(best[0][0].clone()).or_default() += 1;
     }
@@ -131,7 +131,7 @@ fn ports_list_all_nodes_and_the_best_one() {
                  echo all > /tmp/crowd-$0; sleep 600";
     let _tables = machines.nodes[0].daemon("crowd", &["bash", "-c", crowd, "8181"]);
     let _bests = machines.nodes[0].daemon("crowd", &["bash", "-c", crowd, "8282"]);
-    wait_until("all of them to be in", 60, || {
+    wait_until("all connections to be open", 60, || {
         let is_in = |port| machines.nodes[0].read(&format!("/tmp/crowd-{port}")) == "all\n";
         (is_in(8181) && is_in(8282)).then_some(())
     });
@@ -159,7 +159,7 @@ fn dshd_runs_as_the_agent_of_its_machine() {
     let load = &table["nodes"][0]["load"];
     assert_eq!((&load["load_weight"], &load["memory_weight"]), (&200.into(), &50.into()), "{table}");
     for _ in 0..5 {
-        let best = machines.lines(0, 8282).expect("it listens");
+        let best = machines.lines(0, 8282).expect("the port is open");
         assert!(["n1", "n2"].contains(&best[0][0].as_str()), "{best:?}");
     }
 
@@ -179,7 +179,7 @@ fn dshd_runs_as_the_agent_of_its_machine() {
     machines.nodes[0].write("/home/op/cluster", "n3\n");
     let _daemon = machines.nodes[0].daemon("dshd", &["dshd", "-f", "cluster", "-t", "9181", "-r", "127.0.0.1:9282"]);
     machines.wait_for_names(0, 9181, &["n3"]);
-    assert_eq!(machines.lines(0, 9282).expect("it listens")[0][0], "n3");
+    assert_eq!(machines.lines(0, 9282).expect("the port is open")[0][0], "n3");
     assert_eq!(machines.lines(0, 8181), None);
 }
 
@@ -196,15 +196,15 @@ fn dshd_queries_a_running_agent() {
     assert_eq!(started.code, 0, "{started:?}");
     assert!(started.stderr.contains("an agent runs on this machine already"), "{started:?}");
     machines.wait_for_names(0, 8181, &["n2"]);
-    assert_eq!(machines.lines(0, 8282).expect("it listens")[0][0], "n2");
+    assert_eq!(machines.lines(0, 8282).expect("the port is open")[0][0], "n2");
     let score =
-        |machines: &Machines| machines.lines(0, 8282).expect("it listens")[0][3].parse::<u64>().expect("a score");
+        |machines: &Machines| machines.lines(0, 8282).expect("the port is open")[0][3].parse::<u64>().expect("a score");
     let scores: Vec<_> = (0..4).map(|_| score(&machines)).collect();
     assert!(scores[3] > scores[0], "each query adds load: {scores:?}");
 
     // Without the agent the ports send nothing; once it is back, they send lines again.
     machines.agents.remove(0).kill_9();
-    wait_until("the ports to say nothing", 30, || (machines.lines(0, 8181)?.is_empty()).then_some(()));
+    wait_until("the ports to send nothing", 30, || (machines.lines(0, 8181)?.is_empty()).then_some(()));
     machines.start_agent(0, &[]);
     machines.wait_for_names(0, 8181, &["n2"]);
     // All users may query, because loads are public.

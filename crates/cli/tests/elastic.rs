@@ -13,7 +13,7 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 fn asleep(nodes: usize) -> Cluster {
     let cluster = Cluster::none(HOSTLER);
     up(&cluster, nodes);
-    wait_until("all of them go off", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    wait_until("all nodes to be off", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
     cluster
 }
 
@@ -49,7 +49,9 @@ fn as_many_nodes_start_as_the_queue_needs_and_all_stop_again() {
         assert_eq!(cluster.ok(&["logs", job]), "done");
     }
     assert_eq!(starts(&cluster).into_values().collect::<Vec<_>>(), [1, 1, 0], "only as many as needed");
-    wait_until("they go off again", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    wait_until("all nodes to be off again", 60, || {
+        (power(&cluster).values().all(|power| power == "off")).then_some(())
+    });
     let nodes = cluster.json(&["nodes"]);
     let states: Vec<_> = nodes.as_array().expect("a list").iter().map(|node| &node["state"]).collect();
     assert_eq!(states, ["off"; 3], "switched off, not lost");
@@ -92,11 +94,16 @@ fn no_job_is_lost_and_no_busy_node_stops_when_the_head_is_killed() {
         cluster.ok(&["wait", job]);
         assert_eq!(cluster.state(job), "completed");
     }
-    let mut lines: Vec<u32> =
-        fs::read_to_string(&log).expect("they wrote").lines().map(|line| line.parse().expect("a number")).collect();
+    let mut lines: Vec<u32> = fs::read_to_string(&log)
+        .expect("the jobs wrote the log")
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
     lines.sort_unstable();
     assert_eq!(lines, (0..9).collect::<Vec<_>>(), "each task has run once");
-    wait_until("they go off again", 90, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    wait_until("all nodes to be off again", 90, || {
+        (power(&cluster).values().all(|power| power == "off")).then_some(())
+    });
     let starts = starts(&cluster);
     assert!(starts.values().all(|starts| *starts <= 3), "none flaps: {starts:?}");
 }

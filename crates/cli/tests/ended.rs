@@ -22,7 +22,7 @@ fn ended_jobs_give_the_same_answers_after_a_restart() {
     let good = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "echo well done"]);
     let script = format!("echo try $WORD; test -e {}", cluster.path("now-it-works").display());
     let mut failing = cluster.command(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script]);
-    let failing = failing.env("WORD", "of the caller").output().expect("it runs");
+    let failing = failing.env("WORD", "of the caller").output().expect("the program starts");
     let bad = String::from_utf8(failing.stdout).expect("an id").trim().to_owned();
     let array =
         cluster.ok(&["run", "--detach", "-a", "0-9", "-m", "16M", "--", "sh", "-c", "echo $HOSTLER_ARRAY_INDEX"]);

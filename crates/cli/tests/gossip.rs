@@ -78,19 +78,19 @@ fn nodes_know_all_loads_with_and_without_the_head() {
             .find(|node| node["name"] == "n2")
             .map(|node| node["load"]["cpus_unallocated"].clone())
     };
-    wait_until("n1 to know that n2 is empty", 30, || (free(&machines) == Some(2.into())).then_some(()));
+    wait_until("n1 to know that n2 is free", 30, || (free(&machines) == Some(2.into())).then_some(()));
     machines.head.ok(&["sh", "-c", "mkdir -p /home/games && chown games /home/games"]);
     let user = ["setpriv", "--reuid", "games", "--regid", "games", "--init-groups", "hostler"];
     let run = ["run", "--detach", "--constraint", "n2", "-c", "2", "-m", "64M", "--", "sleep", "600"];
     let id = machines.head.ok(&[&user[..], &run].concat());
-    wait_until("n1 to know that n2 is full", 30, || (free(&machines) == Some(0.into())).then_some(()));
+    wait_until("n1 to know that n2 is in use", 30, || (free(&machines) == Some(0.into())).then_some(()));
     machines.head.ok(&["hostler", "cancel", id.trim()]);
-    wait_until("n1 to know that n2 is empty", 30, || (free(&machines) == Some(2.into())).then_some(()));
+    wait_until("n1 to know that n2 is free", 30, || (free(&machines) == Some(2.into())).then_some(()));
 
     // Without the head, members still exchange their load. A silent node becomes `gone`, and returns with the members
     // stored on its disk.
-    machines.head_daemon.take().expect("it runs").kill_9();
-    machines.agents[2].take().expect("it runs").kill_9();
+    machines.head_daemon.take().expect("the daemon runs").kill_9();
+    machines.agents[2].take().expect("the daemon runs").kill_9();
     machines.wait_for(0, "n3", "gone");
     machines.wait_for(1, "n3", "gone");
     machines.wait_for(0, "n2", "live");
@@ -107,8 +107,8 @@ fn nodes_know_all_loads_with_and_without_the_head() {
     };
     let before = refused(&machines);
     machines.head.ok(&["bash", "-c", &flood]);
-    wait_until("them to be refused", 30, || (refused(&machines).0 >= before.0 + 200).then_some(()));
-    wait_until("others to be heard all the same", 30, || (refused(&machines).1 > before.1 + 5).then_some(()));
+    wait_until("the packets to be refused", 30, || (refused(&machines).0 >= before.0 + 200).then_some(()));
+    wait_until("packets of members to be accepted", 30, || (refused(&machines).1 > before.1 + 5).then_some(()));
     machines.wait_for_all();
 
     // A removed node is no longer a member.
@@ -128,7 +128,7 @@ fn nodes_know_all_loads_with_and_without_the_head() {
     machines.wait_for(1, "n3", "");
     // The agent of the removed node still runs and knows the old secret; the other nodes have a new secret.
     assert_eq!(shared(&machines, 2), before);
-    wait_until("the others to share something else", 30, || {
+    wait_until("the other nodes to have a new secret", 30, || {
         (shared(&machines, 0) != before && shared(&machines, 0) == shared(&machines, 1)).then_some(())
     });
     machines.wait_for(0, "n2", "live");
@@ -138,7 +138,7 @@ fn nodes_know_all_loads_with_and_without_the_head() {
 #[test]
 fn agent_without_gossip_reports_that() {
     let mut machines = Machines::new();
-    machines.agents[0].take().expect("it runs").kill_9();
+    machines.agents[0].take().expect("the daemon runs").kill_9();
     machines.agents[0] = Some(machines.nodes[0].daemon("agent", &["hostler", "agent", "run", "--gossip", "none"]));
     let said = wait_until("the agent to answer", 30, || {
         let said = machines.nodes[0].run(&["hostler", "nodes", "--load"]);

@@ -174,7 +174,7 @@ fn gpu_is_never_given_to_two_jobs_despite_crashes() {
     assert_eq!([held(&cluster, &one), held(&cluster, &two)], before, "both keep their GPUs");
     assert_eq!(cluster.state(&three), "pending");
     cluster.ok(&["requeue", &one]);
-    wait_until("it runs again", 60, || (cluster.json(&["job", &one])["attempt"] == 2).then_some(()));
+    wait_until("the job to run again", 60, || (cluster.json(&["job", &one])["attempt"] == 2).then_some(()));
     cluster.wait_for_state(&one, "running");
     assert_eq!(held(&cluster, &one).len(), 1);
 

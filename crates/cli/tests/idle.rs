@@ -17,7 +17,7 @@ fn node_state(cluster: &Cluster, name: &str) -> String {
 
 fn agent_of(cluster: &Cluster, name: &str) -> u32 {
     let nodes = cluster.json(&["nodes"]);
-    let node = nodes.as_array().expect("a list").iter().find(|node| node["name"] == name).expect("it is listed");
+    let node = nodes.as_array().expect("a list").iter().find(|node| node["name"] == name).expect("the node is listed");
     u32::try_from(node["agent_pid"].as_u64().expect("a pid")).expect("a pid")
 }
 
@@ -49,13 +49,13 @@ fn frozen_node_is_down_within_ten_seconds_and_keeps_its_jobs() {
     let frozen = Instant::now();
     wait_until("the node to be down", 30, || (node_state(&cluster, &node) == "down").then_some(()));
     assert!(frozen.elapsed() < Duration::from_secs(10), "after {:?}", frozen.elapsed());
-    wait_until("the job to run elsewhere", 10, || {
+    wait_until("the job to run on another node", 10, || {
         (place_of(&cluster, &again) != node && cluster.state(&again) == "running").then_some(())
     });
     assert_eq!(cluster.state(&patient), "running", "a job without --requeue gets more time");
 
     kill(agent, Signal::SIGCONT);
-    wait_until("the node to be back", 20, || (node_state(&cluster, &node) == "up").then_some(()));
+    wait_until("the node to be up again", 20, || (node_state(&cluster, &node) == "up").then_some(()));
     fs::write(&release, "").expect("a file can be written");
     for id in [&patient, &again] {
         cluster.wait_for_state(id, "completed");
@@ -97,7 +97,7 @@ struct Spent {
 impl Spent {
     fn of(pid: u32) -> Self {
         let mut spent = Self { cpu: Duration::ZERO, wakes: 0 };
-        for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs").flatten() {
             // A thread may have ended meanwhile.
             let scheduled = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             let nanoseconds = scheduled.split_whitespace().next().and_then(|number| number.parse().ok());

@@ -89,7 +89,8 @@ fn virtual_environments_and_results_are_left_out() {
     assert!(made.expect("python3 is installed").success());
     let submit = || {
         let arguments = ["submit", ".", "main.py", "-m", "64M", "--follow"];
-        let outcome = Outcome::of(&cluster.command(&arguments).current_dir(&folder).output().expect("it starts"));
+        let outcome =
+            Outcome::of(&cluster.command(&arguments).current_dir(&folder).output().expect("the program starts"));
         assert_eq!(outcome.code, 0, "{}", outcome.stderr);
         outcome.stderr
     };

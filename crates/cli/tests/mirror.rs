@@ -38,10 +38,10 @@ impl Machines {
         let run = ["hostler", "agent", "run", "--cpus", "0-1"];
         let agents = hosts.iter().map(|host| host.daemon("agent", &run)).collect();
         let mut hosts = hosts.into_iter();
-        let caller = hosts.next().expect("there is one");
+        let caller = hosts.next().expect("there is a host for the caller");
         caller.ok(&["sh", "-c", &format!("mkdir -p {TREE}/.git && chown -R games /home/games")]);
         let machines = Self { caller, nodes: hosts.collect(), agents, _head: head, _network: network };
-        wait_until("all nodes to take calls", 60, || {
+        wait_until("all nodes to accept commands", 60, || {
             let told = machines.caller.run(&["hostler", "exec", "--explain", "--json"]).stdout;
             let told: Value = serde_json::from_str(&told).unwrap_or_default();
             (told["candidates"].as_array()?.len() == count + 1).then_some(())
@@ -70,13 +70,13 @@ impl Machines {
 
     fn write(&self, name: &str, text: &str) {
         let path = self.caller.path(&format!("{TREE}/{name}"));
-        std::fs::write(path, text).expect("it is ours");
+        std::fs::write(path, text).expect("the file is writable");
         self.caller.ok(&["chown", "games", &format!("{TREE}/{name}")]);
     }
 
     fn modified(&self, name: &str) -> SystemTime {
         let path = self.caller.path(&format!("{TREE}/{name}"));
-        path.metadata().and_then(|found| found.modified()).expect("it is there")
+        path.metadata().and_then(|found| found.modified()).expect("the file exists")
     }
 
     /// Checks that no file of a tree is left on a node outside the agent's directory.
@@ -162,10 +162,10 @@ fn concurrent_commands_do_not_disturb_each_other() {
         "hostler exec --mirror --node n1 -- sh -c 'cat a; echo started; read x; cat a; echo mine >own; cat own a'",
     );
     let mut slow = machines.caller.command(&text.each_ref().map(String::as_str));
-    let mut slow = slow.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
-    let mut printed = std::io::BufReader::new(slow.stdout.take().expect("it is piped"));
+    let mut slow = slow.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut printed = std::io::BufReader::new(slow.stdout.take().expect("the stream is piped"));
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut printed, &mut line).expect("it writes");
+    std::io::BufRead::read_line(&mut printed, &mut line).expect("the stream is readable");
     assert_eq!(line, "firststarted\n");
     // Meanwhile the tree changes, is shipped again and overwritten.
     for round in 0..25 {
@@ -175,8 +175,8 @@ fn concurrent_commands_do_not_disturb_each_other() {
     }
     drop(slow.stdin.take());
     let mut rest = String::new();
-    std::io::Read::read_to_string(&mut printed, &mut rest).expect("it ends");
-    assert!(slow.wait().expect("it ends").success());
+    std::io::Read::read_to_string(&mut printed, &mut rest).expect("the process ends");
+    assert!(slow.wait().expect("the process ends").success());
     assert_eq!(rest, "firstmine\nfirst");
     assert_eq!(machines.ok("cat a own"), "round 24mine");
 
@@ -268,12 +268,12 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     // The link is cut while a command runs: no partial files are placed.
     let text = as_user("hostler exec --mirror --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
     let mut cut = machines.caller.command(&text.each_ref().map(String::as_str));
-    let mut cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let mut line = String::new();
-    let mut printed = std::io::BufReader::new(cut.stdout.take().expect("it is piped"));
-    std::io::BufRead::read_line(&mut printed, &mut line).expect("it writes");
+    let mut printed = std::io::BufReader::new(cut.stdout.take().expect("the stream is piped"));
+    std::io::BufRead::read_line(&mut printed, &mut line).expect("the stream is readable");
     machines.nodes[1].cut();
-    assert_eq!(cut.wait().expect("it ends").code(), Some(125));
+    assert_eq!(cut.wait().expect("the process ends").code(), Some(125));
     assert_eq!(machines.ok("ls -A"), ".git\na.c");
     machines.nodes[1].heal();
     // If files cannot be placed, the command fails with an error.
@@ -289,7 +289,7 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
 fn write_program(machines: &Machines, count: usize) {
     let at = |name: &str| machines.caller.path(&format!("{TREE}/{name}"));
     for directory in ["src/core", "src/more", "include"] {
-        std::fs::create_dir_all(at(directory)).expect("it is ours");
+        std::fs::create_dir_all(at(directory)).expect("the directory can be created");
     }
     let mut calls = String::new();
     for number in 0..count {
@@ -298,24 +298,24 @@ fn write_program(machines: &Machines, count: usize) {
             "#pragma once\n#include <stddef.h>\nstruct s{number} {{ int a; size_t b[{}]; }};\nint f{number}(int);\n",
             number % 7 + 1
         );
-        std::fs::write(at(&format!("include/f{number}.h")), header).expect("it is ours");
+        std::fs::write(at(&format!("include/f{number}.h")), header).expect("the file is writable");
         let (next, after) = ((number + 1) % count, (number + 2) % count);
         let source = format!(
             "#include <stdio.h>\n#include <assert.h>\n#include \"f{number}.h\"\n#include \"f{next}.h\"\n#include \"f{after}.h\"\n#include \"generated.h\"\n\
              static const char *where = __FILE__;\nint f{number}(int n) {{ struct s{next} s = {{ .a = n }}; assert(n >= 0);\n\
              return n <= 0 ? VERSION + (where[0] == '/') : s.a % 3 + f{next}(n - 1); }}\n"
         );
-        std::fs::write(at(&format!("{directory}/f{number}.c")), source).expect("it is ours");
+        std::fs::write(at(&format!("{directory}/f{number}.c")), source).expect("the file is writable");
         calls.push_str(&format!("int f{number}(int); "));
     }
     let main = format!("#include <stdio.h>\n{calls}\nint main(void) {{ printf(\"%d\\n\", f0({count})); return 0; }}\n");
-    std::fs::write(at("src/main.c"), main).expect("it is ours");
+    std::fs::write(at("src/main.c"), main).expect("the file is writable");
     let makefile = "CC = gcc\nCFLAGS = -O1 -g -Iinclude -MMD -MP\nSRC := $(wildcard src/*.c src/*/*.c)\nOBJ := $(SRC:.c=.o)\n\
         prog: $(OBJ)\n\t$(CC) -o $@ $(OBJ)\n$(OBJ): include/generated.h\n\
         include/generated.h:\n\techo '#define VERSION 7' >$@\n\
         -include $(OBJ:.o=.d)\nclean:\n\trm -f prog include/generated.h $(OBJ) $(OBJ:.o=.d)\n";
-    std::fs::write(at("Makefile"), makefile).expect("it is ours");
-    std::fs::write(at(".gitignore"), "*.o\n*.d\ngenerated.h\nprog\n").expect("it is ours");
+    std::fs::write(at("Makefile"), makefile).expect("the file is writable");
+    std::fs::write(at(".gitignore"), "*.o\n*.d\ngenerated.h\nprog\n").expect("the file is writable");
     machines.caller.ok(&["chown", "-R", "games", "/home/games"]);
 }
 

@@ -224,7 +224,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
     let path = temporary.strip_prefix("700-games-").expect("the user's alone");
     assert!(path.starts_with("/tmp/hostler-run-"), "{path}");
     for node in &machines.nodes {
-        wait_until("the directory to be gone", 30, || (!node.path(path).exists()).then_some(()));
+        wait_until("the directory to be removed", 30, || (!node.path(path).exists()).then_some(()));
     }
     let words = [
         &format!("node {}: exit code 3", names[3])[..],
@@ -268,8 +268,8 @@ fn mpirun_works_on_virtual_nodes() {
     // The example, run as its page describes.
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/mpi");
     let submit = ["submit", example, "main.sh", "--first-node", "-N", "4", "-n", "2", "-m", "200M"];
-    let programs = std::path::Path::new(HOSTLER).parent().expect("it is in a directory").display();
-    let path = format!("PATH={programs}:{}", std::env::var("PATH").expect("it is set"));
+    let programs = std::path::Path::new(HOSTLER).parent().expect("the path has a parent").display();
+    let path = format!("PATH={programs}:{}", std::env::var("PATH").expect("PATH is set"));
     let id = cluster.ok(&[&submit[..], &AS_ROOT, &["--env", &path]].concat());
     let waited = cluster.run(&["wait", &id]);
     let logs = cluster.run(&["logs", &id]);
@@ -314,7 +314,7 @@ $hostler step --all sh -c 'for line in $(seq 300); do printf \"line \"; printf \
     assert!(!temporary.contains(lines[5][1]) && lines[5][1] != "/elsewhere", "{:?}", lines[5]);
     assert_eq!(lines[6], ["3:", "none"]);
     for path in temporary.into_iter().chain([lines[5][1]]) {
-        wait_until("the directory to be gone", 30, || fs::symlink_metadata(path).is_err().then_some(()));
+        wait_until("the directory to be removed", 30, || fs::symlink_metadata(path).is_err().then_some(()));
     }
     // Pieces of lines from several nodes at the same time are joined.
     let mut counts = std::collections::BTreeMap::new();
@@ -338,11 +338,11 @@ fn other_users_cannot_start_steps_in_a_job() {
     let script =
         "ls $HOSTLER_STEPS && echo $HOSTLER_STEPS $TMPDIR > where.part && mv where.part where && exec sleep 60";
     let mut owner = cluster.command(USER, &[&run[..], &[script]].concat());
-    let mut owner = owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    let steps = wait_until("the job to say where its key is", 30, || fs::read_to_string(home.join("where")).ok());
+    let mut owner = owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let steps = wait_until("the job to write the path of its key", 30, || fs::read_to_string(home.join("where")).ok());
     let (steps, temporary) = steps.trim().split_once(' ').expect("two paths");
     let allocation: serde_json::Value =
-        serde_json::from_slice(&fs::read(steps).expect("root may")).expect("it is JSON");
+        serde_json::from_slice(&fs::read(steps).expect("root may")).expect("the file is JSON");
     let port = allocation["nodes"][0]["port"].as_u64().expect("a port");
 
     // Neither the file nor a process reveals the key, and connections without it are rejected.
@@ -360,7 +360,7 @@ fn other_users_cannot_start_steps_in_a_job() {
     assert_eq!(cluster.run(USER, &["cancel", "1"]).code, 0);
     let _ = owner.wait();
     assert!(begun.elapsed() < Duration::from_secs(30));
-    wait_until("its temporary files to be gone", 30, || (!Path::new(temporary).exists()).then_some(()));
+    wait_until("the job's temporary files to be removed", 30, || (!Path::new(temporary).exists()).then_some(()));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn mpirun_works_in_a_job_on_one_node() {
     let run = |words: &[&str]| {
         let arguments = [&["run", "-c", "2", "-m", "300M", "--"][..], words].concat();
         let mut command = cluster.command(USER, &arguments);
-        Outcome::of(&command.env("SLURM_JOB_ID", "7").env("SLURM_NTASKS", "1").output().expect("it starts"))
+        Outcome::of(&command.env("SLURM_JOB_ID", "7").env("SLURM_NTASKS", "1").output().expect("the program starts"))
     };
     let outcome = run(&["mpirun", "-np", "2", PYTHON, "sum.py"]);
     assert_eq!(outcome.code, 0, "{outcome:?}");
@@ -418,7 +418,7 @@ fn ranks_yield_on_shared_cpus() {
     let output = command
         .args(["--wait", "--num-cpus-per-node", "2", "--mem-per-node", "300", "mpirun", "-np", "2", PYTHON, "sum.py"])
         .output()
-        .expect("it starts");
+        .expect("the program starts");
     let outcome = Outcome::of(&output);
     assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 2), "{outcome:?}");
 }

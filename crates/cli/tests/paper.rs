@@ -158,7 +158,7 @@ fn example_of_the_original_tools_works() {
     let waits = "#!/bin/sh\nuntil [ -e release ]; do sleep 0.05; done\n";
     for script in ["mini_scraper.sh", "mini_gpt_dist.sh"] {
         let path = machines.home.write(&format!("shared/{script}"), waits);
-        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("the test owns the file");
     }
     let two_nodes = ["-n", "2", "--num-cpus-per-node", "2", "--mem-per-node"];
     let scrape = [&["-a", "scrape"][..], &two_nodes, &["128", "./mini_scraper.sh", "-c"]].concat();

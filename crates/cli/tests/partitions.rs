@@ -64,7 +64,9 @@ fn partition_can_be_added_used_changed_and_removed() {
         &cluster,
         &["configure", "partition", "set", "fast", "--state", "open", "--default", "no", "--max-time", "none"],
     );
-    wait_until("what waited has run", 30, || (cluster.json(&["job", &id])["state"] == "completed").then_some(()));
+    wait_until("the waiting job to complete", 30, || {
+        (cluster.json(&["job", &id])["state"] == "completed").then_some(())
+    });
     done(&cluster, &["configure", "partition", "remove", "fast"]);
     assert_eq!(cluster.json(&["configure", "partition", "list"]), serde_json::json!([]));
 }

@@ -74,7 +74,7 @@ fn uv_installs_the_required_python_if_an_admin_allows_it() {
         host.ok(&["useradd", "--uid", ADA, "--user-group", "--create-home", "ada"]);
     }
     std::fs::create_dir(n1.path(TOOLS)).expect("new");
-    std::fs::copy(uv, n1.path(TOOLS).join("uv")).expect("it can be read");
+    std::fs::copy(uv, n1.path(TOOLS).join("uv")).expect("uv can be copied");
     let version = lay_out_downloads(&n1.path(TOOLS));
     let minor = version.rsplit_once('.').expect("three numbers").0;
     let main = "import os, sys\nprint(sys.version.split()[0], os.getuid(), sys.base_prefix)\n";
@@ -101,7 +101,7 @@ fn uv_installs_the_required_python_if_an_admin_allows_it() {
     assert!(refused.code != 0 && refused.stderr.contains("the nodes have no Python"), "{refused:?}");
     assert!(refused.stderr.contains("install_python = true in its agent.toml"), "{refused:?}");
     agent.kill_9();
-    wait_until("the node to be away", 60, || (head.json(&["hostler", "nodes"])[0]["state"] != "up").then_some(()));
+    wait_until("the node to be down", 60, || (head.json(&["hostler", "nodes"])[0]["state"] != "up").then_some(()));
 
     n1.write("/etc/hostler/agent.toml", "install_python = true\n");
     let _agent = run_agent();

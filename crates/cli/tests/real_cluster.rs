@@ -97,10 +97,10 @@ fn join_is_retried_and_a_running_agent_adopts_a_new_identity() {
     let head = real.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
     // A proxy closes the first three connections, as a flooded head does.
     let way = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = way.local_addr().expect("it listens").to_string();
+    let address = way.local_addr().expect("the listener has an address").to_string();
     std::thread::spawn(move || {
         for stream in way.incoming().skip(3) {
-            let near = stream.expect("it comes");
+            let near = stream.expect("a client connects");
             let far = TcpStream::connect(&head).expect("the head listens");
             for (mut from, mut to) in
                 [(&near, &far), (&far, &near)].map(|(a, b)| (a.try_clone(), b.try_clone())).map(both)
@@ -142,14 +142,14 @@ fn node_of_another_cluster_is_rejected_with_a_reason() {
     end(theirs.add_node("n1"));
     // Send a node to the head of another cluster.
     let address = mine.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
-    fs::write(theirs.home.path("n1/identity/head"), &address).expect("it is there");
+    fs::write(theirs.home.path("n1/identity/head"), &address).expect("the file exists");
     let agent = theirs.run_agent("n1");
     theirs.wait_for_log("n1", "belongs to a different cluster than this node");
     end(agent);
     // With this cluster's authority, the node trusts the head, but the head does not trust the node.
     end(mine.add_node("n1"));
     fs::copy(mine.home.path("n1/identity/authority.pem"), theirs.home.path("n1/identity/authority.pem"))
-        .expect("it is there");
+        .expect("the file exists");
     let agent = theirs.run_agent("n1");
     theirs.wait_for_log("n1", "does not accept this node's certificate");
     end(agent);
@@ -173,7 +173,8 @@ fn node_with_a_wrong_clock_joins_and_works() {
         assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
         // The times in the log prove that the test has shifted the clock.
         let log = real.log(node);
-        let linked = log.lines().find(|line| line.contains("linked to the head")).expect("it is linked");
+        let linked =
+            log.lines().find(|line| line.contains("linked to the head")).expect("the log has a line about the link");
         let year: i32 = linked[..4].parse().expect("a line begins with a date");
         let now = year_now();
         assert!((year - now - years).abs() <= 1, "the node thinks it is {year}, and it is {now}");
@@ -215,13 +216,13 @@ fn certificates_are_renewed_automatically() {
     let settings = real.home.path("head/head.toml");
     let text = fs::read_to_string(&settings).expect("init has written it");
     let text = text.replace("#certificate_life = \"365d\"", "certificate_life = \"12s\"");
-    fs::write(&settings, text).expect("it is ours");
+    fs::write(&settings, text).expect("the file is writable");
     real.kill_head();
     real.run_head();
     let agent = real.add_node("n1");
-    let credentials = || fs::read(real.home.path("n1/identity/credentials.pem")).expect("it has joined");
+    let credentials = || fs::read(real.home.path("n1/identity/credentials.pem")).expect("the node has joined");
     let first = credentials();
-    let second = wait_until("another certificate", 60, || Some(credentials()).filter(|now| *now != first));
+    let second = wait_until("a second certificate", 60, || Some(credentials()).filter(|now| *now != first));
     // The link stays open. New connections use the new key, and so does a restarted agent.
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "renewed"]), "renewed");
     end(agent);

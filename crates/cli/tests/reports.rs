@@ -113,7 +113,8 @@ fn large_array_is_shown_in_pages() {
 #[test]
 fn time_without_a_unit_is_refused_with_suggestions() {
     let cluster = Cluster::up(HOSTLER, Size::default());
-    let folder = cluster.write("project/main.py", "print()").parent().expect("it has one").display().to_string();
+    let folder =
+        cluster.write("project/main.py", "print()").parent().expect("the path has a parent").display().to_string();
     for arguments in [
         &["run", "-t", "5", "true"][..],
         &["run", "--grace", "5", "true"],

@@ -19,7 +19,8 @@ fn only_fetched_results_are_deleted_above_the_limit() {
     let third = cluster.ok(&two_megabytes);
     cluster.wait_for_state(&third, "completed");
     cluster.ok(&["fetch", &jobs[0], "--to", "out"]);
-    let size = std::fs::metadata(cluster.path(&format!("out/{}/stdout.log", jobs[0]))).expect("it is home").len();
+    let size =
+        std::fs::metadata(cluster.path(&format!("out/{}/stdout.log", jobs[0]))).expect("the result was fetched").len();
     assert_eq!(size, 2_000_000);
 
     wait_until("the fetched result to be dropped", 30, || {
@@ -35,7 +36,7 @@ fn only_fetched_results_are_deleted_above_the_limit() {
 
     // Once all results are fetched, the warning disappears, and results are kept up to the limit.
     cluster.ok(&["fetch", "--all", "--to", "out"]);
-    wait_until("the warning to be gone", 30, || warning().is_none().then_some(()));
+    wait_until("the warning to disappear", 30, || warning().is_none().then_some(()));
     let kept = cluster.json(&["info"])["head"]["results_bytes"].as_u64().expect("measured");
     assert!((2_000_000..3 << 20).contains(&kept), "{kept}");
     cluster.ok(&["down"]);

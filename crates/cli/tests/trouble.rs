@@ -113,7 +113,8 @@ fn job_that_ignores_term_is_killed_and_timeouts_are_reported() {
     let deaf = "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done";
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--grace", "300ms", "--", "sh", "-c", deaf]);
     cluster.wait_for_state(&id, "running");
-    let pid: u32 = wait_until("its pid", 10, || fs::read_to_string(cluster.path("pid")).ok()?.trim().parse().ok());
+    let pid: u32 =
+        wait_until("the pid of the process", 10, || fs::read_to_string(cluster.path("pid")).ok()?.trim().parse().ok());
     cluster.ok(&["cancel", &id]);
     cluster.wait_for_state(&id, "cancelled");
     assert!(!is_alive(pid));
@@ -128,7 +129,8 @@ fn daemon_process_ends_with_its_job() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "setsid sh -c 'echo $$ > daemon; exec sleep 600' </dev/null >/dev/null 2>&1 & while [ ! -s daemon ]; do sleep 0.02; done";
     cluster.ok(&["run", "-m", "16M", "--", "sh", "-c", script]);
-    let pid: u32 = fs::read_to_string(cluster.path("daemon")).expect("it began").trim().parse().expect("a pid");
+    let pid: u32 =
+        fs::read_to_string(cluster.path("daemon")).expect("the daemon wrote its pid").trim().parse().expect("a pid");
     assert!(!is_alive(pid), "no process outlives its job");
 }
 
@@ -173,9 +175,9 @@ fn daemons_keep_running_if_their_log_cannot_be_written() {
     let full = || fs::File::options().write(true).open("/dev/full").expect("the kernel has it");
     let run = |arguments: &[&str]| {
         let mut command = cluster.home.command(arguments);
-        command.env("HOSTLER_LOG", "trace").stdout(full()).stderr(full()).spawn().expect("it can be started")
+        command.env("HOSTLER_LOG", "trace").stdout(full()).stderr(full()).spawn().expect("the program starts")
     };
-    fs::remove_file(cluster.home.path("head/head.json")).expect("the dead head has left it");
+    fs::remove_file(cluster.home.path("head/head.json")).expect("the killed head has left the file");
     let mut head = run(&["head", "run", "--directory", &cluster.path("head")]);
     wait_until("the head to be ready", 30, || cluster.home.path("head/head.json").exists().then_some(()));
     let code = cluster.ok(&["node", "invite", "n1"]);
@@ -185,9 +187,9 @@ fn daemons_keep_running_if_their_log_cannot_be_written() {
     cluster.wait_for_node("n1", "up");
     assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
     for daemon in [&mut agent, &mut head] {
-        assert!(daemon.try_wait().expect("it is ours").is_none(), "it still runs");
-        daemon.kill().expect("it is ours");
-        daemon.wait().expect("it is ours");
+        assert!(daemon.try_wait().expect("the process is not reaped").is_none(), "it still runs");
+        daemon.kill().expect("the process is not reaped");
+        daemon.wait().expect("the process is not reaped");
     }
 }
 
@@ -225,7 +227,7 @@ fn daemons_and_commands_survive_a_full_disk() {
     assert_eq!(cluster.head_pid(), head, "the head was not restarted");
 
     // No byte is free. After a crash and a start on the full disk, nodes and the running job are the same.
-    fs::remove_file(&ballast).expect("it is there");
+    fs::remove_file(&ballast).expect("the file exists");
     fill_disk(ballast.as_ref(), 0);
     cluster.ok(&["cancel", &second]);
     cluster.wait_for_state(&second, "cancelled");
@@ -237,7 +239,7 @@ fn daemons_and_commands_survive_a_full_disk() {
     cluster.ok(&["down"]);
 
     // Free some space.
-    fs::remove_file(&ballast).expect("it is there");
+    fs::remove_file(&ballast).expect("the file exists");
     cluster.ok(&["up"]);
     assert_eq!(sizes(), before);
     wait_until("every node to be up", 30, || cluster.ok(&["nodes"]).contains("up").then_some(()));
@@ -330,7 +332,7 @@ fn clients_with_another_protocol_do_not_disturb_the_head() {
     let address = info["head"]["address"].as_str().expect("an address");
     for greeting in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
         let mut stream = TcpStream::connect(address).expect("the port is open");
-        stream.write_all(greeting.as_bytes()).expect("it can be sent");
+        stream.write_all(greeting.as_bytes()).expect("the connection is open");
         // The head may have closed the connection already.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
@@ -388,14 +390,14 @@ fn terminal_can_be_detached_and_attached_again() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let id = cluster.ok(&["run", "--detach", "--pty", "-m", "16M", "--", "sh", "-c", "tty; read line; echo got $line"]);
     cluster.wait_for_state(&id, "running");
-    wait_until("it has a terminal", 10, || cluster.ok(&["logs", &id]).contains("/dev/pts/").then_some(()));
+    wait_until("the job to have a terminal", 10, || cluster.ok(&["logs", &id]).contains("/dev/pts/").then_some(()));
     let mut attached = cluster.command(&["attach", &id]);
     let mut attached = attached
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("attach starts");
-    attached.stdin.take().expect("piped").write_all(b"something\n").expect("it can be typed");
+    attached.stdin.take().expect("piped").write_all(b"something\n").expect("the program reads its input");
     cluster.wait_for_state(&id, "completed");
     let _ = attached.wait();
     assert!(cluster.ok(&["logs", &id]).contains("got something"));
@@ -410,14 +412,14 @@ fn long_paste_arrives_whole_and_unread_input_blocks_no_user() {
     };
     let run = |script: &str| {
         let id = cluster.ok(&["run", "--detach", "--pty", "-m", "16M", "--", "sh", "-c", script]);
-        wait_until("it is ready", 20, || cluster.ok(&["logs", &id]).contains("ready").then_some(()));
+        wait_until("the job to be ready", 20, || cluster.ok(&["logs", &id]).contains("ready").then_some(()));
         id
     };
     let id = run("stty raw -echo; echo ready; head -c 600000 | wc -c");
     let mut attached = attach(&id);
-    attached.stdin.take().expect("piped").write_all(&[b'x'; 600_000]).expect("it can be typed");
+    attached.stdin.take().expect("piped").write_all(&[b'x'; 600_000]).expect("the program reads its input");
     cluster.wait_for_state(&id, "completed");
-    attached.wait().expect("it ends with the job");
+    attached.wait().expect("the program ends with the job");
     assert!(cluster.ok(&["logs", &id]).contains("600000"), "{}", cluster.ok(&["logs", &id]));
 
     // Open more connections than a shepherd allows at once, one after another. Each sends more input than the job
@@ -436,8 +438,8 @@ fn long_paste_arrives_whole_and_unread_input_blocks_no_user() {
         let mut keys = attached.stdin.take().expect("piped");
         let typist = std::thread::spawn(move || drop(keys.write_all(&[b'x'; 400_000])));
         std::thread::sleep(std::time::Duration::from_millis(20));
-        attached.kill().expect("it is ours");
-        attached.wait().expect("it is ours");
+        attached.kill().expect("the process is not reaped");
+        attached.wait().expect("the process is not reaped");
         typist.join().expect("the pipe is closed");
     }
     cluster.ok(&["cancel", &id]);

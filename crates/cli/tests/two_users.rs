@@ -44,7 +44,7 @@ fn job_runs_as_its_user() {
             format!("{uid}\n{gid}\n{user}\n0022\n{user} {user} {}\nnone\n{user} 700\n{user} 644", login.display());
         assert_eq!(cluster.ok(user, &["logs", &id]), expected);
         cluster.ok(user, &["fetch", &id, "--to", "results"]);
-        assert_eq!(fs::metadata(home.join(format!("results/{id}/new"))).expect("it came home").uid(), uid);
+        assert_eq!(fs::metadata(home.join(format!("results/{id}/new"))).expect("the result was fetched").uid(), uid);
     }
 }
 
@@ -258,7 +258,7 @@ fn shepherds_and_directories_are_reused_only_for_their_user() {
 /// Owners of the directories kept for reuse: at most one per user.
 fn owners_of_spares(cluster: &SharedCluster) -> Vec<u32> {
     let runs = || fs::read_dir(cluster.path("agent/runs")).expect("there").flatten().map(|it| it.path());
-    wait_until("every run's directory to be laid by", 10, || {
+    wait_until("every run's directory to be kept for reuse", 10, || {
         let is_spare =
             |path: PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("spare-"));
         runs().all(is_spare).then_some(())

@@ -30,7 +30,7 @@ impl Site {
         assert!(nix::unistd::geteuid().is_root(), "this test is several users: run it as root");
         let cluster = Cluster::none(HOSTLER);
         // All users must reach the sockets, as in /run.
-        fs::set_permissions(cluster.home(), Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(cluster.home(), Permissions::from_mode(0o755)).expect("the test owns the file");
         fs::copy(HOSTLER, cluster.path("hostler")).expect("the executable can be copied");
         let mut site = Self { cluster, daemons: Vec::new() };
         site.start_head();
@@ -203,13 +203,17 @@ fn users_cannot_act_on_jobs_of_others() {
     }
     // Root on a node has no special rights in the cluster.
     let said = refused(
-        &site.cluster.command(&["--head", &agent_socket, "configure", "user", "list"]).output().expect("it runs"),
+        &site
+            .cluster
+            .command(&["--head", &agent_socket, "configure", "user", "list"])
+            .output()
+            .expect("the program starts"),
     );
     assert!(said.contains("only admins may do this") && said.contains("root@n1"), "{said}");
     let said = refused(&site.as_user("games", &socket, &["configure", "user", "add", "eve"]));
     assert!(said.contains("only admins may do this"), "{said}");
     // The audit log contains all of this, and only admins can read it.
-    let entries: Vec<Value> = wait_until("the audit log has it all", 20, || {
+    let entries: Vec<Value> = wait_until("the audit log to have all entries", 20, || {
         let entries: Vec<Value> = serde_json::from_str(&site.admin(&["configure", "audit", "--json"])).expect("JSON");
         entries.iter().any(|it| it["user"] == "games" && it["error"] == "admins_only").then_some(entries)
     });
@@ -239,17 +243,20 @@ fn output_and_terminals_work_through_a_node() {
     let said = cluster.run(&["--head", &socket, "run", "-m", "16M", "--", "true"]).stderr;
     assert!(said.contains("jobs of a node's root are not run"), "{said}");
     let folder = cluster.write("project/main.sh", "#!/bin/sh\necho made > made.txt\n");
-    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("the test owns the file");
     let project = site.path("project");
     let id = games(&["submit", &project, "main.sh", "-m", "16M"]);
     games(&["wait", &id]);
     fs::create_dir(cluster.path("out")).expect("a directory can be made");
-    fs::set_permissions(cluster.path("out"), Permissions::from_mode(0o777)).expect("it is ours");
+    fs::set_permissions(cluster.path("out"), Permissions::from_mode(0o777)).expect("the test owns the file");
     games(&["fetch", &id, "--to", &site.path("out")]);
-    assert_eq!(fs::read_to_string(cluster.path(&format!("out/{id}/made.txt"))).expect("it came home"), "made\n");
+    assert_eq!(
+        fs::read_to_string(cluster.path(&format!("out/{id}/made.txt"))).expect("the result was fetched"),
+        "made\n"
+    );
     // A terminal connection is an upgraded HTTP connection.
     let id = games(&["run", "--pty", "--detach", "-m", "16M", "--", "cat"]);
-    wait_until("it runs", 30, || (state(&id) == "running").then_some(()));
+    wait_until("the job to run", 30, || (state(&id) == "running").then_some(()));
     let hostler = site.path("hostler");
     let attach = format!("setpriv --reuid=games --regid=games --clear-groups -- {hostler} --head {socket} attach {id}");
     let mut terminal = Command::new("script")
@@ -260,19 +267,19 @@ fn output_and_terminals_work_through_a_node() {
         .expect("script is installed");
     let mut keys = terminal.stdin.take().expect("piped");
     let mut screen = terminal.stdout.take().expect("piped");
-    keys.write_all(b"hello\r").expect("it reads");
+    keys.write_all(b"hello\r").expect("the program reads its input");
     // The text appears twice: as the echo, and as the program's output.
     let mut seen = Vec::new();
     while text(&seen).matches("hello").count() < 2 {
         let mut more = [0; 256];
-        let count = screen.read(&mut more).expect("it can be read");
+        let count = screen.read(&mut more).expect("the screen is readable");
         assert!(count > 0, "it ended with {}", text(&seen));
         seen.extend(&more[..count]);
     }
-    keys.write_all(b"\x04").expect("it reads");
+    keys.write_all(b"\x04").expect("the program reads its input");
     wait_until("the program has ended", 30, || (state(&id) == "completed").then_some(()));
     drop(keys);
-    terminal.wait().expect("it ends");
+    terminal.wait().expect("the process ends");
 }
 
 #[test]
@@ -306,8 +313,8 @@ fn remote_login_needs_a_registered_key() {
     ok(&login("ben", "ben"));
     // The file with the token is private.
     let kept = site.cluster.path("ada/.config/hostler/logins");
-    for file in fs::read_dir(&kept).expect("it was made").flatten() {
-        assert_eq!(file.metadata().expect("it is there").permissions().mode() & 0o077, 0, "{:?}", file.path());
+    for file in fs::read_dir(&kept).expect("the path exists").flatten() {
+        assert_eq!(file.metadata().expect("the file exists").permissions().mode() & 0o077, 0, "{:?}", file.path());
     }
     // Later commands need no question: the cluster is known, and the last login is the default.
     let output = site.elsewhere("ada", &["run", "-m", "16M", "--", "sh", "-c", "echo from elsewhere"]);
@@ -322,16 +329,16 @@ fn remote_login_needs_a_registered_key() {
 
     // Logins survive a restart of the head. A logout revokes the token, so restoring its file does not help.
     let daemon = &mut site.daemons[0];
-    daemon.kill().expect("it is ours");
-    daemon.wait().expect("it is ours");
+    daemon.kill().expect("the process is not reaped");
+    daemon.wait().expect("the process is not reaped");
     site.start_head();
     let file = kept.join(format!("{}.json", address.replace(':', "_")));
-    let before = fs::read(&file).expect("it is kept");
+    let before = fs::read(&file).expect("the login is stored");
     ok(&site.elsewhere("ada", &["cancel", &id]));
     ok(&site.elsewhere("ada", &["logout"]));
     let head = ["--head", &address, "jobs"];
     assert!(refused(&site.elsewhere("ada", &head)).contains("not logged in"));
-    fs::write(&file, before).expect("it is ours");
+    fs::write(&file, before).expect("the file is writable");
     assert!(refused(&site.elsewhere("ada", &head)).contains("unknown or revoked"));
     // Removing the user revokes the login.
     site.admin(&["configure", "user", "remove", "ben"]);
@@ -344,7 +351,7 @@ fn remote_login_needs_a_registered_key() {
     ok(&site.elsewhere("ben", &["login", &there, "--user", "ben", "--authority", &whose]));
     let read = |address: &str| -> Value {
         let name = format!("ben/.config/hostler/logins/{}.json", address.replace(':', "_"));
-        serde_json::from_slice(&fs::read(site.cluster.path(&name)).expect("it is kept")).expect("JSON")
+        serde_json::from_slice(&fs::read(site.cluster.path(&name)).expect("the login is stored")).expect("JSON")
     };
     let mut mixed = read(&address);
     mixed["token"] = read(&there)["token"].clone();
@@ -370,15 +377,15 @@ impl LoginRelay {
         let key = PrivateKeyDer::from_pem_file(trust.join("server.key")).expect("a head has a key");
         let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .expect("it supports them")
+            .expect("the provider supports the default versions")
             .with_no_client_auth()
             .with_single_cert(chain, key)
-            .expect("they belong together");
+            .expect("the key matches the certificate");
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a free port");
-        let address = listener.local_addr().expect("it is bound").to_string();
+        let address = listener.local_addr().expect("the listener is bound").to_string();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&heard);
         runtime.spawn(async move {
@@ -399,7 +406,7 @@ impl LoginRelay {
     }
 
     fn heard(&self) -> String {
-        text(&self.heard.lock().expect("nobody panics with it"))
+        text(&self.heard.lock().expect("the lock is not poisoned"))
     }
 }
 
@@ -407,7 +414,7 @@ impl LoginRelay {
 async fn pass_on(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, copy: Arc<Mutex<Vec<u8>>>) {
     let mut bytes = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        copy.lock().expect("nobody panics with it").extend(&bytes[..length]);
+        copy.lock().expect("the lock is not poisoned").extend(&bytes[..length]);
         if to.write_all(&bytes[..length]).await.is_err() {
             break;
         }
@@ -452,11 +459,12 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_continue() {
     ok(&site.elsewhere("ada", &login));
     let detached = ["run", "--detach", "-c", "2", "-m", "16M", "--", "sleep"];
     let running = ok(&games(&node, &[&detached[..], &["600"]].concat()));
-    wait_until("it runs", 30, || (state(&running)["state"] == "running").then_some(()));
+    wait_until("the job to run", 30, || (state(&running)["state"] == "running").then_some(()));
     let waiting = ok(&games(&head, &[&detached[..], &["0"]].concat()));
 
     let admin = |arguments: &[&str]| {
-        let output = site.cluster.command(&[&["--head", &head], arguments].concat()).output().expect("it runs");
+        let output =
+            site.cluster.command(&[&["--head", &head], arguments].concat()).output().expect("the program starts");
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stderr)
     };
@@ -489,12 +497,12 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_continue() {
 
     assert_eq!(state(&running)["state"], "running", "running jobs continue");
     site.admin(&["cancel", &running]);
-    wait_until("its place to be free", 30, || (state(&running)["state"] == "cancelled").then_some(()));
+    wait_until("the job to be cancelled", 30, || (state(&running)["state"] == "cancelled").then_some(()));
     let explained = site.admin(&["why", &waiting]);
     assert!(explained.contains(why) && explained.contains("unblock games"), "{explained}");
     assert_eq!(state(&waiting)["state"], "pending", "waiting jobs do not start");
     admin(&["configure", "user", "unblock", "games"]);
-    wait_until("it has run", 30, || (state(&waiting)["state"] == "completed").then_some(()));
+    wait_until("the waiting job to complete", 30, || (state(&waiting)["state"] == "completed").then_some(()));
     ok(&games(&node, &["jobs"]));
 }
 
@@ -597,7 +605,7 @@ fn login_code_is_valid_once_and_not_for_nodes() {
 fn roster_is_imported_completely_or_not_at_all() {
     let site = Site::start();
     let key = key(&site.cluster.path("keys"), "k", &["-t", "ed25519"]);
-    let public = fs::read_to_string(key.with_added_extension("pub")).expect("it was made");
+    let public = fs::read_to_string(key.with_added_extension("pub")).expect("the path exists");
     let public = public.trim();
     let roster = |text: String| site.cluster.write("roster.csv", text).display().to_string();
     let head = site.socket();

@@ -128,7 +128,9 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
     ] {
         machines.nodes[2].ok(&["sed", "-i", change, "/etc/passwd"]);
         let as_user = |arguments: &[&str]| {
-            Outcome::of(&machines.command_of(user, 0, &[&["dsh"], arguments].concat()).output().expect("it starts"))
+            Outcome::of(
+                &machines.command_of(user, 0, &[&["dsh"], arguments].concat()).output().expect("the program starts"),
+            )
         };
         let outcome = as_user(&["--node", "n3", "true"]);
         assert!(outcome.code == 126 && words.iter().all(|word| outcome.stderr.contains(word)), "{outcome:?}");

@@ -73,12 +73,16 @@ fn blocked_user_cannot_run_remote_commands() {
     // Users are blocked by uid, whatever the name of the account.
     admin(&["block", "somebody", "--uid", &uid, "--reason", "see the desk"]);
     for command in ["dsh --node n2 id -un", "dsh --node n1 id -un", "dsh id -un"] {
-        let refused = wait_until("the nodes to know", 30, || Some(machines.run(0, command)).filter(|it| it.code != 0));
+        let refused = wait_until("the nodes to learn of the change", 30, || {
+            Some(machines.run(0, command)).filter(|it| it.code != 0)
+        });
         assert_eq!((refused.code, refused.stdout.as_str()), (126, ""), "{command}: {refused:?}");
         assert!(refused.stderr.contains(&format!("an admin has blocked user `{USER}`")), "{command}: {refused:?}");
     }
     admin(&["unblock", "somebody"]);
-    wait_until("the nodes to know", 30, || (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(()));
+    wait_until("the nodes to learn of the change", 30, || {
+        (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(())
+    });
 }
 
 #[test]
@@ -87,12 +91,15 @@ fn privileged_account_needs_permission_for_remote_commands() {
     let admin = |arguments: &[&str]| machines.head.ok(&[&["hostler", "configure"], arguments].concat());
     assert_eq!(machines.ok(0, "dsh --node n2 id -un"), USER);
     admin(&["user", "add", USER, "--role", "operator"]);
-    let refused =
-        wait_until("the nodes to know", 30, || Some(machines.run(0, "dsh --node n2 id -un")).filter(|it| it.code != 0));
+    let refused = wait_until("the nodes to learn of the change", 30, || {
+        Some(machines.run(0, "dsh --node n2 id -un")).filter(|it| it.code != 0)
+    });
     assert_eq!((refused.code, refused.stdout.as_str()), (126, ""), "{refused:?}");
     assert!(refused.stderr.contains("other nodes may not act for such an account"), "{refused:?}");
     assert!(refused.stderr.contains("roles-through-nodes yes"), "{refused:?}");
     assert_eq!(machines.ok(0, "dsh --node n1 id -un"), USER, "its own node trusts its own kernel");
     admin(&["setting", "roles-through-nodes", "yes"]);
-    wait_until("the nodes to know", 30, || (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(()));
+    wait_until("the nodes to learn of the change", 30, || {
+        (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(())
+    });
 }

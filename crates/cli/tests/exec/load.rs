@@ -46,7 +46,7 @@ fn node_that_something_else_keeps_busy_is_avoided() {
         _ => &["--cpus", "0-1"],
     });
     for (cpu, busy, idle) in [("1", "n3", "n2"), ("0", "n2", "n3")] {
-        wait_until("both to be chosen", 60, || (ran_on(&machines).trim() == "n2 n3").then_some(()));
+        wait_until("both nodes to be chosen", 60, || (ran_on(&machines).trim() == "n2 n3").then_some(()));
         let began = Instant::now();
         let load = Busy::on(cpu, 3);
         wait_until(&format!("{busy} to be passed over"), 30, || (ran_on(&machines).trim() == idle).then_some(()));

@@ -65,11 +65,11 @@ impl Machines {
     }
 
     pub(crate) fn kill_agent(&mut self, node: usize) {
-        self.agents[node].take().expect("it runs").kill_9();
+        self.agents[node].take().expect("the daemon runs").kill_9();
     }
 
     pub(crate) fn agent_pid(&self, node: usize) -> u32 {
-        self.agents[node].as_ref().expect("it runs").pid()
+        self.agents[node].as_ref().expect("the daemon runs").pid()
     }
 
     /// The nodes that a node would send commands to.
@@ -92,8 +92,8 @@ impl Machines {
     /// Writes an executable file of the user to the shared directory.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.shared.path().join(name);
-        fs::write(&path, content).expect("it is ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::write(&path, content).expect("the file is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the test owns the file");
         let (uid, gid) = ids();
         chown(path, Some(uid), Some(gid)).expect("root may");
     }
@@ -174,7 +174,7 @@ impl Machines {
 /// The outcome of a started script, and how many seconds its end took from now.
 pub(crate) fn end_of(child: Child) -> (Outcome, f64) {
     let since = Instant::now();
-    let outcome = Outcome::of(&child.wait_with_output().expect("it ends"));
+    let outcome = Outcome::of(&child.wait_with_output().expect("the process ends"));
     (outcome, since.elapsed().as_secs_f64())
 }
 

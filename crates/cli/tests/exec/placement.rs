@@ -33,10 +33,10 @@ fn commands_spread_over_nodes_with_and_without_the_head() {
     // standard deviations below.
     let calls = machines.start(0, "for i in $(seq 150); do dsh --not n1 sh -c 'echo $HOSTLER_NODE' | tee -a ran; done");
     let wait_for = |machines: &Machines, count: usize| {
-        wait_until("calls", 60, || (machines.read("ran").lines().count() >= count).then_some(()));
+        wait_until("the commands to run", 60, || (machines.read("ran").lines().count() >= count).then_some(()));
     };
     wait_for(&machines, 50);
-    machines.head_daemon.take().expect("it runs").kill_9();
+    machines.head_daemon.take().expect("the daemon runs").kill_9();
     wait_for(&machines, 100);
     machines.head_daemon = Some(machines.head.daemon("head", &["hostler", "head", "run"]));
     let (outcome, _) = end_of(calls);
@@ -57,7 +57,7 @@ fn node_can_gossip_without_accepting_commands() {
     let mut machines = Machines::of(3);
     machines.kill_agent(1);
     machines.start_agent(1, &["--no-calls"]);
-    let load = wait_until("n2 to say so", 60, || {
+    let load = wait_until("n2 to report the load", 60, || {
         let load = machines.nodes[0].run(&["hostler", "nodes", "--load"]).stdout;
         load.lines().any(|line| line.starts_with("n2 ") && line.contains("live, no calls")).then_some(load)
     });
@@ -79,7 +79,7 @@ fn node_can_gossip_without_accepting_commands() {
     machines.nodes[1].write("/etc/hostler/agent.toml", "calls = false\n");
     machines.start_agent(1, &[]);
     // Other nodes may still repeat what the previous agent said.
-    wait_until("n2 to be back", 60, || {
+    wait_until("n2 to be live again", 60, || {
         let load = machines.nodes[1].run(&["hostler", "nodes", "--load"]).stdout;
         load.lines().any(|line| line.starts_with("n2*") && line.contains("no calls")).then_some(())
     });
@@ -87,7 +87,7 @@ fn node_can_gossip_without_accepting_commands() {
     machines.nodes[1].write("/etc/hostler/agent.toml", "");
     machines.start_agent(1, &[]);
     // Other nodes learn by gossip that the node accepts commands, and from the head its key; either may come first.
-    wait_until("n2 to take calls again", 60, || {
+    wait_until("n2 to accept commands again", 60, || {
         let ran = machines.run(0, "dsh --node n2 sh -c 'echo $HOSTLER_NODE'");
         assert!(ran.code == 0 || ran.code == 125, "{ran:?}");
         (ran.stdout == "n2\n").then_some(())

@@ -72,7 +72,7 @@ fn only_nodes_can_send_commands() {
     let shared = machines.shared();
     let key_of = |node: usize| -> Value {
         let path = machines.nodes[node].path("/var/lib/hostler/agent/call-key.json");
-        serde_json::from_slice(&fs::read(path).expect("it has one")).expect("JSON")
+        serde_json::from_slice(&fs::read(path).expect("the node has credentials")).expect("JSON")
     };
     let made_up = serde_json::to_value(Credentials::generate().expect("randomness")).expect("JSON");
     machines.head.write("/home/op/knock.py", KNOCK);

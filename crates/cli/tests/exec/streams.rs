@@ -10,7 +10,7 @@ use crate::machines::Machines;
 
 /// Resident memory of a process, in MiB.
 fn memory_mib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
 }
@@ -105,7 +105,7 @@ fn unread_output_blocks_its_writer() {
     // Blocked output is not lost: it arrives once it is read.
     let mut first = writers.remove(0);
     let mut bytes = vec![0; 4 << 20];
-    first.stdout.as_mut().expect("it is piped").read_exact(&mut bytes).expect("it writes on");
+    first.stdout.as_mut().expect("the stream is piped").read_exact(&mut bytes).expect("the stream is readable");
     assert!(bytes.chunks_exact(14).all(|line| line == b"of-the-unread\n"));
     writers.push(first);
     for mut writer in writers {

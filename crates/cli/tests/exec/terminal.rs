@@ -29,17 +29,17 @@ impl Terminal {
     fn of(machines: &Machines, node: usize) -> Self {
         let pair = openpty(Some(&size(24, 80)), None).expect("there are terminals");
         nix::unistd::fchown(&pair.slave, Some(ids().0.into()), None).expect("root may");
-        let slave = || Stdio::from(pair.slave.try_clone().expect("it is open"));
+        let slave = || Stdio::from(pair.slave.try_clone().expect("the terminal is open"));
         let shell = ["setsid", "--ctty", "--wait", "env", "TERM=xterm", "PS1=", "bash", "--norc", "--noprofile", "-i"];
         let mut command = machines.command_of(USER, node, &shell);
         let shell = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().expect("nsenter can be started");
         let master = File::from(pair.master);
         let seen = Arc::<Mutex<Vec<u8>>>::default();
-        let (mut from, to) = (master.try_clone().expect("it is open"), Arc::clone(&seen));
+        let (mut from, to) = (master.try_clone().expect("the terminal is open"), Arc::clone(&seen));
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut piece) {
-                to.lock().expect("nobody panics").extend(&piece[..count]);
+                to.lock().expect("the lock is not poisoned").extend(&piece[..count]);
             }
         });
         let mut terminal = Self { master, shell, seen, read: 0 };
@@ -49,14 +49,14 @@ impl Terminal {
     }
 
     fn say(&mut self, text: &str) {
-        self.master.write_all(text.as_bytes()).expect("it is open");
+        self.master.write_all(text.as_bytes()).expect("the terminal is open");
     }
 
     /// Waits for a text and returns all output before it.
     fn until(&mut self, text: &str) -> String {
         let looked = std::time::Instant::now();
         loop {
-            let seen = self.seen.lock().expect("nobody panics")[self.read..].to_vec();
+            let seen = self.seen.lock().expect("the lock is not poisoned")[self.read..].to_vec();
             if let Some(at) = seen.windows(text.len()).position(|window| window == text.as_bytes()) {
                 self.read += at + text.len();
                 return String::from_utf8_lossy(&seen[..at]).into_owned();
@@ -81,8 +81,8 @@ impl Terminal {
     /// Waits until a program has switched the terminal to raw mode. A shell's prompt leaves signal keys to the
     /// terminal.
     fn wait_for_keys(&self) {
-        wait_until("the keys to be its own", 20, || {
-            let modes = tcgetattr(&self.master).expect("it is open");
+        wait_until("the terminal to be in raw mode", 20, || {
+            let modes = tcgetattr(&self.master).expect("the terminal is open");
             (!modes.local_flags.contains(LocalFlags::ISIG)).then_some(())
         });
     }
@@ -169,7 +169,7 @@ fn shell(machines: &Machines) {
     machines.write("counts.sh", "echo started\nfor i in $(seq 100000); do echo >>count; sleep 0.01; done\n");
     let count = || machines.read("count").len();
     let stands = |wanted: bool| {
-        wait_until(if wanted { "it to stand still" } else { "it to go on" }, 20, || {
+        wait_until(if wanted { "the command to stop" } else { "the command to continue" }, 20, || {
             let before = count();
             std::thread::sleep(std::time::Duration::from_millis(150));
             ((count() == before) == wanted).then_some(())

@@ -27,7 +27,7 @@ fn nodes_get_leases_and_names_and_reach_the_outside() {
     let theirs = "dnsmasq --no-resolv --listen-address=127.0.0.1 --bind-interfaces --conf-file=/dev/null --pid-file \
                   --address=/theirs.example/192.0.2.9";
     let _theirs = lab.controller.daemon("theirs", &["sh", "-c", &format!("exec {theirs} --keep-in-foreground")]);
-    wait_until("their dnsmasq to answer", 10, || {
+    wait_until("the other dnsmasq to answer", 10, || {
         (lab.controller.run(&["getent", "hosts", "theirs.example"]).code == 0).then_some(())
     });
 
@@ -287,7 +287,7 @@ fn killed_apply_is_rolled_back_at_once() {
 
     lab.controller.write("/run/stall", "");
     let apply = lab.controller.daemon("apply", &["hostler", "gateway", "apply", "--confirm-within", "10m"]);
-    wait_until("the apply to be in the middle", 20, || {
+    wait_until("`apply` to be in the middle of the change", 20, || {
         let is_cut = !lab.controller.ok(&["ip", "link"]).contains("hostler-vpn");
         (is_cut && lab.controller.ok(&["ps", "-e", "-o", "args="]).contains("sleep 1000")).then_some(())
     });
@@ -344,10 +344,10 @@ fn change_can_be_confirmed_by_enter_or_by_command() {
     let mut command =
         lab.controller.command(&["script", "-qec", "hostler gateway apply --confirm-within 60s", "/dev/null"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut stdin = child.stdin.take().expect("the stream is piped");
     // Input from before the question confirms nothing.
-    stdin.write_all(b"\n").expect("it reads");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    stdin.write_all(b"\n").expect("the program reads its input");
+    let mut lines = BufReader::new(child.stdout.take().expect("the stream is piped")).lines().map_while(Result::ok);
     let mut wait_for = |text: &str| {
         let mut said = Vec::new();
         while !said.last().is_some_and(|line: &String| line.contains(text)) {
@@ -357,9 +357,9 @@ fn change_can_be_confirmed_by_enter_or_by_command() {
     wait_for("press Enter within 60 s");
     let status: Value = serde_json::from_str(&lab.gateway_ok(&["status", "--json"])).expect("JSON");
     assert!(status["confirm_within_secs"].is_u64() && status["is_guarded"] == true, "{status}");
-    stdin.write_all(b"\n").expect("it reads");
+    stdin.write_all(b"\n").expect("the program reads its input");
     wait_for("the gateway is confirmed");
-    assert!(child.wait().expect("it ends").success());
+    assert!(child.wait().expect("the process ends").success());
     assert_eq!(lab.gateway(&["plan"]).code, 0);
 
     lab.describe(&lab.description().replace("10.42.0.12", "10.42.0.13"));
@@ -424,7 +424,7 @@ fn foreign_settings_are_kept_and_remove_restores_the_machine() {
         serde_json::from_str(&lab.controller.read("/var/lib/hostler/gateway/dnsmasq.json")).expect("JSON");
     let pid = dnsmasq["process"]["pid"].to_string();
     lab.controller.ok(&["kill", "-9", &pid]);
-    wait_until("it to be gone", 10, || {
+    wait_until("the process to end", 10, || {
         lab.controller
             .ok(&["sh", "-c", &format!("grep State /proc/{pid}/status || echo Z")])
             .contains('Z')
@@ -583,7 +583,7 @@ fn systemd_supervises_the_gateway() {
         let pid = || machine.ok(&["systemctl", "show", "--property=MainPID", "--value", &unit]);
         let before = pid();
         machine.ok(&["systemctl", "kill", "--signal=KILL", &unit]);
-        wait_until("what died to be set up again", 30, || {
+        wait_until("the dead service to run again", 30, || {
             (![before.as_str(), "0\n"].contains(&pid().as_str()) && is_well(&machine)).then_some(())
         });
     }
@@ -594,7 +594,7 @@ fn systemd_supervises_the_gateway() {
     assert_eq!(machine.gateway(&["apply", "--confirm-within", "10m"]).code, 0);
     assert!(addresses(&machine).contains("10.45.0.1/24"));
     machine.start_anew();
-    wait_until("the gateway to be there again", 60, || is_well(&machine).then_some(()));
+    wait_until("the gateway to run again", 60, || is_well(&machine).then_some(()));
     assert!(addresses(&machine).contains("10.42.0.1/24") && !addresses(&machine).contains("10.45.0.1/24"));
     machine.describe(description);
     assert_eq!(machine.gateway(&["plan"]).code, 0);

@@ -57,13 +57,13 @@ impl Machine {
     pub(crate) fn new(description: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("hostler-systemd-").tempdir().expect("a temporary directory");
         let etc = directory.path().join("etc");
-        fs::create_dir(&etc).expect("it is ours");
-        fs::create_dir(directory.path().join("var")).expect("it is ours");
+        fs::create_dir(&etc).expect("the directory can be created");
+        fs::create_dir(directory.path().join("var")).expect("the directory can be created");
         let copied = Command::new("cp").args(["--archive", "/etc/."]).arg(&etc).status().expect("cp can be started");
         assert!(copied.success());
         let _ = fs::remove_dir_all(etc.join("systemd/system"));
-        fs::create_dir_all(etc.join("systemd/system")).expect("it is ours");
-        fs::create_dir_all(etc.join("hostler")).expect("it is ours");
+        fs::create_dir_all(etc.join("systemd/system")).expect("the directory can be created");
+        fs::create_dir_all(etc.join("hostler")).expect("the directory can be created");
         let group = own_group().join(format!("hostler-systemd-{}", std::process::id()));
         let holder = boot(directory.path(), &group);
         let machine = Self { holder, directory, group };
@@ -83,7 +83,7 @@ impl Machine {
     }
 
     pub(crate) fn describe(&self, description: &str) {
-        fs::write(self.directory.path().join("etc/hostler/gateway.toml"), description).expect("it is ours");
+        fs::write(self.directory.path().join("etc/hostler/gateway.toml"), description).expect("the file is writable");
     }
 
     /// Runs a command on the machine.
@@ -116,7 +116,7 @@ impl Machine {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
         // The kernel needs a moment to mark a cgroup as empty.
-        wait_until("its groups to be empty", 30, || {
+        wait_until("the machine's groups to be empty", 30, || {
             remove_groups(&self.group);
             (!self.group.exists()).then_some(())
         });
@@ -143,8 +143,8 @@ fn boot(directory: &Path, group: &Path) -> Child {
         .replace("DIR", &directory.display().to_string())
         .replace("GROUP", &group.display().to_string())
         .replace("SYSTEMD_UNIT_PATH=UNITS", &format!("SYSTEMD_UNIT_PATH={UNITS}"));
-    let log = fs::File::create(directory.join("log")).expect("it is ours");
-    let copy = log.try_clone().expect("it is open");
+    let log = fs::File::create(directory.join("log")).expect("the file is writable");
+    let copy = log.try_clone().expect("the file is open");
     Command::new("unshare")
         .args([
             "--net",

@@ -40,7 +40,7 @@ pub(crate) fn write_secret(head: &Host, machine: &str, line: &str) {
     use std::os::unix::fs::PermissionsExt;
     let (path, new) = (secret_path(machine), format!("{}.new", secret_path(machine)));
     head.write(&new, format!("{line}\n"));
-    std::fs::set_permissions(head.path(&new), std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    std::fs::set_permissions(head.path(&new), std::fs::Permissions::from_mode(0o600)).expect("the test owns the file");
     // Atomically, because the head may read the file at any time.
-    std::fs::rename(head.path(&new), head.path(&path)).expect("it is ours");
+    std::fs::rename(head.path(&new), head.path(&path)).expect("the file is writable");
 }

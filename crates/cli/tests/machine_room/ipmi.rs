@@ -57,13 +57,13 @@ impl Ipmi {
         let directory = tempfile::tempdir().expect("a directory");
         let start = |(name, port): (&String, u16)| {
             let place = directory.path().join(name);
-            fs::create_dir(&place).expect("it is ours");
+            fs::create_dir(&place).expect("the directory can be created");
             write_secret(&head, name, "admin:password");
             let mut command = match maker {
                 Maker::Sim => sim(&host, &place, port),
                 Maker::Fake => fake(&host, port),
             };
-            let log = File::create(place.join("log")).expect("it is ours");
+            let log = File::create(place.join("log")).expect("the file is writable");
             let errors = log.try_clone().expect("a descriptor can be doubled");
             let emulator = command.stdout(log).stderr(errors).spawn().expect("nsenter can be started");
             (name.clone(), Machine { port, emulator })
@@ -102,7 +102,7 @@ impl Ipmi {
 
     fn signal(&self, machine: &str, signal: Signal) {
         let pid = Pid::from_raw(self.machines[machine].emulator.id().cast_signed());
-        kill(pid, signal).expect("it runs");
+        kill(pid, signal).expect("the process runs");
     }
 }
 
@@ -132,9 +132,9 @@ impl Bmcs for Ipmi {
         match self.maker {
             Maker::Sim => {
                 let state = self.directory.path().join(machine).join("power");
-                fs::write(state, if on { "1\n" } else { "0\n" }).expect("it is ours");
+                fs::write(state, if on { "1\n" } else { "0\n" }).expect("the file is writable");
             }
-            Maker::Fake => wait_until("an emulator to take it", 30, || {
+            Maker::Fake => wait_until("the emulator to execute the order", 30, || {
                 self.tool(machine, if on { "on" } else { "off" }).then_some(())
             }),
         }
@@ -145,7 +145,7 @@ impl Bmcs for Ipmi {
             (Fault::Silent, _) => self.signal(machine, Signal::SIGSTOP),
             (Fault::WrongPassword, _) => write_secret(&self.head, machine, "admin:wrong"),
             (Fault::Idle, Maker::Sim) => {
-                fs::write(self.directory.path().join(machine).join("stuck"), "").expect("it is ours");
+                fs::write(self.directory.path().join(machine).join("stuck"), "").expect("the file is writable");
             }
             (Fault::Idle, Maker::Fake) | (Fault::Busy, _) => return false,
         }

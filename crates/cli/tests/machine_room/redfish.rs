@@ -40,7 +40,7 @@ impl Redfish {
         let emulator = program("sushy-emulator", "install the Python package sushy-tools");
         let directory = tempfile::tempdir().expect("a directory");
         let arguments = sushy_emulator(directory.path(), machines, PORT);
-        let log = File::create(directory.path().join("log")).expect("it is ours");
+        let log = File::create(directory.path().join("log")).expect("the file is writable");
         let emulator = host.in_network(&emulator).args(arguments).stdout(Stdio::null()).stderr(log).spawn();
         let emulator = emulator.expect("nsenter can be started");
         let gates = machines.iter().zip(8001..).map(|(name, port)| (name.clone(), Gate::open(&host, port))).collect();
@@ -127,7 +127,7 @@ impl Gate {
         let seen = Arc::clone(&fault);
         // The listener exists as long as the test.
         drop(host.thread(move || {
-            let listener = TcpListener::bind((address.as_str(), port)).expect("nobody else is on this host");
+            let listener = TcpListener::bind((address.as_str(), port)).expect("the port is free on this host");
             for stream in listener.incoming().flatten() {
                 let fault = Arc::clone(&seen);
                 // A thread is in the network namespace of the thread that started it.

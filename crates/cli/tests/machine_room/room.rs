@@ -118,7 +118,8 @@ impl Room {
                 state == "completed"
             });
             let task = &self.job(job)["tasks_shown"][0];
-            let (node, attempt) = (task["node"].as_str().expect("it ran"), task["attempt"].as_u64().expect("it ran"));
+            let (node, attempt) =
+                (task["node"].as_str().expect("a node"), task["attempt"].as_u64().expect("an attempt"));
             self.timeline.tell(format!("job {job} has ended on {node}"));
             self.ok(&["fetch", job, "--to", "/home/op/home"]);
             let result = self.head.host.read(&format!("/home/op/home/{job}/result"));
@@ -143,7 +144,7 @@ impl Room {
             self.wait(&format!("job {job} to run"), 200, || {
                 let task = &self.job(job)["tasks_shown"][0];
                 let runs = task["state"] == "running";
-                nodes.extend(runs.then(|| task["node"].as_str().expect("it runs").to_owned()));
+                nodes.extend(runs.then(|| task["node"].as_str().expect("a running task has a node").to_owned()));
                 runs
             });
         }

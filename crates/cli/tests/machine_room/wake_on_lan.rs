@@ -18,7 +18,7 @@ fn packets(host: &Host) -> Receiver<String> {
     // Capacity for more packets than the test expects.
     let (heard, hears) = mpsc::sync_channel(8);
     drop(host.thread(move || {
-        let socket = UdpSocket::bind("0.0.0.0:9").expect("nobody else is on this host");
+        let socket = UdpSocket::bind("0.0.0.0:9").expect("the port is free on this host");
         let mut packet = [0; 256];
         while let Ok((length, from)) = socket.recv_from(&mut packet) {
             let magic =
@@ -36,7 +36,8 @@ fn boot(host: &Host) -> Daemon {
     for name in ["systemctl", "shutdown", "poweroff"] {
         let path = format!("/run/bin/{name}");
         host.write(&path, SHUTDOWN);
-        std::fs::set_permissions(host.path(&path), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        std::fs::set_permissions(host.path(&path), std::fs::Permissions::from_mode(0o755))
+            .expect("the test owns the file");
     }
     let feature = host.name();
     let agent = ["hostler", "agent", "run", "--root-jobs", "--shared-machine", "--cpus", "0-1", "--feature", feature];
@@ -57,7 +58,7 @@ fn packet_wakes_a_machine_and_its_agent_shuts_it_down() {
     }
     let up =
         || head.json(&["hostler", "nodes"]).as_array().expect("a list").iter().filter(|it| it["state"] == "up").count();
-    wait_until("both to be up", 60, || (up() == 2).then_some(()));
+    wait_until("both nodes to be up", 60, || (up() == 2).then_some(()));
     let [a, b, c, d, e, f] = MAC;
     head.write(
         "/etc/hostler/power.toml",
@@ -70,14 +71,16 @@ fn packet_wakes_a_machine_and_its_agent_shuts_it_down() {
     let is = |wanted: &str| power().as_deref() == Some(wanted);
 
     for round in 0..2 {
-        wait_until("its agent to shut it down", 60, || (!sleeper.read("/home/op/shutdown").is_empty()).then_some(()));
+        wait_until("the agent to shut the machine down", 60, || {
+            (!sleeper.read("/home/op/shutdown").is_empty()).then_some(())
+        });
         let said = sleeper.read("/home/op/shutdown");
         timeline.tell(format!("the agent says: {said}"));
         assert!(said.starts_with("/run/bin/systemctl poweroff\n"), "{said}");
         assert!(!is("off"), "it is still shutting down");
         sleeper.power_off();
         timeline.tell("the machine is off");
-        wait_until("the head to know", 60, || is("off").then_some(()));
+        wait_until("the head to report the node as off", 60, || is("off").then_some(()));
         if round == 1 {
             break;
         }
