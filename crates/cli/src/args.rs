@@ -163,7 +163,7 @@ pub(crate) fn conclude(context: &Context, outcome: Outcome) -> ExitCode {
 }
 
 impl Common {
-    /// The output format and head that these options choose.
+    /// Returns the output format and the head that the options choose.
     pub(crate) fn context(self) -> Context {
         let format = match (self.json, self.quiet) {
             (true, _) => Format::Json,

@@ -65,7 +65,7 @@ fn head_in_file() -> Result<Option<String>, Failure> {
     in_file(|settings| Ok(settings.text("head", "\"unix:/path/to/head.sock\"")?.map(str::to_owned)))
 }
 
-/// The variables that commands pass on, if the configuration file limits them.
+/// Reads the environment variables that commands pass on, if the configuration file limits them.
 pub(crate) fn env_only() -> Result<Option<Names>, Failure> {
     in_file(names_in)
 }

@@ -17,7 +17,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// A client of the chosen cluster. It connects with the first request.
+    /// Returns a client of the chosen cluster. The client connects at its first request.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         self.client_with(Patience::COMMAND)
     }
@@ -37,7 +37,7 @@ impl Context {
     }
 }
 
-/// A short description of an outage. Details follow if it lasts.
+/// Returns a short description of an outage. The client reports details if the outage lasts.
 fn brief(error: &ClientError) -> &'static str {
     match error {
         ClientError::Interrupted { .. } => "connection to the head lost",
@@ -45,8 +45,8 @@ fn brief(error: &ClientError) -> &'static str {
     }
 }
 
-/// Runs `future` on a runtime of this thread. The runtime is created on demand, because creating it takes as long as
-/// some commands.
+/// Runs `future` on a runtime of this thread. Creates the runtime on demand, because the creation takes as long as some
+/// commands.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -52,7 +52,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Haul {
     pub(crate) arrived: Vec<Arrived>,
     pub(crate) failures: Vec<Failure>,
-    /// Tasks of which some results failed.
+    /// Tasks of which at least one result failed.
     undelivered: BTreeSet<TaskId>,
 }
 
@@ -171,8 +171,8 @@ fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -
     }
 }
 
-/// Tells the head which results have arrived, job by job. The result of a task's first node comes last, so it
-/// confirms the whole task, unless another part failed.
+/// Confirms to the head, job by job, which tasks were downloaded. The result of a task's first node comes last, so its
+/// arrival confirms the whole task, unless the result of another node failed.
 async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &BTreeSet<TaskId>) -> Result<(), Failure> {
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
         let job = of_one_job[0].job;
@@ -220,7 +220,7 @@ fn tasks_in(of_one_job: &[Arrived]) -> usize {
     of_one_job.iter().map(|result| result.index).collect::<BTreeSet<_>>().len()
 }
 
-/// `12` or `12_3`; for nodes after the first with their rank, e.g. `12.node1`.
+/// Returns the name of a result: `12` or `12_3`; for nodes after the first with the rank, e.g. `12.node1`.
 fn name(result: &ResultView) -> String {
     let name = directory_name(result.job, result.index);
     match result.node_rank {
@@ -277,7 +277,7 @@ fn date_logs(directory: &Path) {
             let is_undated =
                 path.metadata().and_then(|it| it.modified()).is_ok_and(|time| time == SystemTime::UNIX_EPOCH);
             if is_undated && let Ok(file) = File::open(&path) {
-                // Only cosmetic, so errors are ignored.
+                // The time is only informative, so errors are ignored.
                 file.set_modified(SystemTime::now()).ok();
             }
         }

@@ -20,8 +20,8 @@ const SOCKET_PATH_LIMIT: usize = 107;
 pub(crate) struct Places {
     state: PathBuf,
     runtime: PathBuf,
-    /// The directory in `/tmp` that contains `runtime`, if any. Other users may have created it, so it is checked
-    /// before use.
+    /// The directory in `/tmp` that contains `runtime`, if any. Another user may have created it, so [`Self::create`]
+    /// checks the owner and mode.
     exposed: Option<PathBuf>,
 }
 

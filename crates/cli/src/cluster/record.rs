@@ -17,10 +17,10 @@ pub(crate) struct Record {
     pub(crate) head: Option<ProcessId>,
     /// Address of the head for agents. A restarted head uses it again, so that running agents find the head.
     pub(crate) address: Option<String>,
-    /// Maximum size of stored results in bytes, if it was given.
+    /// Maximum size of stored results in bytes, if the user has set one.
     #[serde(default)]
     pub(crate) results_cap_bytes: Option<u64>,
-    /// A captured machine that replaces this one, in tests.
+    /// File with a captured machine that replaces this machine in tests.
     #[serde(default)]
     pub(crate) machine_from: Option<PathBuf>,
     /// Whether the head switches the nodes on and off.
@@ -34,7 +34,7 @@ pub(crate) struct Record {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRecord {
-    /// E.g. `n1`.
+    /// Name of the node, e.g. `n1`.
     pub(crate) name: NodeName,
     pub(crate) cpus: CpuSet,
     pub(crate) memory_bytes: u64,

@@ -100,7 +100,7 @@ pub(crate) struct Sizes {
     pub(crate) gpus: Option<GpuCap>,
     /// Countable resources of each node.
     pub(crate) counted: Counted,
-    /// A captured machine that provides GPUs and topology, in tests.
+    /// File with a captured machine that provides GPUs and topology in tests.
     pub(crate) machine_from: Option<PathBuf>,
 }
 

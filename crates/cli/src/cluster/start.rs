@@ -57,7 +57,7 @@ pub(crate) async fn bring_up(
     results_cap_bytes: Option<u64>,
     mut tell: impl FnMut(&str),
 ) -> Result<Started, Failure> {
-    // Processes that are started here share this process's cgroup.
+    // Move this process to a child cgroup first, so that the agents can enable controllers for the cgroups of jobs.
     hostler_agent::step_aside();
     let mut starter = Starter::new(places)?;
     starter.choose_nodes(&sizes)?;
@@ -436,7 +436,7 @@ fn with_log(failure: Failure, log: &Path, from: u64) -> Failure {
     failure.hint(format!("the log is {}", log.display()))
 }
 
-/// E.g. `4 nodes with 1 CPU and 4.5G of memory each`.
+/// Formats the sizes of the nodes, e.g. `4 nodes with 1 CPU and 4.5G of memory each`.
 pub(crate) fn describe(nodes: &[NodeRecord]) -> String {
     let Some(first) = nodes.first() else { return "no nodes".to_owned() };
     let cpus = match first.cpus.len() {

@@ -194,7 +194,7 @@ pub(crate) struct AgentRun {
     #[arg(long, requires = "accounts")]
     homes: bool,
 
-    /// File with a join code, with which a new node joins the cluster
+    /// File with the join code for a new node
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
 
@@ -291,7 +291,7 @@ impl AgentRun {
         Ok(exit::OK)
     }
 
-    /// The agent of `hostler agent run` without flags, but with these ports.
+    /// The settings of `hostler agent run` with only these ports given as options.
     pub(crate) fn with_ports(table: PortAt, best: PortAt) -> Self {
         Self { table_port: Some(table), best_port: Some(best), ..Self::default() }
     }
@@ -305,7 +305,7 @@ impl AgentRun {
         self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
     }
 
-    /// Addresses for gossip, in order of preference. `set` comes from the settings.
+    /// Addresses for gossip, in order of preference. `set` is the address in the settings file.
     fn gossip_addresses(&self, set: Option<GossipAt>) -> Vec<SocketAddr> {
         let any =
             |port| [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];

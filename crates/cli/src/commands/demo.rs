@@ -209,7 +209,7 @@ async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<
     Ok(())
 }
 
-/// The line without the prefix `hostler: `; `None` for details such as single packages.
+/// Returns a line of the setup log without the prefix `hostler: `; `None` for details such as single packages.
 fn headline(line: &[u8]) -> Option<String> {
     const DETAILS: [&str; 7] = [
         "Collecting",
@@ -264,7 +264,7 @@ fn table(metrics: &[Metrics]) -> String {
     table.render(None)
 }
 
-/// `C=1.0 gamma=0.002`.
+/// Formats the parameters of a model, e.g. `C=1.0 gamma=0.002`.
 fn parameters(value: &serde_json::Value) -> String {
     let pairs = value.as_object().into_iter().flatten().map(|(name, value)| format!("{name}={value}"));
     pairs.collect::<Vec<_>>().join(" ")

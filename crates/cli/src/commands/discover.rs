@@ -47,7 +47,7 @@ impl Discover {
     }
 }
 
-/// The machine that was captured in a file.
+/// Reads the machine that `hostler node discover --capture` wrote to a file.
 pub(crate) fn captured_machine(path: &Path) -> Result<Machine, Failure> {
     let shown = path.display();
     let text = fs::read_to_string(path).during(|| format!("cannot read {shown}"))?;

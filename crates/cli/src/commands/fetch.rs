@@ -130,7 +130,7 @@ async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure
     let tasks = job.tasks_shown.iter().filter(|task| target.index.is_none_or(|index| task.index == index));
     let state = match target.index {
         None => job.summary.state,
-        // A task that is not listed is waiting.
+        // The head does not list waiting tasks; for such a task, use the state of the job.
         Some(_) => tasks.clone().next().map_or(job.summary.state, |task| task.state),
     };
     if state.is_ended() {
@@ -149,7 +149,7 @@ async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure
     ))
 }
 
-/// Why a job that ended in `state` has no results. `task` is the task that got furthest.
+/// Why a job that ended in `state` has no results. `task` is a task that has started, if any has.
 fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> String {
     let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
         return format!("job {target} is {state} and never ran");

@@ -155,7 +155,7 @@ impl HeadInit {
     }
 }
 
-/// The directory for `--directory`, if the head's files are not in the default places.
+/// Returns the value for `--directory`, if the head's files are not in the default directories.
 fn self_directory(places: &HeadPlaces) -> Option<&Path> {
     (places.settings.parent() == Some(&places.directory)).then_some(&places.directory)
 }

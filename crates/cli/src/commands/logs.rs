@@ -96,7 +96,7 @@ impl Logs {
     }
 }
 
-/// A task and the nodes whose output is read.
+/// A task, and the ranks of the nodes whose output is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) task: TaskId,
@@ -150,7 +150,7 @@ pub(crate) async fn print(
     try_join_all(copies).await.map(drop)
 }
 
-/// Copies one output to this program's output, to its end.
+/// Copies one output of a task to this program's output until the task's output ends.
 async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line: bool) -> Result<(), Failure> {
     let write = |bytes: &[u8]| match output {
         Output::Stdout => context.output.job_stdout(bytes),
@@ -171,7 +171,7 @@ async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line
                 line.clear();
                 context.output.say(&format!("note: the job was started again; output of attempt {attempt} follows"));
             }
-            // The copy of stdout prints the note.
+            // The call that copies stdout prints the note about the new attempt.
             (LogEvent::Attempt(_), Output::Stderr | Output::Setup) => line.clear(),
         }
     }

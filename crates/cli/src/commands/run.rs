@@ -271,7 +271,7 @@ pub(crate) fn own_directory() -> Result<String, Failure> {
     })
 }
 
-/// The caller's variables that are passed on. Variables that are not UTF-8 are left out.
+/// Returns the caller's environment variables that the job gets. Leaves out variables that are not UTF-8.
 pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
     // If the caller is in a job with steps, `mpirun` in the new job must not use the nodes of the caller's job.
     let of_the_job = of_the_allocation();

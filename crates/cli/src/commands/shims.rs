@@ -67,7 +67,7 @@ fn make_links(directory: &Path, names: &[&str], relative: bool) -> Result<Vec<Pa
     Ok(links)
 }
 
-/// The target of a link: a smaller program for this tool alone if there is one, else this program.
+/// Returns the target of a link: the tool's own smaller program if it exists, else this program.
 fn program_for(link: &Path, program: &Path) -> PathBuf {
     let small = program.with_file_name(small_name(link));
     if small.is_file() { small } else { program.to_owned() }

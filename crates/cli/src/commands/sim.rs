@@ -273,7 +273,7 @@ impl Sim {
         Ok(exit::OK)
     }
 
-    /// The nodes of `--nodes` and `--cpus`; empty means the recorded machine.
+    /// The nodes that `--nodes` and `--cpus` describe; empty means the machine of the trace.
     fn machine(&self) -> Vec<Request> {
         let Some(cpus) = self.cpus else { return Vec::new() };
         let memory_bytes = self.memory.map_or(u64::MAX, |memory| memory.0);

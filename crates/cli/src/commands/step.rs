@@ -115,7 +115,7 @@ fn finish<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     Ok(value)
 }
 
-/// Receives the signals of this process, starting now.
+/// Starts to receive the signals of this process, and sends their numbers to all subscribers.
 fn signals() -> Result<broadcast::Sender<i32>, Failure> {
     let (sender, _) = broadcast::channel(16);
     for kind in PASSED_ON {
@@ -169,7 +169,7 @@ fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outc
     summarize(output, allocation, &ends)
 }
 
-/// Prints which nodes failed, and returns the exit code of the first.
+/// Prints which nodes failed, and returns the exit code of the first failed node.
 fn summarize(output: &Output, allocation: &Allocation, ends: &[Outcome]) -> Outcome {
     let mut first = exit::OK;
     for (place, end) in allocation.nodes.iter().zip(ends) {

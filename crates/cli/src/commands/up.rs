@@ -133,8 +133,8 @@ fn shortcomings(nodes: &[NodeView]) -> Option<String> {
             Some(_) => {
                 "; to change that, run `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`"
             }
-            // Memory and processes are delegated already; systemd delegates other controllers only if it is
-            // configured to.
+            // systemd delegates the controllers for memory and processes by default, and other controllers only if
+            // configured.
             None => "; to change that, root must set `Delegate=cpu cpuset io memory pids` in the unit `user@.service`",
         });
     }

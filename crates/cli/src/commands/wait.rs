@@ -91,7 +91,7 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
     Ok(summaries)
 }
 
-/// Waits for the end of a task; returns it in the form of a job.
+/// Waits for the end of a task. Returns the task in the form of a job.
 async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure> {
     loop {
         let summary = views::of_task(&client.task(task, ONE_QUESTION).await?, task.index);
@@ -117,7 +117,7 @@ pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Fail
     }
 }
 
-/// E.g. `job 12 failed with exit code 1`, with the commands that show more.
+/// Formats how a job ended, e.g. `job 12 failed with exit code 1`, with the commands that show more.
 fn verdict(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
     let tasks = match &job.array {

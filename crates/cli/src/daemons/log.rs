@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// Size at which a log file is renamed.
 const LARGE_BYTES: u64 = 16 << 20;
 
-/// Names the log file that standard error of the daemon is open on.
+/// Environment variable with the path of the log file to which the daemon's standard error is redirected.
 pub(crate) const LOG_VARIABLE: &str = "HOSTLER_LOG_FILE";
 
 /// Sends the log to standard error.
@@ -114,7 +114,8 @@ fn move_aside_if_large(path: &Path, large_bytes: u64) {
         Ok(())
     };
     if follow().is_err() {
-        // If no new file can be created, truncate this one; it is open for appending.
+        // If no new file can be created, truncate the current file. It is open for appending, so logging continues at
+        // its start.
         let _ = nix::unistd::ftruncate(io::stderr(), 0);
     }
 }

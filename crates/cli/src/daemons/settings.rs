@@ -227,7 +227,7 @@ impl AgentSettings {
     }
 }
 
-/// A weight; the default if the key does not exist.
+/// Reads a weight; returns the default weight if the key does not exist.
 fn weight(file: &Settings, key: &str, example: &str) -> Result<Weight, Failure> {
     let Some(number) = file.number(key, example)? else { return Ok(Weight::default()) };
     Weight::new(number).ok_or_else(|| {
@@ -236,7 +236,7 @@ fn weight(file: &Settings, key: &str, example: &str) -> Result<Weight, Failure> 
     })
 }
 
-/// The plain-text ports, each an address with a port, or a port number.
+/// Reads the plain-text ports. Each is an address with a port, or a port number.
 fn status(file: &Settings) -> Result<StatusPorts, Failure> {
     let table = file.table("status", STATUS_KEYS, "{ table = \"127.0.0.1:8181\", best = \"127.0.0.1:8282\" }")?;
     let port = |key: &str, example: &str| Ok::<_, Failure>(table.text_or_integer(key, example)?.map(|PortAt(at)| at));

@@ -176,7 +176,7 @@ impl Dshd {
     fn command_line(&self) -> Result<Vec<OsString>, Failure> {
         let mut line: Vec<OsString> = vec!["--announce".into()];
         if let Some(file) = &self.file {
-            // The daemon has another working directory.
+            // The daemon has another working directory, so it needs the absolute path.
             let file = std::path::absolute(file).during(|| format!("cannot resolve the path `{}`", file.display()))?;
             line.extend(["-f".into(), file.into()]);
         }
@@ -219,7 +219,7 @@ fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
             let client = Client::new(Endpoint::Unix(socket.clone()));
             match block_on(async { Ok(client.load().await) })? {
                 Ok(_) => return Ok(Some(socket.clone())),
-                // A stale socket of an agent that was killed.
+                // Skip a stale socket of an agent that was killed.
                 Err(error) if error.code().is_none() => {}
                 Err(error) => return Err(Failure::from(error)),
             }

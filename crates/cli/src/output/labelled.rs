@@ -1,6 +1,6 @@
 //! Labels each line of an output with a name.
 
-/// The lines of one stream. An incomplete last line is written when this is dropped.
+/// Labels the lines of one stream. Dropping the value writes an incomplete last line.
 pub(crate) struct Labelled<'a, W: FnMut(&[u8])> {
     label: &'a str,
     write: W,

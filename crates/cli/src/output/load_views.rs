@@ -10,7 +10,7 @@ use super::table::{Align, Table};
 /// Index of the column WEIGHTS, which is hidden if all weights are 1.
 const WEIGHTS: usize = 11;
 
-/// A row per node; the node that reports is marked with a star.
+/// A table with one row per node; a star marks the node that reports.
 pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
     let mut rows = Table::new(&[
         ("NODE", Align::Left),

@@ -57,7 +57,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// E.g. `camera 1 of 1 free, license 8 of 10 free`; `None` if there are no resources.
+/// Formats resources, e.g. `camera 1 of 1 free, license 8 of 10 free`; `None` if there are no resources.
 pub(super) fn counted<'a>(all: impl Iterator<Item = (&'a str, u64)>, free: impl Fn(&str) -> u64) -> Option<String> {
     let parts: Vec<String> = all.map(|(name, count)| format!("{name} {} of {count} free", free(name))).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
@@ -115,7 +115,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.into_text()
 }
 
-/// E.g. `GPU-5d8f…, NVIDIA A100, 40G, NUMA node 1, held by 7_0`.
+/// Formats a GPU, e.g. `GPU-5d8f…, NVIDIA A100, 40G, NUMA node 1, used by 7_0`.
 fn gpu(gpu: &GpuView) -> String {
     let mut words = vec![gpu.id.to_string()];
     words.extend((!gpu.name.is_empty()).then(|| gpu.name.clone()));
@@ -150,7 +150,7 @@ pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
     lines.into_text()
 }
 
-/// E.g. `idle for 5m12s: its agent connected after 3m40s; boot takes 4m`.
+/// Formats the power state of a node, e.g. `idle for 5m12s: its agent connected after 3m40s; boot takes 4m`.
 fn power_line(power: &PowerView) -> String {
     let boot = match power.boots {
         0 => format!("boot takes about {} (not measured)", span(power.boot_ms)),
@@ -159,7 +159,7 @@ fn power_line(power: &PowerView) -> String {
     format!("{} for {}: {}; {boot}", power.state.as_str(), span(power.for_ms), power.why)
 }
 
-/// E.g. `90 W; 1.2 kWh drawn, 3.4 kWh saved; switched on 7 times`.
+/// Formats the power use of a node, e.g. `90 W; 1.2 kWh drawn, 3.4 kWh saved; switched on 7 times`.
 fn energy_line(power: &PowerView) -> String {
     let saved = power.always_on_watt_hours.saturating_sub(power.watt_hours);
     let starts = if power.starts == 1 { "once".to_owned() } else { format!("{} times", power.starts) };
@@ -203,7 +203,7 @@ pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
     format!("{}\n{}", table.render(width), basis(energy))
 }
 
-/// Which figures are measured and which are estimated.
+/// A sentence that says which values are measured and which are estimated.
 fn basis(energy: &EnergyView) -> String {
     let is_estimated = |power: &PowerView| power.gauge.is_none() || power.measured_watt_hours < power.watt_hours;
     let estimated = energy.nodes.iter().filter(|(_, power)| is_estimated(power));
@@ -231,7 +231,7 @@ fn basis(energy: &EnergyView) -> String {
     parts.join("; ")
 }
 
-/// E.g. `1.2 Wh, estimated`.
+/// Formats the energy of a job, e.g. `1.2 Wh, estimated`.
 pub(crate) fn job_energy(energy: &JobEnergy) -> String {
     let by = match energy.measured_joules {
         0 => ", estimated".to_owned(),
@@ -249,12 +249,12 @@ fn watt_hours(joules: u64) -> String {
     }
 }
 
-/// Energy in kWh with all digits, so that columns add up.
+/// Formats an energy in kWh with all digits, so that the values of a column add up.
 fn exact_kwh(watt_hours: u64) -> String {
     format!("{}.{:03} kWh", watt_hours / 1_000, watt_hours % 1_000)
 }
 
-/// Energy, rounded.
+/// Formats an energy with a rounded value and its unit.
 pub(crate) fn kwh(watt_hours: u64) -> String {
     if watt_hours < 1_000 { format!("{watt_hours} Wh") } else { format!("{:.1} kWh", watt_hours as f64 / 1_000.0) }
 }

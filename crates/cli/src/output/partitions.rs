@@ -9,7 +9,7 @@ use hostler_proto::partitions::PartitionView;
 use super::table::{Align, Table};
 use super::views::Lines;
 
-/// The list of partitions; the default one is marked with a star.
+/// The table of partitions; a star marks the default partition.
 pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("PARTITION", Align::Left),
@@ -56,7 +56,7 @@ pub(crate) fn one(partition: &PartitionView) -> String {
     lines.into_text()
 }
 
-/// E.g. `4 nodes, 3 up`.
+/// Formats the number of nodes, e.g. `4 nodes, 3 up`.
 pub(crate) fn nodes(partition: &PartitionView) -> String {
     let nodes = if partition.node_count == 1 { "node" } else { "nodes" };
     format!("{} {nodes}, {} up", partition.node_count, partition.nodes_up)

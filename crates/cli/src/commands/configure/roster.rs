@@ -10,7 +10,7 @@ const COLUMNS: [&str; 5] = ["name", "uid", "role", "groups", "ssh key"];
 /// Maximum number of problems to report.
 const MOST_PROBLEMS: usize = 20;
 
-/// The users of the roster, or its problems with line numbers.
+/// Parses a roster. Returns the users, or the problems with their line numbers.
 pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
     let mut users = Vec::new();
     let mut problems = Vec::new();

@@ -330,7 +330,7 @@ fn said(context: &Context, user: &UserView, sentence: &str) {
     context.output.say(sentence);
 }
 
-/// The keys in the files, one per line.
+/// Reads SSH public keys from the files, one per line.
 fn read_keys(files: &[PathBuf]) -> Result<Vec<String>, Failure> {
     let mut keys = Vec::new();
     for file in files {

@@ -196,7 +196,7 @@ fn accompany(
     let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
     let mut home = |piece: &[u8]| under_way.as_mut().map(|under_way| under_way.take(piece)).is_some();
     let ending = runtime.block_on(follow_home(agent, shown, &mut home));
-    // A read of standard input may never return.
+    // Do not wait for a pending read of standard input, which may never return.
     runtime.shutdown_background();
     match ending.during(|| "cannot read the output of the command".to_owned())? {
         Ending::Ended(ended) => {

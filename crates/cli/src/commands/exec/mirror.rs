@@ -173,8 +173,7 @@ fn describe(root: &Path, recalls: bool) -> io::Result<(Described, usize)> {
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }
-    // The survey may include files that were written meanwhile, so the time of the description is that of the newest
-    // file.
+    // The survey may include files that were written meanwhile, so the description has the time of the newest file.
     let now = now_ns();
     let newest = entries.iter().map(|entry| entry.modified_ns).filter(|modified| *modified <= now).max();
     let described = Described::new(Tree { mode, entries }, sources, began_ns.max(newest.unwrap_or(0)));

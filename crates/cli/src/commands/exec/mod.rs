@@ -98,7 +98,7 @@ pub(crate) struct Exec {
     command: Vec<OsString>,
 }
 
-/// The nodes on which a command may run.
+/// Options that restrict the nodes on which the command may run.
 #[derive(Debug, Clone, Args)]
 struct WhereTo {
     /// Require this much free memory on the node; also the command's memory limit
@@ -177,7 +177,7 @@ impl Exec {
         Ok(())
     }
 
-    /// The request to the agent.
+    /// Builds the request to the agent from the options.
     fn ask(&self) -> Result<Ask, Failure> {
         // `--explain` runs no command, but a request needs one.
         let argv = if self.command.is_empty() { vec!["true".into()] } else { self.command.clone() };

@@ -74,7 +74,7 @@ impl Add {
         let file = file.transpose()?;
         let added = gateway.add_client(&self.name);
         if let (Err(_), Some(path)) = (&added, &self.output) {
-            // The file is still empty.
+            // Delete the new file, which is still empty.
             let _ = std::fs::remove_file(path);
         }
         let (client, profile) = added?;

@@ -65,7 +65,7 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
     }
 }
 
-/// Problems that the gateway cannot solve.
+/// Warnings about problems that `apply` cannot solve.
 pub(super) fn warnings(description: &Description, obstacles: &[Obstacle]) -> Vec<String> {
     let mut warnings = Vec::new();
     if description.shares_a_wire() {
