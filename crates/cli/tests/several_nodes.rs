@@ -63,7 +63,7 @@ fn job_starts_on_all_its_nodes_or_none() {
     cluster.wait_for_state(&blocker, "running");
     let wide = cluster.ok(&["run", "--detach", "-N", "4", "-c", "2", "-m", "64M", "true"]);
     let why = cluster.ok(&["why", &wide]);
-    assert!(why.contains("it needs 4 nodes at once and 3 have enough free now"), "{why}");
+    assert!(why.contains("the job needs 4 nodes at once and 3 have enough free now"), "{why}");
     let refusal = cluster.fails(&["run", "-N", "5", "-m", "64M", "true"]);
     assert!(refusal.contains("asks for 5 nodes at once") && refusal.contains("only 4 nodes have that"), "{refusal}");
     cluster.ok(&["cancel", &blocker]);

@@ -273,7 +273,7 @@ fn drained_node_finishes_its_runs_and_gets_no_new_ones() {
     assert_eq!(head.node_state(), NodeState::Draining);
     let waiting = head.submit(false);
     assert_eq!(head.state_of(waiting), JobState::Pending);
-    assert_eq!(head.why(waiting), "every node that could run it is drained: n1");
+    assert_eq!(head.why(waiting), "every node that could run the job is drained: n1");
     head.report(1, run, ended());
     assert_eq!((head.state_of(job), head.node_state()), (JobState::Completed, NodeState::Drained));
     let told = [NodeState::Up, NodeState::Draining, NodeState::Drained].map(|state| (n1(), state));

@@ -14,14 +14,14 @@ pub struct IndexSet {
     ranges: Ranges,
 }
 
-/// The ranges of a set. Avoids an allocation for up to one range, as for a job without an array.
+/// The ranges of a set. Up to one range, as for a job without an array, needs no allocation.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 enum Ranges {
     #[default]
     None,
     One([(u32, u32); 1]),
-    /// At least two.
-    #[expect(clippy::box_collection, reason = "a word instead of three in every set")]
+    /// Two or more ranges.
+    #[expect(clippy::box_collection, reason = "a box makes every set two words smaller")]
     Several(Box<Vec<(u32, u32)>>),
 }
 
@@ -94,7 +94,7 @@ impl IndexSet {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// The memory of its ranges, in bytes.
+    /// The memory that the ranges use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         std::mem::size_of_val(&*self.ranges)

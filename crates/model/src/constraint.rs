@@ -17,7 +17,7 @@ use crate::ParseError;
 pub struct Feature(Arc<str>);
 
 impl Feature {
-    /// The word.
+    /// The feature as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -57,7 +57,7 @@ impl From<Feature> for String {
     }
 }
 
-/// For lookups in sets of features by text.
+/// Allows lookups by text in sets of features.
 impl std::borrow::Borrow<str> for Feature {
     fn borrow(&self) -> &str {
         &self.0
@@ -70,8 +70,10 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The nodes that a job may use, by features: `ssd&!old`, `(intel|amd)&rack-2`. `&` binds more tightly than `|`, and a comma means `&`. A
-/// node's name is also one of its features.
+/// A condition on the features of nodes, such as `ssd&!old` or `(intel|amd)&rack-2`. A job may use only nodes that
+/// satisfy it.
+///
+/// `&` binds more tightly than `|`, and a comma means `&`. A node's name is also one of its features.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, format = "node-constraint", max_length = 1000)]
@@ -88,13 +90,13 @@ enum Term {
 /// The longest constraint, in bytes.
 const MAX_BYTES: usize = 1000;
 
-/// How deep parentheses and negations may be nested.
+/// The maximum nesting depth of parentheses and negations.
 const MAX_DEPTH: u32 = 32;
 
 const EXPECTED: &str = "a constraint on the features of nodes, such as ssd, ssd&!old or (intel|amd)&rack-2";
 
 impl Constraint {
-    /// Whether a node satisfies the constraint; `has` tells which features it has.
+    /// Whether a node satisfies the constraint. `has` returns whether the node has a feature.
     pub fn holds(&self, has: impl Fn(&Feature) -> bool) -> bool {
         self.0.holds(&has)
     }
@@ -128,7 +130,7 @@ impl Term {
         }
     }
 
-    /// Writes the term, in parentheses if the surrounding operator binds at least as tightly.
+    /// Writes the term. Adds parentheses if the surrounding operator binds at least as tightly as the term's own.
     fn write(&self, f: &mut fmt::Formatter<'_>, around: Binding) -> fmt::Result {
         let (own, separator, terms) = match self {
             Self::Has(feature) => return f.write_str(feature.as_str()),
@@ -149,7 +151,7 @@ impl Term {
     }
 }
 
-/// Precedence of operators, the loosest first.
+/// The precedence of an operator; the loosest operator comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Whole,

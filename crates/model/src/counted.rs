@@ -9,27 +9,29 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 
-/// Names that already have a meaning in a request.
+/// Names that a counted resource cannot have, because requests use them for other amounts.
 const RESERVED: [&str; 10] = ["cpu", "cpus", "gpu", "gpus", "memory", "mem", "node", "nodes", "time", "tasks"];
 
-/// Pattern of names, without the reserved ones.
+/// Regular expression for valid names, which excludes the reserved ones.
 const NAMES: &str = "^(?!(cpus?|gpus?|memory|mem|nodes?|time|tasks)$)[a-z][a-z0-9._-]{0,62}$";
 
 const MAX_NAME: usize = 63;
 
 const MAX_COUNT: u64 = 1_000_000_000;
 
-/// The most different names per node.
+/// The maximum number of different names per node.
 const MAX_KINDS: usize = 64;
 
-/// Names with counts, such as `license-matlab=4`: the total or free amounts of a node, or the request of a job.
+/// Counted resources: names with counts, such as `license-matlab=4`. They are the total or free amounts of a node, or
+/// the request of a job.
 ///
-/// A name begins with a lowercase letter, has at most 63 lowercase letters, digits, `-`, `_` and `.`, and is not reserved like `cpus`. A
-/// count is between 1 and 1,000,000,000; an entry with count zero is removed. At most 64 names.
+/// A name begins with a lowercase letter and has at most 63 lowercase letters, digits, `-`, `_` and `.`. Names such as
+/// `cpus` are reserved. A count is between 1 and 1,000,000,000; an entry with count zero is removed. There are at most
+/// 64 names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
 pub struct Counted(
-    /// Never an empty map. `None`, the common case, is cheap to clone.
+    /// `None` if nothing is counted, which is the common case and cheap to clone. The map is never empty.
     Option<Arc<Counts>>,
 );
 
@@ -56,33 +58,33 @@ pub enum CountedError {
     /// The text does not have the form `NAME=COUNT`.
     #[error("`{0}` is not of the form NAME=COUNT, such as license-matlab=4")]
     Form(String),
-    /// The name is invalid.
+    /// The name is not of the valid form.
     #[error(
         "`{0}` is not a valid resource name: it must begin with a lowercase letter and have at most 63 lowercase letters, \
          digits, `-`, `_` or `.`"
     )]
     Name(String),
-    /// The name is reserved.
+    /// The name is reserved, such as `cpus`.
     #[error("`{0}` is reserved for other uses: choose another name for the counted resource")]
     Reserved(String),
-    /// The count is out of range.
+    /// The count is zero or too large.
     #[error("`{name}` has the count {count}, which is not between 1 and 1000000000")]
     Count {
-        /// The name.
+        /// The name of the resource.
         name: String,
-        /// The count.
+        /// The invalid count.
         count: u64,
     },
-    /// The name appears twice.
-    #[error("`{0}` is counted twice")]
+    /// The name appears twice in a list.
+    #[error("the resource `{0}` is listed twice")]
     Twice(String),
-    /// There are too many names.
-    #[error("more than 64 different resources are counted")]
+    /// The list has more than 64 names.
+    #[error("a list has more than 64 different resources")]
     TooMany,
 }
 
 impl Counted {
-    /// No counted resources.
+    /// The value without any counted resource.
     pub const NONE: Self = Self(None);
 
     /// Names and counts, sorted by name.
@@ -90,7 +92,7 @@ impl Counted {
         self.entries().map(|(name, count)| (&**name, *count))
     }
 
-    /// Each entry as an amount of its own.
+    /// Iterates over the entries, each as a separate `Counted`.
     pub fn each_alone(&self) -> impl Iterator<Item = Self> {
         self.entries().map(|(name, count)| Self(Some(Arc::new([(Arc::clone(name), *count)].into()))))
     }
@@ -101,7 +103,7 @@ impl Counted {
         self.0.as_ref().map_or(0, |counts| counts.len())
     }
 
-    /// The count of a name; 0 if it is not counted.
+    /// The count of a name; 0 if the name is absent.
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.0.as_ref().and_then(|counts| counts.get(name)).copied().unwrap_or(0)
@@ -140,13 +142,13 @@ impl Counted {
         Ok(())
     }
 
-    /// Whether this amount covers `wanted`.
+    /// Whether each count is at least the count in `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         wanted.iter().all(|(name, count)| self.count(name) >= count)
     }
 
-    /// Applies `amount` to the two counts of each name; drops names with the result zero.
+    /// Combines the two counts of each name with `amount`. Drops names whose result is zero.
     #[must_use]
     pub fn zip(&self, other: &Self, amount: impl Fn(u64, u64) -> u64) -> Self {
         if self.is_empty() && other.is_empty() {
@@ -158,13 +160,13 @@ impl Counted {
         Self((!counts.is_empty()).then(|| Arc::new(counts)))
     }
 
-    /// The sum; saturates.
+    /// Adds the counts of each name. Sums saturate.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.zip(other, u64::saturating_add)
     }
 
-    /// The difference, zero where `part` is larger.
+    /// Subtracts the counts of `part`. The result is zero where `part` is larger.
     #[must_use]
     pub fn minus(&self, part: &Self) -> Self {
         self.zip(part, u64::saturating_sub)

@@ -11,7 +11,8 @@ use crate::text::write_ranges;
 /// A set of CPU ids, displayed in the kernel's format (`0-3,8`).
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
-    /// Bit `i % 64` of word `i / 64` is set if the set contains CPU `i`. No trailing zero words, so that equal sets compare equal.
+    /// Bit `i % 64` of word `i / 64` is set if the set contains CPU `i`. The last word is never zero, so that equal
+    /// sets compare equal.
     words: Vec<u64>,
 }
 
@@ -136,7 +137,7 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// More CPUs than any kernel supports.
+/// An upper limit for CPU ids, above the number of CPUs that any kernel supports.
 const MAX_CPUS: u32 = 1 << 16;
 
 impl FromStr for CpuSet {

@@ -43,7 +43,7 @@ impl FromStr for Digest {
         }
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).expect("checked to be ASCII");
+            let pair = std::str::from_utf8(pair).expect("the text consists of ASCII characters");
             *byte = u8::from_str_radix(pair, 16).map_err(|_| error())?;
         }
         Ok(Self(bytes))
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Accepts the text form and the binary form.
+/// A visitor that accepts the text form and the binary form.
 struct EitherForm;
 
 impl serde::de::Visitor<'_> for EitherForm {

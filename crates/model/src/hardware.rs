@@ -15,14 +15,14 @@ use crate::{CpuSet, ParseError, Request, Resources, Topology};
 /// The longest GPU id, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
-/// The id of a GPU: permanent and unique on its node, such as `GPU-5d8f0c1a-…`, `MIG-…` or `pci-0000:07:00.0`. Visible ASCII without
-/// commas, so that ids can be listed with commas.
+/// The id of a GPU, such as `GPU-5d8f0c1a-…`, `MIG-…` or `pci-0000:07:00.0`. It is unique on its node and never
+/// changes. It consists of visible ASCII characters without commas, so that commas can separate ids.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = r"^[!-+\--~]{1,128}$")]
 pub struct GpuId(String);
 
-/// The vendor of a GPU; decides which environment variables make it visible to a job.
+/// The vendor of a GPU. It decides which environment variables make the GPU visible to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Vendor {
@@ -34,24 +34,24 @@ pub enum Vendor {
     Intel,
 }
 
-/// A GPU that a node offers, or a partition of one that can be assigned separately.
+/// A GPU that a node offers, or a part of one that can be allocated separately (MIG).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its id on the node.
+    /// The GPU's id, unique on its node.
     pub id: GpuId,
-    /// Its vendor.
+    /// The GPU's vendor.
     pub vendor: Vendor,
-    /// The model, for people.
+    /// The GPU's model name, for people.
     pub name: String,
-    /// Its own memory in bytes; absent if it shares the machine's memory, or the size is unknown.
+    /// The GPU's own memory in bytes. Absent if it shares the machine's memory, or if the size is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Its NUMA node; absent if there is only one, or it is unknown.
+    /// The GPU's NUMA node. Absent if the machine has only one, or if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
 }
 
-/// A node's GPUs and CPU topology. Empty for nodes with an older agent; then the choice ignores locality.
+/// A node's GPUs and CPU topology. Empty for nodes with agents of older releases; allocations then ignore locality.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     /// The topology of the CPUs that the node offers.
@@ -63,11 +63,12 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Chooses exactly what `request` asks for out of `free`; `None` if it is not free. The result is deterministic.
+    /// Chooses the resources that `request` asks for out of `free`; `None` if `free` does not contain them. The result
+    /// is deterministic.
     ///
-    /// GPUs come from one NUMA node, or from as few as possible. NUMA nodes with enough free CPUs are preferred, then those with the
-    /// fewest free GPUs. CPUs come from the NUMA nodes of the GPUs if these have enough, and otherwise as [`Topology::choose`] decides.
-    /// GPUs of unknown location come last.
+    /// GPUs come from one NUMA node, or from as few as possible. NUMA nodes with enough free CPUs are preferred, then
+    /// those with the fewest free GPUs. GPUs of unknown location come last. CPUs come from the NUMA nodes of the GPUs
+    /// if these have enough, and otherwise as [`Topology::choose`] decides.
     #[must_use]
     pub fn choose(&self, free: &Resources, request: &Request) -> Option<Resources> {
         if !free.counts().covers(request) {
@@ -102,7 +103,7 @@ impl Hardware {
         gpus
     }
 
-    /// The free GPUs in the machine's order, followed by unknown ones.
+    /// Returns the free GPUs in the machine's order, followed by free GPUs that `gpus` does not list.
     fn free_gpus<'a>(&self, free: &'a Resources) -> Vec<FreeGpu<'a>> {
         let mut rest: BTreeSet<&GpuId> = free.gpus.iter().collect();
         let known = self.gpus.iter().filter_map(|gpu| Some(FreeGpu { id: rest.take(&gpu.id)?, numa: gpu.numa }));
@@ -111,7 +112,7 @@ impl Hardware {
         all
     }
 
-    /// Chooses `count` of the free CPUs; there must be enough.
+    /// Chooses `count` of the free CPUs, preferably in the NUMA nodes `near`. At least `count` CPUs must be free.
     fn choose_cpus(&self, free: &CpuSet, count: u32, near: &BTreeSet<u32>) -> CpuSet {
         if self.topology.is_flat() {
             return free.lowest(count).unwrap_or_default();
@@ -142,7 +143,7 @@ impl GpuId {
         &self.0
     }
 
-    /// An id made from a name; replaces characters that an id cannot have.
+    /// Creates an id from a name. Replaces characters that an id cannot have.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         let fit = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '_' };
@@ -181,7 +182,7 @@ impl fmt::Display for GpuId {
 }
 
 impl Vendor {
-    /// The word in output and JSON.
+    /// The vendor as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::ParseError;
 
-/// A job, numbered from 1 in the order of submission. Never reused.
+/// The id of a job. Jobs are numbered from 1 in the order of submission; an id is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
 #[serde(transparent)]
 #[schema(minimum = 1)]
@@ -22,7 +22,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The expected form in an error.
+/// The expected form of a job id, for error messages.
 const JOB: &str = "a job id such as 12";
 
 impl FromStr for JobId {
@@ -33,7 +33,7 @@ impl FromStr for JobId {
     }
 }
 
-/// Parses a number of digits only. The standard library also accepts a sign.
+/// Parses a number that consists of digits only. The standard library would also accept a sign.
 fn number<N: FromStr>(text: &str) -> Option<N> {
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
@@ -47,12 +47,12 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// A task of a job's array; a job without an array has the single task 0.
+/// The id of a task: a job and an index in its array. A job without an array has the single task 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct TaskId {
-    /// The job.
+    /// The job that the task belongs to.
     pub job: JobId,
-    /// The index in the array.
+    /// The task's index in the array.
     pub index: u32,
 }
 
@@ -83,17 +83,18 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// The number of a head's start on this store. Placements contain the epoch of their decision.
+/// How many times a head has started on its store. A placement contains the epoch of the head that decided it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
-/// An attempt of a task, which an agent runs and reports. A message with another attempt or epoch is stale.
+/// The id of a run: one attempt of a task, which an agent executes and reports. A message with another attempt or epoch
+/// is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunId {
-    /// The task.
+    /// The task that runs.
     pub task: TaskId,
-    /// The placement of the task.
+    /// The number of the task's attempt.
     pub attempt: Attempt,
     /// The epoch of the head that decided the placement.
     pub epoch: Epoch,
@@ -172,7 +173,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// Identifies a boot of a machine. A changed id means that earlier processes are gone.
+/// The kernel's id of one boot of a machine. A changed id means that all earlier processes are gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BootId(pub String);

@@ -14,82 +14,84 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 use crate::text::text_schema;
 use crate::{ArraySpec, Constraint, Counted, Digest, JobId, ParseError, PartitionName, format_bytes};
 
-/// The smallest memory request, in bytes. With less, under cgroup v1, the shepherd process does not fit into the job's memory group, and
-/// the job's exit status would be lost.
+/// The smallest memory request, in bytes. With less memory, the shepherd does not fit into the job's memory group under
+/// cgroup v1, and the job's exit status would be lost.
 pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 
-/// Environment variables by name.
+/// Environment variables: values by name.
 pub type Environment = BTreeMap<String, String>;
 
-/// A submitted job. It never changes after it is accepted.
+/// The specification of a job. It never changes after the head has accepted the job.
 ///
-/// `Count` and `Amounts` are optional values in a [`Submission`], the only form in the API.
+/// A [`Submission`], the form in the API, has optional values for `Count` and `Amounts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Submission, bound = "")]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec<Count = u32, Amounts = Request> {
-    /// A name for people, not necessarily unique. Equal names share memory, as do equal directories.
+    /// The job's name, for people; several jobs may have the same name. Equal names share memory.
     #[schema(value_type = String, pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,255}$")]
     pub name: Arc<str>,
-    /// The program or project.
+    /// The command or the project that the job runs.
     pub work: Work,
     /// The resources of each task on each of its nodes.
     #[schema(value_type = PartialRequest)]
     pub request: Amounts,
-    /// The number of nodes of each task, all at once; at least one.
+    /// The number of nodes that each task uses at the same time; at least one.
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub nodes: Count,
-    /// The number of processes of each task per node, each with its own rank; at least one.
+    /// The number of processes of each task on each of its nodes; at least one. Each process has its own rank.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 4096)]
     pub tasks_per_node: Count,
-    /// Whether the program starts on the first node only; the other nodes wait for processes launched with `mpirun` or `hostler step`.
+    /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
+    /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first_node: bool,
     /// Whether each line of output begins with the rank of its process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub label: bool,
-    /// The partition whose nodes it may use. When absent: the default partition, or all nodes if there is none.
+    /// The partition whose nodes the job may use. When absent: the default partition, or all nodes if there is no
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionName>,
-    /// The constraint that its nodes must satisfy.
+    /// The constraint that the job's nodes must satisfy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// The time limit of a task in milliseconds; none when absent, or in a [`Submission`] when zero.
+    /// The time limit of a task in milliseconds. No limit when absent; in a [`Submission`], zero means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
     /// The array's indices; a single task 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArraySpec>,
-    /// Conditions on other jobs before it may start.
+    /// Conditions on other jobs that must hold before the job starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub after: Vec<Dependency>,
-    /// Jobs with a higher priority start first; equal priorities in order of submission.
+    /// The job's priority. Jobs with a higher one start first; jobs of equal priority start in the order of submission.
     #[serde(default)]
     pub priority: i32,
-    /// Whether it is submitted on hold.
+    /// Whether the job is on hold from the start.
     #[serde(default)]
     pub hold: bool,
-    /// Whether it runs again when its node is lost; otherwise it ends as `node_fail`.
+    /// Whether the job runs again when its node is lost; otherwise it ends as `node_fail`.
     #[serde(default)]
     pub requeue: bool,
     /// Environment variables in addition to those that Hostler sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub environment: Environment,
-    /// The size of its terminal, for `attach`; no terminal when absent.
+    /// The size of the job's terminal; the job has no terminal when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pty: Option<WindowSize>,
-    /// Milliseconds between TERM and KILL when the job is ended; the head's default when absent.
+    /// Time between TERM and KILL when the job is ended, in milliseconds. When absent: the head's setting `grace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// The file mode creation mask; the agent's own when absent.
+    /// The file mode creation mask of the job; the agent's mask when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
 }
 
 impl JobSpec {
-    /// A job with one task and this request, without limits, dependencies or requeue.
+    /// Creates a job with one task and this request, without limits, dependencies and requeue.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, work: Work, request: Request) -> Self {
         Self {
@@ -121,7 +123,7 @@ impl JobSpec {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
     }
 
-    /// Shares an equal name and directory with `other` in memory.
+    /// Makes an equal name and directory share memory with those of `other`.
     pub fn share_with(&mut self, other: &Self) {
         if self.name == other.name {
             self.name = Arc::clone(&other.name);
@@ -141,18 +143,18 @@ pub type Submission = JobSpec<Option<u32>, PartialRequest>;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct PartialRequest {
-    /// CPUs, at least one; `default-cpus`, or 1, if absent.
+    /// CPUs per task and node, at least one; `default-cpus`, or 1, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub cpus: Option<u32>,
-    /// Memory in bytes; `default-memory`, or 512 MiB, if absent.
+    /// Memory in bytes, per task and node; `default-memory`, or 512 MiB, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4_194_304)]
     pub memory_bytes: Option<u64>,
-    /// GPUs.
+    /// GPUs per task and node.
     #[serde(default, skip_serializing_if = "is_none")]
     pub gpus: u32,
-    /// Counted resources.
+    /// Counted resources per task and node.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
 }
@@ -163,7 +165,7 @@ impl Serialize for PartialRequest {
     }
 }
 
-/// Accepts only objects. The derived implementation would also accept an array of values, even an empty one.
+/// Deserializes objects only. The derived implementation would also accept an array of values, even an empty one.
 impl<'de> Deserialize<'de> for PartialRequest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
@@ -185,7 +187,7 @@ impl<'de> Deserialize<'de> for PartialRequest {
 }
 
 impl<Count, Amounts> JobSpec<Count, Amounts> {
-    /// Replaces the request and the numbers of nodes and processes.
+    /// Creates a copy with this request and these numbers of nodes and processes.
     #[must_use]
     pub fn resized<C, A>(self, request: A, nodes: C, tasks_per_node: C) -> JobSpec<C, A> {
         JobSpec {
@@ -212,7 +214,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
     }
 }
 
-/// A submission in which everything is chosen.
+/// Creates a submission in which no value is left to the defaults.
 impl From<JobSpec> for Submission {
     fn from(spec: JobSpec) -> Self {
         let Request { cpus, memory_bytes, gpus, counted } = spec.request.clone();
@@ -228,24 +230,25 @@ const fn is_none(count: &u32) -> bool {
     *count == 0
 }
 
-/// The work of a job.
+/// What a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
-    /// A captured project folder. Each run gets a fresh copy on its node and returns the changed files.
+    /// A captured project folder. Each run gets a fresh copy of the folder and returns the files that it created or
+    /// changed.
     Project {
-        /// The manifest of the captured folder.
+        /// The hash of the captured folder's manifest.
         snapshot: Digest,
-        /// A file in the folder, or a command.
+        /// The program to run: a file in the folder, or a command.
         #[schema(min_length = 1)]
         entrypoint: String,
-        /// The arguments.
+        /// The arguments of the entry point.
         #[serde(default)]
         args: Vec<String>,
     },
     /// A command in a directory that exists on the node. The run returns only its output.
     Command {
-        /// The program and its arguments; at least the program.
+        /// The program, followed by its arguments.
         #[schema(schema_with = argv_schema)]
         argv: Vec<String>,
         /// The working directory, an absolute path.
@@ -254,7 +257,7 @@ pub enum Work {
     },
 }
 
-/// Words, the first of which is not empty.
+/// The JSON schema of a command line: a list of words, the first of which is not empty.
 fn argv_schema() -> Schema {
     let word = || ObjectBuilder::new().schema_type(Type::String);
     let program = Schema::from(word().min_length(Some(1)));
@@ -262,40 +265,40 @@ fn argv_schema() -> Schema {
 }
 
 impl Work {
-    /// A program and its arguments, to run in `directory`.
+    /// Creates the work of running a program with arguments in `directory`.
     pub fn command(argv: impl IntoIterator<Item = impl Into<String>>, directory: impl Into<Arc<str>>) -> Self {
         Self::Command { argv: argv.into_iter().map(Into::into).collect(), directory: directory.into() }
     }
 }
 
-/// Resources of one task on each of its nodes.
+/// Resources that a task requests on each of its nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Request {
-    /// CPUs, at least one.
+    /// The number of CPUs, at least one.
     #[schema(minimum = 1)]
     pub cpus: u32,
     /// Memory in bytes.
     #[schema(minimum = 4_194_304)]
     pub memory_bytes: u64,
-    /// GPUs.
+    /// The number of GPUs.
     #[serde(default, skip_serializing_if = "is_none")]
     pub gpus: u32,
-    /// Counted resources.
+    /// Counted resources by name.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
 }
 
 impl Request {
-    /// No resources at all.
+    /// A request for no resources.
     pub const NOTHING: Self = Self::new(0, 0);
 
-    /// Only CPUs and memory.
+    /// Creates a request for CPUs and memory only.
     #[must_use]
     pub const fn new(cpus: u32, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: 0, counted: Counted::NONE }
     }
 
-    /// Applies `amount` to the amounts of each resource in both requests.
+    /// Combines the two amounts of each resource with `amount`.
     #[must_use]
     pub fn zip(&self, other: &Self, amount: impl Fn(u64, u64) -> u64) -> Self {
         let count = |one: u32, other: u32| u32::try_from(amount(one.into(), other.into())).unwrap_or(u32::MAX);
@@ -307,7 +310,7 @@ impl Request {
         }
     }
 
-    /// Iterates over the resources of this request: the amount here and the amount in `other`.
+    /// Iterates over the resources of this request: for each, the amount here and the amount in `other`.
     pub fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let Self { cpus, memory_bytes, gpus, counted } = self;
         let fixed = [
@@ -323,32 +326,32 @@ impl Request {
         self.pairs(self).map(|(amount, _)| amount)
     }
 
-    /// The rare resources: all but CPUs and memory, which every node has.
+    /// The request without CPUs and memory, which every node has: only GPUs and counted resources.
     #[must_use]
     pub fn rare(&self) -> Self {
         Self { cpus: 0, memory_bytes: 0, ..self.clone() }
     }
 
-    /// The number of different rare resources.
+    /// The number of different rare resources, i.e. GPUs and counted resources.
     #[must_use]
     pub fn rare_kinds(&self) -> usize {
         self.rare().amounts().filter(|amount| *amount > 0).count()
     }
 
-    /// Iterates over the rare resources, one request for each.
+    /// Iterates over the rare resources, with a separate request for each.
     pub fn each_rare(&self) -> impl Iterator<Item = Self> + '_ {
         let gpus = (self.gpus > 0).then_some(Self { gpus: self.gpus, ..Self::NOTHING });
         gpus.into_iter().chain(self.counted.each_alone().map(|counted| Self { counted, ..Self::NOTHING }))
     }
 
-    /// Whether this amount covers `wanted`.
+    /// Whether each amount is at least the amount in `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         wanted.pairs(self).all(|(wanted, had)| wanted <= had)
     }
 }
 
-/// `4 CPUs, 1 GPU, 16G of memory and license=2`; `nothing` for an empty request.
+/// Formats the request, e.g. `4 CPUs, 1 GPU, 16G of memory and license=2`; `nothing` if it is empty.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = |count: u32, one: &str| match count {
@@ -371,9 +374,9 @@ impl fmt::Display for Request {
 /// A terminal's size in character cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WindowSize {
-    /// Lines.
+    /// Height in lines.
     pub rows: u16,
-    /// Characters per line.
+    /// Width in characters.
     pub columns: u16,
 }
 
@@ -381,27 +384,27 @@ pub struct WindowSize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Dependency {
-    /// The condition.
+    /// What must have happened to the other job.
     pub condition: Condition,
-    /// The other job.
+    /// The id of the other job.
     pub job: JobId,
 }
 
-/// A condition on another job.
+/// What must have happened to another job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Condition {
-    /// It has started (every task, for an array) or was cancelled.
+    /// The other job has started (every task, for an array) or was cancelled.
     After,
-    /// It has ended, in any way.
+    /// The other job has ended in any state.
     AfterAny,
-    /// It has completed: every task with exit code 0.
+    /// The other job has completed: every task with exit code 0.
     AfterOk,
-    /// It has ended without completing.
+    /// The other job has ended, but not completed.
     AfterNotOk,
 }
 
 impl Condition {
-    /// The word on the command line.
+    /// The condition as a word on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -414,10 +417,10 @@ impl Condition {
 }
 
 impl Dependency {
-    /// Parses a list such as `afterok:3:4,after:5`; a bare job id means `afterok`.
+    /// Parses a list such as `afterok:3:4,after:5`. A job id without a condition means `afterok`.
     ///
     /// # Errors
-    /// When a part is not a dependency.
+    /// When a part of the list is not a dependency.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseError> {
         let error = || ParseError::new(text, "a dependency such as afterok:12, afterany:12:13 or 12");
         let mut all = Vec::new();
@@ -470,7 +473,7 @@ text_schema!(
     Dependency,
     "dependency",
     "^((after|afterany|afterok|afternotok):)?[1-9][0-9]{0,18}$",
-    "What must have happened to another job, such as `afterok:12`. A job id alone means `afterok`."
+    "Another job, and what must have happened to it, such as `afterok:12`. A job id alone means `afterok`."
 );
 
 impl TryFrom<String> for Dependency {
@@ -491,27 +494,27 @@ impl From<Dependency> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// It waits; [`crate::Reason`] says why.
+    /// The job waits; its [`crate::Reason`] says why.
     Pending,
-    /// It is placed; its folder and environment are being prepared.
+    /// The job is placed; the node prepares its folder and environment.
     Starting,
-    /// Its process runs.
+    /// The job's process runs.
     Running,
-    /// Its process has ended; results are on the way.
+    /// The job's process has ended; the node uploads the results.
     Completing,
-    /// It ended with exit code 0, and its results are verified.
+    /// The job ended with exit code 0, and its results are verified.
     Completed,
-    /// It ended with another exit code or by a signal, or could not start.
+    /// The job ended with another exit code or by a signal, or could not start.
     Failed,
-    /// A user ended it.
+    /// A user cancelled the job.
     Cancelled,
-    /// It reached its time limit.
+    /// The job reached its time limit.
     Timeout,
-    /// The kernel killed it because it exceeded its memory request.
+    /// The kernel killed the job because it exceeded its memory limit.
     OutOfMemory,
-    /// Its node was lost, and it was not requeued.
+    /// The job's node was lost, and the job was not requeued.
     NodeFail,
-    /// It was ended to make room for another job.
+    /// The job was ended to free resources for another job.
     Preempted,
 }
 
@@ -519,7 +522,7 @@ pub enum JobState {
 pub type TaskState = JobState;
 
 impl JobState {
-    /// Every state, in the order of a job's life.
+    /// Every state, in the order that jobs pass through them.
     pub const ALL: [Self; 11] = [
         Self::Pending,
         Self::Starting,
@@ -549,7 +552,7 @@ impl JobState {
         }
     }
 
-    /// The word in output and JSON.
+    /// The state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -585,12 +588,12 @@ impl FromStr for JobState {
     }
 }
 
-/// How a task ended.
+/// The final state and the exit code of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ending {
-    /// A final state.
+    /// The final state of the task.
     pub state: TaskState,
-    /// The exit code, or 128 plus the signal; absent if it never ran.
+    /// The exit code, or 128 plus the signal number; absent if the task never ran.
     pub exit_code: Option<i32>,
 }
 

@@ -8,37 +8,36 @@ use utoipa::ToSchema;
 
 use crate::{BootId, Counted, CpuSet, Digest, Feature, GpuId, Hardware, Request};
 
-/// The facts that an agent reports about its node. The hello, the log and the state of the head hold them as one
-/// value, so a new fact is one field here.
+/// The facts that an agent reports about its node in the hello. The head's log and state store them unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// The current boot of the machine.
+    /// The id of the machine's current boot.
     pub boot: BootId,
     /// Resources that the node offers.
     pub resources: Resources,
-    /// Details of these resources.
+    /// Topology and properties of the CPUs and GPUs in `resources`.
     #[serde(default)]
     pub hardware: Hardware,
-    /// Limits that the node cannot enforce.
+    /// Limits that the node cannot enforce, with the reasons.
     #[serde(default)]
     pub advisory: Advisory,
     /// Features of the node, for constraints.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// Address at which other nodes reach its jobs: the local address of the agent's connection to the head.
+    /// Address at which other nodes reach jobs on the node: the local address of the agent's connection to the head.
     #[serde(default)]
     pub address: Option<IpAddr>,
     /// UDP address for load gossip; absent if the node does not gossip. An unspecified IP address means the local
     /// address of the connection to the head.
     #[serde(default)]
     pub gossip_at: Option<SocketAddr>,
-    /// BLAKE3 hash of its certificate for remote commands; absent if the node accepts none.
+    /// BLAKE3 hash of the node's certificate for remote commands; absent if the node accepts none.
     #[serde(default)]
     pub call_key: Option<Digest>,
 }
 
 impl NodeFacts {
-    /// A node with `resources` and no other facts.
+    /// Creates the facts of a node with `resources` and no other facts.
     #[must_use]
     pub fn new(boot: &str, resources: Resources) -> Self {
         Self { boot: BootId(boot.to_owned()), resources, ..Self::default() }
@@ -48,39 +47,39 @@ impl NodeFacts {
 /// The resources that a node offers, or that an allocation holds on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
-    /// CPU ids of the node.
+    /// The ids of the CPUs.
     pub cpus: CpuSet,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// GPUs.
+    /// The ids of the GPUs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gpus: BTreeSet<GpuId>,
-    /// What the node's configuration counts.
+    /// Counted resources from the node's configuration.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
 }
 
 impl Resources {
-    /// Only CPUs and memory.
+    /// Creates resources that consist of CPUs and memory only.
     #[must_use]
     pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: BTreeSet::new(), counted: Counted::NONE }
     }
 
-    /// The requested memory and counted resources, with these CPUs and GPUs.
+    /// Creates the resources for a request: these CPUs and GPUs, with the requested memory and counted resources.
     #[must_use]
     pub fn of_request(request: &Request, cpus: CpuSet, gpus: BTreeSet<GpuId>) -> Self {
         Self { cpus, memory_bytes: request.memory_bytes, gpus, counted: request.counted.clone() }
     }
 
-    /// The amounts.
+    /// The amounts of these resources, without ids.
     #[must_use]
     pub fn counts(&self) -> Request {
         let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
         Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus, counted: self.counted.clone() }
     }
 
-    /// Whether this contains all of `part`.
+    /// Whether these resources contain all of `part`.
     #[must_use]
     pub fn includes(&self, part: &Self) -> bool {
         self.cpus.is_superset(&part.cpus)
@@ -89,7 +88,7 @@ impl Resources {
             && self.counted.covers(&part.counted)
     }
 
-    /// Removes `part`, as far as it is contained.
+    /// Removes `part`. Ignores what these resources do not contain.
     pub fn remove(&mut self, part: &Self) {
         self.cpus.remove_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_sub(part.memory_bytes);
@@ -99,7 +98,7 @@ impl Resources {
         }
     }
 
-    /// Adds `part`.
+    /// Adds the resources in `part`.
     pub fn add(&mut self, part: &Self) {
         self.cpus.add_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_add(part.memory_bytes);
@@ -110,20 +109,21 @@ impl Resources {
     }
 }
 
-/// Protections that a node does not provide, each with the reason; `None` where it does. Mostly limits that its kernel cannot enforce.
+/// Protections that a node does not provide, each with the reason; `None` for a protection that it provides. Most are
+/// limits that the node's kernel cannot enforce.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Advisory {
-    /// Jobs can use CPUs of other jobs.
+    /// Why jobs can use CPUs of other jobs.
     pub cpus: Option<String>,
-    /// Jobs can use more memory than requested.
+    /// Why jobs can use more memory than they requested.
     pub memory: Option<String>,
-    /// Jobs can use GPUs of other jobs. `None` also without GPUs.
+    /// Why jobs can use GPUs of other jobs. `None` also if the node has no GPUs.
     #[serde(default)]
     pub gpus: Option<String>,
-    /// All jobs run as one user and are not protected from each other.
+    /// Why jobs are not protected from each other: they all run as the same user.
     #[serde(default)]
     pub users: Option<String>,
-    /// The node refuses jobs of root, because no one has allowed them.
+    /// Whether the node refuses jobs of root. It does unless an admin of the node allows them.
     #[serde(default)]
     pub refuses_root: bool,
 }
@@ -132,28 +132,29 @@ pub struct Advisory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// Its agent is connected.
+    /// The node's agent is connected.
     Up,
-    /// Its agent has been silent for a short time: it gets no new runs; running ones continue.
+    /// The agent has been silent for `suspect-after`. The node gets no new runs; running ones continue.
     Suspect,
-    /// Its agent has been silent for long: runs that may run again move to other nodes, and later the rest is given up.
+    /// The agent has been silent for `down-after`. Runs that may run again move to other nodes; after `lost-after`, the
+    /// head gives up the rest.
     Down,
-    /// Its controller reports that it is off. The head switches it on when needed.
+    /// The power controller reports that the node is off. The head switches the node on when jobs need it.
     Off,
-    /// It is being switched on: its agent has not connected, or may not get work yet.
+    /// The node is being switched on: its agent has not connected, or the node may not get work yet.
     Waking,
-    /// It is being switched off: nothing runs there, and it gets no new runs.
+    /// The node is being switched off. Nothing runs there, and it gets no new runs.
     Stopping,
-    /// An operator drains it: it gets no new runs, and some still run.
+    /// An operator drains the node. It gets no new runs, and some runs continue.
     Draining,
-    /// An operator has drained it, and nothing runs there.
+    /// An operator has drained the node, and nothing runs there.
     Drained,
-    /// An admin has removed it: it is in no list, and its certificate is revoked. Appears only in notices.
+    /// An admin has removed the node, and its certificate is revoked. No list shows it; only notices have this state.
     Removed,
 }
 
 impl NodeState {
-    /// The word in output and JSON.
+    /// The state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

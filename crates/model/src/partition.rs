@@ -73,7 +73,7 @@ pub enum PartitionState {
 }
 
 impl PartitionState {
-    /// The word in output and on the command line.
+    /// The state as a word in output and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,25 +99,26 @@ impl FromStr for PartitionState {
     }
 }
 
-/// Patterns of node names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros: `node[01-16]`.
+/// Patterns that match node names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros:
+/// `node[01-16]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodePatterns {
-    /// The original text.
+    /// The patterns as the operator wrote them.
     text: Arc<str>,
     patterns: Vec<Pattern>,
 }
 
-/// The pieces of a name, in order.
+/// A pattern for a node's name: pieces that match successive parts of the name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Pattern(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Piece {
     Letters(String),
-    /// Any text, also empty.
+    /// Matches any text, also the empty one.
     Star,
-    /// A number in one of these ranges.
+    /// Matches a number in one of these ranges.
     Number(Vec<NumberRange>),
 }
 
@@ -129,10 +130,10 @@ struct NumberRange {
     digits: usize,
 }
 
-/// The longest text, in bytes.
+/// The maximum length of the patterns' text, in bytes.
 const MAX_BYTES: usize = 4096;
 
-/// The most pieces per pattern that can match in several ways, since matching tries all combinations.
+/// The maximum number of pieces per pattern that can match in several ways, since matching tries all combinations.
 const MAX_CHOICES: usize = 4;
 
 const EXPECTED: &str = "a list of nodes such as n1,n3 or n[1-4,7] or gpu* or *";
@@ -234,8 +235,8 @@ text_schema!(
     NodePatterns,
     "node-patterns",
     r"^[A-Za-z0-9_.*\[\],-]{1,4096}$",
-    "Nodes by their names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. A range ends at or after its start, and a pattern has at most \
-     four choices."
+    "Patterns for names of nodes: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. A range ends at or after its start, and a pattern \
+     has at most four choices."
 );
 
 impl TryFrom<String> for NodePatterns {

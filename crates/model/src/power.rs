@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{NodeName, WallTime};
 
-/// Whether a machine is on, as its controller confirms. Unknown is represented by `None`.
+/// Whether a machine is on, as its power controller reports it. An unknown state is represented by `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Supply {
@@ -23,11 +23,11 @@ pub enum Supply {
 pub enum PowerVerb {
     /// Report whether the machine is on.
     Status,
-    /// Switch it on.
+    /// Switch the machine on.
     On,
-    /// Shut it down through its operating system.
+    /// Shut the machine down through its operating system.
     OffGracefully,
-    /// Switch it off at once.
+    /// Cut the machine's power at once.
     OffByForce,
 }
 
@@ -43,24 +43,24 @@ impl PowerVerb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerState {
-    /// Confirmed off.
+    /// The power controller has confirmed that the node is off.
     Off,
-    /// Switched on; its agent has not connected yet.
+    /// The node was switched on; its agent has not connected yet.
     Waking,
-    /// Its agent is connected.
+    /// The node's agent is connected.
     Up,
-    /// Its agent is connected, and nothing runs there.
+    /// The node's agent is connected, and nothing runs there.
     Idle,
-    /// It gets no more runs and is being switched off.
+    /// The node gets no more runs and is being switched off.
     Stopping,
-    /// It did not follow an order.
+    /// The node did not follow an order to switch on or off.
     Failed,
-    /// Nothing is known of it.
+    /// Neither the agent nor the controller has said whether the node is on.
     Unknown,
 }
 
 impl PowerState {
-    /// The word in output and JSON.
+    /// The state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl PowerState {
     }
 }
 
-/// The operator's plan for power management of the cluster.
+/// The operator's plan for switching nodes on and off, as in `power.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerPlan {
     /// Rules for all nodes.
@@ -94,29 +94,29 @@ pub struct PowerPolicy {
     pub min_up_ms: u64,
     /// Keep this many nodes on even if they are idle.
     pub keep_warm: u32,
-    /// The most nodes that may be on at once; unlimited when absent.
+    /// The maximum number of nodes that are on at the same time; unlimited when absent.
     pub max_on: Option<u32>,
-    /// The most watts that all nodes that are on may use when busy; unlimited when absent.
+    /// The maximum sum of the busy watts of all nodes that are on; unlimited when absent.
     pub max_watts: Option<u32>,
     /// The times of day at which nodes may be switched on; always when empty.
     pub hours: Vec<Hours>,
-    /// The offset of local time from UTC in minutes, for [`Self::hours`].
+    /// The offset of local time from UTC in minutes. [`Self::hours`] are in local time.
     pub utc_offset_minutes: i32,
-    /// A node fails if its agent does not connect this long after the power-on.
+    /// Boot timeout: a node whose agent does not connect within this time after power-on has failed.
     pub boot_timeout_ms: u64,
-    /// A node fails to stop if it is still on this long after the shutdown order.
+    /// Stop timeout: a node that is still on this long after the order to shut down has failed to stop.
     pub stop_timeout_ms: u64,
-    /// Whether to switch a node off by force after that time. Nothing runs on it then.
+    /// Whether to cut a node's power after `stop_timeout_ms`. No jobs run on the node then.
     pub force_off: bool,
-    /// How often to poll a controller during a change.
+    /// The interval for polling a controller while its node is switched on or off.
     pub watch_ms: u64,
-    /// How often to poll a controller otherwise.
+    /// The interval for polling a controller at other times.
     pub poll_ms: u64,
-    /// How long to wait before repeating an order that a controller accepted but did not carry out.
+    /// How long to wait before an order is repeated that a controller accepted but did not carry out.
     pub again_ms: u64,
-    /// How often an order is sent at most.
+    /// The maximum number of times that an order is sent.
     pub tries: u32,
-    /// How long to wait before a failed node is tried again. Doubles with each failure, up to a day.
+    /// How long to wait before the head retries a failed node. The wait doubles with each failure, up to a day.
     pub retry_ms: u64,
 }
 
@@ -144,21 +144,22 @@ impl Default for PowerPolicy {
 }
 
 impl PowerPolicy {
-    /// Whether nodes may be switched on at this time.
+    /// Whether nodes may be switched on at this time of day.
     #[must_use]
     pub fn allows(&self, wall: WallTime) -> bool {
         let minute = wall.0.div_euclid(60_000) + i64::from(self.utc_offset_minutes);
-        let of_day = u16::try_from(minute.rem_euclid(i64::from(Hours::DAY))).expect("a day is shorter");
+        let of_day = u16::try_from(minute.rem_euclid(i64::from(Hours::DAY))).expect("the minute of a day fits 16 bits");
         self.hours.is_empty() || self.hours.iter().any(|hours| hours.contain(of_day))
     }
 }
 
-/// A range of minutes of the day, from `from` to before `to`. It spans midnight if `to` is not later than `from`.
+/// A range of minutes of the day: `from` is the first minute, and `to` the first minute after the range. The range
+/// spans midnight if `to` is not later than `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hours {
-    /// The first minute since midnight.
+    /// The first minute of the range, counted from midnight.
     pub from: u16,
-    /// The minute after the last one.
+    /// The first minute after the range, counted from midnight.
     pub to: u16,
 }
 
@@ -177,19 +178,19 @@ impl Hours {
     }
 }
 
-/// The plan for one node.
+/// What the plan says about one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PowerTraits {
-    /// Its power use.
+    /// The node's power when it is off, idle and busy.
     pub watts: Watts,
-    /// The expected boot time until its agent connects, in milliseconds; used until a boot is observed.
+    /// The expected time from power-on until the agent connects, in milliseconds; used until a boot is observed.
     pub boot_ms: u64,
     /// Overrides [`PowerPolicy::idle_ms`] for this node.
     pub idle_ms: Option<u64>,
-    /// Whether the head switches it on and off for the queue; otherwise only operators do.
+    /// Whether the head switches the node on and off as the queue requires; otherwise only operators do.
     pub is_managed: bool,
-    /// Whether its power use is not configured, so that [`Watts::default`] applies.
+    /// Whether the plan contains no watts for the node, so that [`Watts::default`] applies.
     #[serde(default)]
     pub are_watts_assumed: bool,
 }
@@ -200,25 +201,25 @@ impl Default for PowerTraits {
     }
 }
 
-/// The power use of a machine, in watts.
+/// The power of a machine when it is off, idle and busy, in watts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watts {
-    /// While it is off: its controller alone.
+    /// Power while the machine is off, i.e. of its controller alone.
     pub off: u32,
-    /// While it is idle.
+    /// Power while the machine is on and idle.
     pub idle: u32,
-    /// While it is fully loaded.
+    /// Power while the machine is fully loaded.
     pub busy: u32,
 }
 
 impl Default for Watts {
-    /// Values of an old server with two processors.
+    /// Returns the values of an old server with two processors.
     fn default() -> Self {
         Self { off: 8, idle: 90, busy: 200 }
     }
 }
 
-/// Energy, and the measured part of it. The rest is estimated from [`Watts`].
+/// An amount of energy, and the part of it that was measured. The rest is estimated from [`Watts`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Energy {
     /// The total, in microjoules.
@@ -228,7 +229,7 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// The energy since an earlier reading of the same meter.
+    /// The energy used since an earlier reading of the same meter.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -237,7 +238,7 @@ impl Energy {
         }
     }
 
-    /// The share `parts / of`.
+    /// The energy times `parts / of`.
     #[must_use]
     pub fn share(self, parts: u32, of: u32) -> Self {
         let share = |all: u64| {
@@ -247,7 +248,7 @@ impl Energy {
         Self { drawn_uj: share(self.drawn_uj), measured_uj: share(self.measured_uj) }
     }
 
-    /// The sum.
+    /// Adds the amounts; sums saturate.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -261,9 +262,9 @@ impl Energy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Gauge {
-    /// The agent, from the processors' counters: processors and memory, without disks, fans and losses.
+    /// The agent reads the processors' counters: they cover processors and memory, but no disks, fans and losses.
     Agent,
-    /// The power controller: the whole machine.
+    /// The power controller measures the whole machine.
     Controller,
 }
 

@@ -7,7 +7,7 @@ use pep440_rs::{Version, VersionSpecifiers};
 
 use crate::{Constraint, ParseError};
 
-/// The highest minor version of Python 3 that has a feature name; far above any release.
+/// The highest minor version of Python 3 for which nodes have features; far above any release.
 const LAST_MINOR: u32 = 30;
 
 /// The feature of nodes that can install the required Python version.
@@ -37,7 +37,7 @@ impl PythonVersions {
         specifier.parse().ok()
     }
 
-    /// The versions in both sets.
+    /// The versions that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(other.0.iter()).cloned().collect())
@@ -49,8 +49,9 @@ impl PythonVersions {
         Version::from_str(version).is_ok_and(|version| self.0.contains(&version))
     }
 
-    /// Nodes that may have such a version, by the features that agents name after minor versions, and nodes that can install one. The
-    /// node checks the patch version. `None` if every version of Python 3 is allowed.
+    /// A constraint for nodes that may have one of these versions, or can install one. It uses the features that agents
+    /// name after minor versions; the node checks the patch version later. `None` if every version of Python 3 is
+    /// allowed.
     #[must_use]
     pub fn constraint(&self) -> Option<Constraint> {
         let may_fit = |minor: &u32| (0..=LAST_PATCH).any(|patch| self.fit(&format!("3.{minor}.{patch}")));
@@ -61,7 +62,7 @@ impl PythonVersions {
         let mut names: Vec<String> = minors.iter().map(|minor| format!("python3.{minor}")).collect();
         // If no version is possible, use a feature that no node has.
         names.push(if names.is_empty() { "python-none" } else { PYTHON_INSTALL }.to_owned());
-        Some(names.join("|").parse().expect("these are features"))
+        Some(names.join("|").parse().expect("the names of Python features form a valid constraint"))
     }
 }
 

@@ -8,136 +8,137 @@ use utoipa::ToSchema;
 
 use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, format_duration};
 
-/// Why a job is pending. Every pending job has one.
+/// Why a job is pending. Every pending job has a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
-    /// It is on hold until `release`.
+    /// A user put the job on hold.
     Held,
-    /// It waits until other jobs reach a state.
+    /// The job waits until other jobs reach a state.
     Dependency {
-        /// The jobs that it waits for.
+        /// The jobs that this job waits for.
         jobs: Vec<JobId>,
     },
-    /// Its array's `%limit` is reached.
+    /// As many tasks of the job's array run as its `%limit` allows.
     ArrayLimit {
-        /// The limit.
+        /// How many tasks of the array may run at once.
         limit: u32,
     },
     /// A quota is used up.
     Quota {
-        /// A user's name, or `group` and the group's name.
+        /// The user's name, or `group` and the group's name.
         whose: String,
         /// The limited resource.
         #[serde(rename = "of")]
         kind: QuotaKind,
         /// The amount in use, counting running jobs and jobs ahead in the queue.
         used: u64,
-        /// The limit.
+        /// The amount that the quota allows.
         limit: u64,
     },
-    /// An admin has blocked its user.
+    /// An admin has blocked the job's user.
     Blocked {
         /// The blocked account.
         user: String,
         /// The reason, in the admin's words.
         why: Option<String>,
     },
-    /// Its partition is paused.
+    /// An operator has paused the job's partition.
     PartitionPaused {
-        /// The partition.
+        /// The paused partition.
         partition: PartitionName,
     },
-    /// Its partition was removed.
+    /// An operator has removed the job's partition.
     PartitionGone {
-        /// The partition.
+        /// The removed partition.
         partition: PartitionName,
     },
-    /// The cluster has no node that it may use, whatever the size.
+    /// The cluster has no node that the job may use, regardless of the nodes' size.
     NoNodes {
-        /// The partition whose nodes it may use; all when absent.
+        /// The partition whose nodes the job may use; all nodes when absent.
         partition: Option<PartitionName>,
         /// The constraint that the nodes must satisfy.
         constraint: Option<Constraint>,
-        /// Set if such nodes exist, but it is a job of root and all of them refuse root.
+        /// Set if the job belongs to root and every node that it may use refuses jobs of root.
         #[serde(default)]
         for_root: bool,
     },
-    /// It is first in the queue and no up node has enough free, or no node is large enough at all.
+    /// The job is first in the queue, and no up node has enough free resources or is large enough.
     Resources {
         /// The closest nodes and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
     },
-    /// It is first in the queue and too few up nodes have enough free at once, or too few are large enough at all.
+    /// The job is first in the queue, and too few up nodes have enough free resources at the same time or are large
+    /// enough.
     TooFewNodes {
-        /// The number of nodes that it needs.
+        /// The number of nodes that the job needs at the same time.
         wanted: u32,
-        /// The number of nodes with enough.
+        /// The number of nodes that have enough.
         enough: u64,
-        /// The closest other nodes and what each lacks, best first; at most three.
+        /// The closest of the remaining nodes and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
     },
-    /// Jobs ahead of it wait for the same resources.
+    /// Jobs ahead in the queue wait for the same resources.
     Priority {
         /// The number of jobs ahead.
         ahead: u64,
     },
-    /// It fits now but could delay the first waiting job.
+    /// The job fits now, but starting it could delay the first waiting job.
     Reservation {
         /// The job that holds the reservation.
         job: JobId,
     },
-    /// Too few of the nodes that could run it are up; some are down or suspect.
+    /// Too few of the nodes that could run the job are up; some are down or suspect.
     NodesDown {
         /// The down and suspect nodes, at most three.
         nodes: Vec<NodeName>,
-        /// The number of nodes that it needs at once; zero if an older release wrote this.
+        /// The number of nodes that the job needs at the same time; zero if an older release wrote the reason.
         #[serde(default)]
         wanted: u32,
     },
-    /// Too few of the nodes that could run it accept work; an operator drains some.
+    /// Too few of the nodes that could run the job accept work, because operators drain some.
     NodesDrained {
         /// The drained nodes; at most three together with `down`.
         nodes: Vec<NodeName>,
-        /// Nodes that could run it but are down or suspect.
+        /// Nodes that could run the job but are down or suspect.
         down: Vec<NodeName>,
-        /// The number of nodes that it needs at once; zero if an older release wrote this.
+        /// The number of nodes that the job needs at the same time; zero if an older release wrote the reason.
         #[serde(default)]
         wanted: u32,
     },
-    /// It may wait for nodes that are being switched on.
+    /// Nodes that could run the job are being switched on.
     Waking {
-        /// The nodes, at most three.
+        /// The nodes that are being switched on; at most three.
         nodes: Vec<WakingNode>,
     },
-    /// Nodes that could run it are off and are not being switched on.
+    /// Nodes that could run the job are off and are not being switched on.
     NodesAsleep {
-        /// The nodes.
+        /// All these off nodes.
         nodes: Vec<NodeName>,
-        /// The reasons for at most three of them.
+        /// Why at most three of them are not switched on.
         why: String,
     },
-    /// The scheduler has not examined it yet.
+    /// The scheduler has not examined the job yet.
     Scheduling,
 }
 
 /// A node that is being switched on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WakingNode {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// How long it has been starting, in milliseconds.
+    /// Time since the node was switched on, in milliseconds.
     pub for_ms: u64,
-    /// How long it usually takes, in milliseconds; absent if no start was observed.
+    /// The usual time from power-on until the node's agent connects, in milliseconds; absent if none was observed.
     pub usual_ms: Option<u64>,
 }
 
 /// What a node lacks for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Shortfall {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// The missing amounts, of the free or of the total resources.
+    /// The amounts that are missing from the free resources, or from the total if even that is too small.
     #[serde(flatten)]
     pub lacks: Request,
 }
@@ -163,13 +164,13 @@ impl fmt::Display for Reason {
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
                 f.write_str(if *for_root { " runs jobs of root" } else { " is in the cluster" })
             }
-            Self::ArrayLimit { limit } => write!(f, "its array runs at most {limit} tasks at once"),
+            Self::ArrayLimit { limit } => write!(f, "the array runs at most {limit} tasks at once"),
             Self::Resources { closest } => match closest.first() {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),
                 None => f.write_str("no node has enough free now"),
             },
             Self::TooFewNodes { wanted, enough, closest } => {
-                write!(f, "it needs {wanted} nodes at once and ")?;
+                write!(f, "the job needs {wanted} nodes at once and ")?;
                 match enough {
                     0 => f.write_str("none has enough free now")?,
                     1 => f.write_str("one has enough free now")?,
@@ -178,10 +179,10 @@ impl fmt::Display for Reason {
                 let of_others = if *enough == 0 { "" } else { " of the others" };
                 closest.first().map_or(Ok(()), |nearest| write!(f, "; closest{of_others} is {nearest}"))
             }
-            Self::Priority { ahead: 1 } => f.write_str("one job is ahead of it"),
-            Self::Priority { ahead } => write!(f, "{ahead} jobs are ahead of it"),
+            Self::Priority { ahead: 1 } => f.write_str("one job is ahead in the queue"),
+            Self::Priority { ahead } => write!(f, "{ahead} jobs are ahead in the queue"),
             Self::Reservation { job } => {
-                write!(f, "starting it now could delay job {job}, which is first in the queue")
+                write!(f, "starting this job now could delay job {job}, which is first in the queue")
             }
             Self::NodesDown { nodes, wanted } => absent(f, *wanted, "down", nodes.iter()),
             Self::NodesDrained { nodes, down, wanted } => {
@@ -192,13 +193,13 @@ impl fmt::Display for Reason {
                 f.write_str("waking ")?;
                 joined(f, nodes)
             }
-            Self::NodesAsleep { why, .. } => write!(f, "nodes that could run it are not on: {why}"),
+            Self::NodesAsleep { why, .. } => write!(f, "nodes that could run the job are not on: {why}"),
             Self::Scheduling => f.write_str("about to be scheduled"),
         }
     }
 }
 
-/// Writes that nodes that could run the job are in a state without work.
+/// Writes that the nodes that could run the job are drained or down.
 fn absent<'a>(
     f: &mut fmt::Formatter<'_>,
     wanted: u32,
@@ -206,8 +207,8 @@ fn absent<'a>(
     mut nodes: impl Iterator<Item = &'a NodeName>,
 ) -> fmt::Result {
     match wanted {
-        0 | 1 => write!(f, "every node that could run it is {state}:")?,
-        _ => write!(f, "it needs {wanted} nodes at once, and too many that could run it are {state}:")?,
+        0 | 1 => write!(f, "every node that could run the job is {state}:")?,
+        _ => write!(f, "the job needs {wanted} nodes at once, and too many that could run it are {state}:")?,
     }
     nodes.try_for_each(|node| write!(f, " {node}"))
 }
@@ -228,7 +229,7 @@ impl fmt::Display for WakingNode {
     }
 }
 
-/// `job 3`, or `jobs 3, 4, 5`.
+/// Formats ids as `job 3` or `jobs 3, 4, 5`.
 struct Jobs<'a>(&'a [JobId]);
 
 impl fmt::Display for Jobs<'_> {

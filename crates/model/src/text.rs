@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// A parse error with the text and the expected form.
+/// The error when a text cannot be parsed: the text and the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is not {expected}", shown(input))]
 pub struct ParseError {
-    /// The text, or its beginning if it is long; empty if it must not be shown.
+    /// The text, cut if it is long; empty if it may be secret.
     pub input: String,
     /// The accepted form, as a noun phrase with examples.
     pub expected: Cow<'static, str>,
 }
 
 impl ParseError {
-    /// An error that shows `input` and what was `expected` instead.
+    /// Creates an error that shows `input` and the `expected` form.
     #[must_use]
     pub fn new(input: &str, expected: impl Into<Cow<'static, str>>) -> Self {
         const SHOWN_BYTES: usize = 200;
@@ -25,7 +25,7 @@ impl ParseError {
 }
 
 impl ParseError {
-    /// An error that does not show the text, because it may be a secret.
+    /// Creates an error that does not show the text, because it may be a secret.
     #[must_use]
     pub fn secret(expected: &'static str) -> Self {
         Self { input: String::new(), expected: expected.into() }
@@ -70,7 +70,8 @@ fn is_deceptive(c: char) -> bool {
     c.is_control() || changes_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Implements the schema of a type with a text form: a pattern, and a format for rules beyond the pattern.
+/// Implements the JSON schema of a type that is written as text: a pattern, and a format name for rules that the
+/// pattern cannot express.
 macro_rules! text_schema {
     ($type:ty, $format:literal, $pattern:literal, $description:literal) => {
         impl utoipa::PartialSchema for $type {

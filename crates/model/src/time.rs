@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Milliseconds on the cluster's clock. It starts at zero when the cluster is created, continues across restarts of the head, and never
-/// goes backwards. All deadlines and reservations use it.
+/// A time on the cluster's clock, in milliseconds. The clock starts at zero when the cluster is created, stops while no
+/// head runs, and never goes backwards. All deadlines and reservations use it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// A time that never comes: the end of a job without a time limit.
+    /// A time after all others, e.g. for the end of a job without a time limit.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// This time plus `ms` milliseconds; saturates at [`Timestamp::NEVER`].
@@ -26,7 +26,7 @@ impl Timestamp {
     }
 }
 
-/// Milliseconds since the Unix epoch on the head's wall clock, for display only: it may jump.
+/// A time on the head's wall clock, in milliseconds since the Unix epoch. Only for display, since the clock may jump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct WallTime(pub i64);

@@ -12,50 +12,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CpuSet, ParseError};
 
-/// A CPU as the kernel counts it: one hardware thread of a core.
+/// A logical CPU: a hardware thread of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cpu {
-    /// The kernel's CPU id.
+    /// The CPU's id in the kernel.
     pub id: u32,
-    /// The lowest CPU id of its core. CPUs with the same value are hardware threads of one core.
+    /// The lowest CPU id of the CPU's core. CPUs with the same value are hardware threads of one core.
     pub core: u32,
-    /// The package (socket).
+    /// The number of the CPU's package (socket).
     pub package: u32,
-    /// The NUMA node.
+    /// The number of the CPU's NUMA node.
     pub numa: u32,
-    /// The kind of its core.
+    /// Whether the CPU's core is a performance or an efficiency core.
     #[serde(default)]
     pub kind: CoreKind,
 }
 
-/// The kind of a core. Machines without two kinds have only performance cores.
+/// The kind of a core. On machines with equal cores, all are performance cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoreKind {
-    /// A core at full speed.
+    /// A core of the faster kind.
     #[default]
     Performance,
-    /// A clearly slower core.
+    /// A core that is clearly slower than others of the machine.
     Efficiency,
 }
 
-/// The CPUs of a machine, sorted for [`choose`](Topology::choose).
+/// The CPUs of a machine by NUMA node and core, for [`choose`](Topology::choose).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<CoreGroup>", into = "Vec<CoreGroup>")]
 pub struct Topology {
-    /// Sorted by NUMA node number.
+    /// The NUMA nodes in the order of their numbers.
     domains: Vec<Domain>,
     has_both_kinds: bool,
 }
 
-/// A NUMA node.
+/// The cores of a NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Domain {
     numa: u32,
     package: u32,
-    /// The number of hardware threads of its largest core.
+    /// The number of hardware threads of the core that has most.
     threads_per_core: u32,
-    /// The cores; neighbouring cores are adjacent.
+    /// The cores; neighbouring cores follow each other.
     cores: Vec<Core>,
 }
 
@@ -63,18 +63,18 @@ struct Domain {
 struct Core {
     package: u32,
     kind: CoreKind,
-    /// The CPU ids, ascending.
+    /// The ids of the core's hardware threads, ascending.
     threads: Vec<u32>,
 }
 
-/// The free CPUs of a NUMA node, or of its cores of one kind.
+/// The free CPUs of a NUMA node, or of those of its cores that are of one kind.
 #[derive(Debug, Clone)]
 struct FreeDomain<'a> {
     package: u32,
     threads_per_core: u32,
     cores: Vec<FreeCore<'a>>,
     free: u32,
-    /// The part of `free` in cores that are completely free.
+    /// How many of the free CPUs are in cores that are completely free.
     free_in_whole_cores: u32,
 }
 
@@ -82,14 +82,14 @@ struct FreeDomain<'a> {
 #[derive(Debug, Clone, Copy)]
 struct FreeCore<'a> {
     core: &'a Core,
-    /// The number of free threads.
+    /// How many hardware threads of the core are free.
     free: u32,
     /// The free CPUs of the whole machine.
     ids: &'a CpuSet,
 }
 
 impl Topology {
-    /// Builds a topology from CPUs in any order; keeps one of several with the same id.
+    /// Creates a topology from CPUs in any order. Of CPUs with the same id, keeps one.
     #[must_use]
     pub fn new(cpus: &[Cpu]) -> Self {
         let mut cpus = cpus.to_vec();
@@ -101,11 +101,15 @@ impl Topology {
         Self { domains, has_both_kinds }
     }
 
-    /// Chooses `count` of the CPUs in `free`; all of them when there are fewer.
+    /// Chooses `count` of the CPUs in `free`; all of them when there are fewer. The result is deterministic.
     ///
-    /// Priorities in this order: one NUMA node, or as few as possible, of one package if possible; cores of one kind, performance first;
-    /// whole cores; the NUMA node, and for a remainder the core, with the fewest free CPUs. The result is deterministic. Ids that are not
-    /// in the topology are never chosen.
+    /// The choice follows these rules; an earlier rule takes precedence:
+    /// 1. Use one NUMA node, or as few as possible, of one package if possible.
+    /// 2. Use cores of one kind, performance cores first.
+    /// 3. Use whole cores.
+    /// 4. Use the NUMA node, and for a remainder the core, with the fewest free CPUs.
+    ///
+    /// Ids that are not in the topology are never chosen.
     #[must_use]
     pub fn choose(&self, free: &CpuSet, count: u32) -> CpuSet {
         let mut chosen = CpuSet::default();
@@ -131,7 +135,7 @@ impl Topology {
 }
 
 impl Topology {
-    /// Whether all CPUs are equivalent.
+    /// Whether all CPUs are equivalent, i.e. have the same NUMA node and kind and a core of their own.
     #[must_use]
     pub fn is_flat(&self) -> bool {
         let is_flat = |domain: &Domain| domain.threads_per_core == 1;
@@ -167,8 +171,9 @@ impl Topology {
     }
 }
 
-/// The serialised form of similar cores in one place: one CPU list for the first threads of all cores, one for the second threads, and
-/// so on, each in order of the cores. E.g. `0-7` and `8-15` are eight cores, of which the first has CPUs 0 and 8.
+/// The serialised form of similar cores in one place. It has one CPU list for the first threads of all cores, one for
+/// the second threads, and so on, each in the order of the cores. E.g. `0-7` and `8-15` are eight cores, of which the
+/// first has CPUs 0 and 8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreGroup {
     numa: u32,
@@ -178,7 +183,8 @@ pub struct CoreGroup {
     threads: Vec<String>,
 }
 
-/// More CPUs than any kernel supports. Bounds the work for a short list that names many.
+/// An upper limit for the number of CPUs, above what any kernel supports. It bounds the work for a short list such as
+/// `0-4000000000`.
 const MAX_CPUS: u32 = 1 << 16;
 
 impl From<Topology> for Vec<CoreGroup> {
@@ -232,7 +238,8 @@ impl Core {
     }
 }
 
-/// The best NUMA node for `count` CPUs: it splits the fewest cores, and then has the fewest free CPUs.
+/// Chooses the NUMA node for `count` CPUs: the one that splits the fewest cores, then the one with the fewest free
+/// CPUs.
 fn best_fit<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Option<&'d FreeDomain<'a>> {
     let fitting = domains.iter().filter(|domain| domain.free >= count);
     fitting.min_by_key(|domain| {
@@ -241,7 +248,8 @@ fn best_fit<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Option<&'d Fre
     })
 }
 
-/// The fewest NUMA nodes that have `count` free CPUs together, of one package if that needs no more; all if there are not enough.
+/// Chooses the fewest NUMA nodes that together have `count` free CPUs; all nodes if they have fewer. Prefers nodes of
+/// one package if that needs no more nodes.
 fn several<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Vec<&'d FreeDomain<'a>> {
     let anywhere = largest_first(domains.iter().filter(|domain| domain.free > 0).collect(), count);
     let mut packages: Vec<_> = domains.iter().map(|domain| domain.package).collect();
@@ -256,7 +264,7 @@ fn several<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Vec<&'d FreeDom
     in_one.min_by_key(|(free, _)| *free).map_or(anywhere, |(_, near)| near)
 }
 
-/// The largest NUMA nodes that together have `count` CPUs; the last one is as small as possible.
+/// Chooses the largest NUMA nodes that together have `count` CPUs. The last one is as small as possible.
 fn largest_first<'d, 'a>(mut domains: Vec<&'d FreeDomain<'a>>, count: u32) -> Vec<&'d FreeDomain<'a>> {
     domains.sort_by_key(|domain| std::cmp::Reverse(domain.free));
     let mut wanted = count;
@@ -273,7 +281,7 @@ fn largest_first<'d, 'a>(mut domains: Vec<&'d FreeDomain<'a>>, count: u32) -> Ve
 }
 
 impl Domain {
-    /// Builds a NUMA node from its CPUs, sorted by package, core and id.
+    /// Creates a NUMA node from its CPUs, sorted by package, core and id.
     fn new(cpus: &[Cpu]) -> Self {
         let cores = cpus.chunk_by(|a, b| (a.package, a.core) == (b.package, b.core));
         let cores: Vec<_> = cores
@@ -287,7 +295,7 @@ impl Domain {
         Self { numa: cpus[0].numa, package: cpus[0].package, threads_per_core, cores }
     }
 
-    /// The free CPUs of this NUMA node.
+    /// Returns the CPUs of this NUMA node that are in `free`.
     fn free<'a>(&'a self, free: &'a CpuSet) -> FreeDomain<'a> {
         let cores = self.cores.iter().map(|core| FreeCore::new(core, free));
         FreeDomain::new(self.package, self.threads_per_core, cores.filter(|core| core.free > 0).collect())
@@ -301,13 +309,14 @@ impl<'a> FreeDomain<'a> {
         Self { package, threads_per_core, cores, free, free_in_whole_cores }
     }
 
-    /// Its free cores of one kind.
+    /// Returns the free cores of one kind.
     fn only(&self, kind: CoreKind) -> Self {
         let cores = self.cores.iter().filter(|core| core.core.kind == kind).copied().collect();
         Self::new(self.package, self.threads_per_core, cores)
     }
 
-    /// Adds `count` of its free CPUs to `chosen`: whole cores, then the largest pieces that fit, then part of the smallest.
+    /// Adds `count` of the free CPUs to `chosen`: whole cores first, then the largest parts of cores that fit, then
+    /// part of the smallest.
     fn take(&self, count: u32, chosen: &mut CpuSet) {
         let mut wanted = count;
         let mut rest = Vec::new();
@@ -346,7 +355,7 @@ impl<'a> FreeCore<'a> {
         self.free as usize == self.core.threads.len()
     }
 
-    /// Adds its `count` lowest free CPUs to `chosen`; returns how many were added.
+    /// Adds the `count` lowest free CPUs of the core to `chosen`; returns how many were added.
     fn take(&self, count: u32, chosen: &mut CpuSet) -> u32 {
         let free = self.core.threads.iter().filter(|&&id| self.ids.contains(id));
         free.take(count as usize).map(|&id| u32::from(chosen.insert(id))).sum()

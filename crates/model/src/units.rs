@@ -73,7 +73,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     seconds.map(Duration::from_millis).ok_or_else(|| ParseError::new(text, TIME))
 }
 
-/// `[D-]HH[:MM[:SS]]` with days, `MM:SS` or `HH:MM:SS` without; in milliseconds.
+/// Parses `[D-]HH[:MM[:SS]]` with days, or `MM:SS` or `HH:MM:SS` without. Returns milliseconds.
 fn parse_clock_form(text: &str) -> Option<u64> {
     let (days, clock) = match text.split_once('-') {
         Some((days, clock)) => (Some(days.parse::<u64>().ok()?), clock),
@@ -92,7 +92,7 @@ fn parse_clock_form(text: &str) -> Option<u64> {
     minutes.checked_mul(60)?.checked_add(seconds)?.checked_mul(1000)
 }
 
-/// `90m`, `1h30m`, `250ms`; in milliseconds.
+/// Parses a number with a unit, such as `90m`, `1h30m` or `250ms`. Returns milliseconds.
 fn parse_unit_form(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut total = 0_u64;

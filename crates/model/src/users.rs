@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::{ParseError, format_bytes};
 
-/// The name of a user or group: a name that `useradd` accepts on every system. It can never be an option or a path.
+/// The name of a user or group, which `useradd` accepts on every system. It cannot be mistaken for an option or a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = "^[a-z_][a-z0-9_-]{0,31}$")]
@@ -52,7 +52,7 @@ impl From<UserName> for String {
     }
 }
 
-/// For lookups in maps by text.
+/// Allows lookups by text in maps with names as keys.
 impl std::borrow::Borrow<str> for UserName {
     fn borrow(&self) -> &str {
         &self.0
@@ -69,17 +69,17 @@ impl fmt::Display for UserName {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// See the cluster's state, without content of others, and submit jobs.
+    /// May submit jobs and see the cluster's state, without the contents of other users' jobs.
     #[default]
     User,
-    /// Manage all jobs and nodes.
+    /// May also manage all jobs and nodes.
     Operator,
-    /// Manage users, and everything else.
+    /// May also manage users and everything else.
     Admin,
 }
 
 impl Role {
-    /// The word in output and on the command line.
+    /// The role as a word in output and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Role {
 }
 
 impl Role {
-    /// The role with its article, for sentences.
+    /// The role with its article, such as `an admin`, for sentences.
     #[must_use]
     pub const fn of_one(self) -> &'static str {
         match self {
@@ -122,42 +122,42 @@ impl FromStr for Role {
 /// Limits for a user, or for all users of a group together. An absent limit means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quota {
-    /// CPUs of running jobs.
+    /// CPUs of all running jobs together.
     #[serde(default)]
     pub cpus: Option<u64>,
-    /// Memory of running jobs, in bytes.
+    /// Memory of all running jobs together, in bytes.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// Running tasks; a job without an array has one.
+    /// The number of running tasks. A job without an array has one task.
     #[serde(default)]
     pub jobs: Option<u64>,
-    /// Waiting tasks.
+    /// The number of waiting tasks.
     #[serde(default)]
     pub queued: Option<u64>,
 }
 
 impl Quota {
-    /// Whether there are no limits.
+    /// Whether the quota has no limits.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A limit of a quota on running jobs.
+/// A resource that a quota limits for running jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaKind {
-    /// CPUs.
+    /// The number of CPUs.
     Cpus,
-    /// Memory.
+    /// The memory.
     Memory,
-    /// Tasks.
+    /// The number of tasks.
     Jobs,
 }
 
 impl QuotaKind {
-    /// An amount with its unit, for people.
+    /// Formats an amount with its unit, for people.
     #[must_use]
     pub fn amount(self, value: u64) -> String {
         match self {
@@ -169,7 +169,7 @@ impl QuotaKind {
         }
     }
 
-    /// The number alone.
+    /// Formats an amount without a unit.
     #[must_use]
     pub fn figure(self, value: u64) -> String {
         match self {

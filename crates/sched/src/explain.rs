@@ -112,13 +112,13 @@ mod tests {
     fn every_wait_has_a_reason() {
         assert_eq!(why(8, 0, Some(9)), "no node has enough free now; closest is n3, which lacks 2 CPUs");
         assert_eq!(why(8, 0, None), "no node has enough free now; closest is n3, which lacks 2 CPUs");
-        assert_eq!(why(8, 5, Some(3)), "5 jobs are ahead of it");
-        assert_eq!(why(2, 1, Some(3)), "starting it now could delay job 3, which is first in the queue");
+        assert_eq!(why(8, 5, Some(3)), "5 jobs are ahead in the queue");
+        assert_eq!(why(2, 1, Some(3)), "starting this job now could delay job 3, which is first in the queue");
         assert_eq!(why(2, 1, None), "about to be scheduled");
-        assert_eq!(why(64, 0, None), "every node that could run it is down: big");
+        assert_eq!(why(64, 0, None), "every node that could run the job is down: big");
         assert_eq!(why(65, 0, None), "no node has enough free now; closest is big, which lacks 1 CPU");
         assert_eq!(why(65, 7, Some(3)), "no node has enough free now; closest is big, which lacks 1 CPU");
-        assert_eq!(why_under(Policy::Fcfs, 2, 1, Some(3)), "one job is ahead of it");
+        assert_eq!(why_under(Policy::Fcfs, 2, 1, Some(3)), "one job is ahead in the queue");
         assert_eq!(why_under(Policy::Fcfs, 8, 0, Some(9)), why(8, 0, Some(9)));
     }
 
@@ -130,12 +130,12 @@ mod tests {
             explain(&pool(), &waiting, 0, &[], Policy::Easy).to_string()
         };
         let text =
-            "it needs 3 nodes at once and one has enough free now; closest of the others is n2, which lacks 1 CPU";
+            "the job needs 3 nodes at once and one has enough free now; closest of the others is n2, which lacks 1 CPU";
         assert_eq!(why(3, 5), text);
-        let text = "it needs 2 nodes at once and none has enough free now; closest is n3, which lacks 1 CPU";
+        let text = "the job needs 2 nodes at once and none has enough free now; closest is n3, which lacks 1 CPU";
         assert_eq!(why(2, 7), text);
         assert_eq!(why(2, 3), "about to be scheduled");
-        assert_eq!(why(5, 8), "it needs 5 nodes at once, and too many that could run it are down: big");
+        assert_eq!(why(5, 8), "the job needs 5 nodes at once, and too many that could run it are down: big");
     }
 
     #[test]

@@ -100,7 +100,7 @@ async fn node_is_drained_and_resumed() {
     assert_eq!((node.node.state, node.runs.len()), (NodeState::Draining, 1));
     let waiting = client.submit(&request("b")).await.expect("accepted").id;
     let why = client.why(waiting).await.expect("it exists").lines.join("\n");
-    assert!(why.contains("every node that could run it is drained: n1"), "{why}");
+    assert!(why.contains("every node that could run the job is drained: n1"), "{why}");
     assert!(why.contains("new disk") && why.contains("hostler node resume n1"), "{why}");
     agent.report(run, completed(run, b"")).await;
     wait_for_node(&client, NodeState::Drained).await;

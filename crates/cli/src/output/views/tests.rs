@@ -238,9 +238,9 @@ fn why_shows_the_expected_start() {
         id: JobId(9),
         state: JobState::Pending,
         reason: None,
-        lines: vec!["one job is ahead of it".to_owned()],
+        lines: vec!["one job is ahead in the queue".to_owned()],
         expected_start_at: Some(WallTime(1_800_000_160_000)),
     };
-    let expected = "one job is ahead of it\nIt should start by 2027-01-15 08:02:40, 1m00s from now.\n";
+    let expected = "one job is ahead in the queue\nIt should start by 2027-01-15 08:02:40, 1m00s from now.\n";
     assert_eq!(why(&answer, &moment()), expected);
 }
