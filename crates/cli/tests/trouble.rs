@@ -483,7 +483,7 @@ fn unusual_job_results_do_not_stop_the_agent() {
     let project = folder(&cluster, &[("links.py", links), ("deep.py", deep), ("long.py", long)]);
     for (entry, state, expected) in [
         ("deep.py", "completed", "nested more than 512 directories deep"),
-        ("links.py", "failed", "too large: the list of its names, links and pieces takes more than 64M"),
+        ("links.py", "failed", "too large: the list of paths, link targets and chunks takes more than 64M"),
         ("long.py", "failed", "too large: its files have more than 512G together"),
     ] {
         let id = cluster.ok(&["submit", &project, entry, "-m", "256M"]);

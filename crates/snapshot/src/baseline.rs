@@ -18,14 +18,15 @@ use serde_bytes::ByteBuf;
 
 use crate::beneath::{Stat, nanoseconds};
 
-/// Metadata of the files in a work directory. The default is empty: every file may have changed.
+/// Metadata of the files in a work directory right after layout, to find changed files later. The default is empty:
+/// every file may have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Baseline {
     files: HashMap<Vec<u8>, Mark>,
 }
 
-/// The metadata that must all match for a file to count as unchanged. Programs cannot set the ctime, so it exposes a
-/// restored modification time.
+/// File metadata. A file counts as unchanged if all of them match. Programs cannot set the ctime, so a restored
+/// modification time does not hide a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) size: u64,
@@ -48,7 +49,7 @@ pub enum BaselineError {
     Damaged { path: PathBuf },
 }
 
-/// The file format: a version, then pairs of path and mark.
+/// The file format: a version number, then pairs of a path and its metadata.
 type Stored = (u16, Vec<(ByteBuf, Mark)>);
 
 const VERSION: u16 = 1;
@@ -68,8 +69,10 @@ impl Baseline {
         self.files.get(path).map(|mark| mark.mode)
     }
 
-    /// Makes later changes visible. Before Linux 6.13, file systems stamp changes with a clock that ticks every few
-    /// milliseconds, so a second change within one tick keeps the stamp. This function marks such files for hashing.
+    /// Makes later changes visible in the metadata.
+    ///
+    /// Before Linux 6.13, file systems stamp changes with a clock that ticks every few milliseconds. A second change
+    /// within one tick keeps the stamp. This function marks files of the current tick, so that they are hashed later.
     /// If hashing them would take longer than a tick, it waits for the next tick instead.
     pub(crate) fn settle(&mut self) {
         const WORTH_A_TICK_BYTES: u64 = 4 << 20;
@@ -122,11 +125,11 @@ impl Baseline {
 }
 
 impl Mark {
-    /// A time that no file has.
+    /// A time stamp that no file has.
     const NEVER: i64 = i64::MIN;
 }
 
-/// The coarse clock that the kernel stamps files with, in nanoseconds since the epoch.
+/// Returns the time of the kernel's coarse clock, which stamps files, in nanoseconds since the epoch.
 pub(crate) fn ticking_clock() -> i64 {
     let time = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).expect("Linux has this clock since 2.6.32");
     nanoseconds(time.tv_sec(), time.tv_nsec())

@@ -18,7 +18,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::paths;
 
-/// The metadata of a file that reveal a change.
+/// The metadata of a file that show whether it has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: Kind,
@@ -72,7 +72,8 @@ impl From<&FileStat> for Stat {
     }
 }
 
-/// Saturates for times outside the years 1677 to 2262; some files carry such times by accident.
+/// Combines seconds and nanoseconds to nanoseconds. Saturates for times outside the years 1677 to 2262, which some
+/// files have by accident.
 pub(crate) fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
@@ -82,7 +83,7 @@ pub(crate) fn time_of(nanoseconds: i64) -> TimeSpec {
     TimeSpec::new(nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000))
 }
 
-/// An open directory; paths are resolved beneath it.
+/// An open directory. Paths are resolved beneath it and cannot lead outside.
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
@@ -114,11 +115,12 @@ impl Root {
         Ok(self.open_beneath(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)
     }
 
-    /// Opens the regular file at `path` for reading. Any other type is an error; the call never blocks.
+    /// Opens the regular file at `path` for reading. Any other type is an error. The call never blocks, e.g. on a named
+    /// pipe.
     pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
         // Without O_NONBLOCK, opening a pipe in the file's place would block until a writer appears.
         let file = File::from(self.open_beneath(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
-        if Stat::of(&file)?.kind == Kind::File { Ok(file) } else { Err(io::Error::other("no regular file any more")) }
+        if Stat::of(&file)?.kind == Kind::File { Ok(file) } else { Err(io::Error::other("not a regular file")) }
     }
 
     /// The metadata of `path`. Does not follow a link.
@@ -152,7 +154,7 @@ impl Root {
         let step = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut at: Option<OwnedFd> = None;
         for name in paths::parent(path).split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
-            debug_assert_ne!(name, b"..", "paths are checked before they come here");
+            debug_assert_ne!(name, b"..", "callers check that paths have no `..`");
             at = Some(openat(at.as_ref().map_or(self.as_fd(), AsFd::as_fd), name, step, Mode::empty())?);
         }
         openat(at.as_ref().map_or(self.as_fd(), AsFd::as_fd), paths::name(path), flags, Mode::empty())
@@ -164,7 +166,7 @@ pub(crate) fn link_text(directory: impl AsFd, name: &[u8]) -> io::Result<Vec<u8>
     Ok(readlinkat(directory, name)?.as_bytes().to_vec())
 }
 
-/// Caches the last opened parent directory: entries sorted by path mostly share it.
+/// Caches the last opened parent directory. Consecutive entries in path order mostly have the same parent.
 pub(crate) struct Parents<'a> {
     root: &'a Root,
     last: Option<(Vec<u8>, OwnedFd)>,

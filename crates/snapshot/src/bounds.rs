@@ -14,19 +14,19 @@ pub const MOST_BYTES: u64 = 512 << 30;
 /// The maximum nesting depth of directories.
 pub const MOST_DEPTH: usize = 512;
 
-/// A lower bound for the size of an entry in a manifest without its path and chunks, in bytes.
+/// A lower bound for the size of an entry in a manifest, without its path and chunks, in bytes.
 const ENTRY_BYTES: usize = 32;
 
-/// The limit that a capture exceeds.
+/// The limit of this module that a folder exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMuch {
     #[error("it has more than {0} files, directories and links")]
     Entries(usize),
-    /// Bytes in files.
+    /// The files are too large; the limit in bytes.
     #[error("its files have more than {} together, holes included", format_bytes(*.0))]
     Bytes(u64),
-    /// Names and chunks, in bytes of the manifest.
-    #[error("the list of its names, links and pieces takes more than {}", format_bytes(*.0 as u64))]
+    /// The manifest is too large; the limit in bytes.
+    #[error("the list of paths, link targets and chunks takes more than {}", format_bytes(*.0 as u64))]
     Manifest(usize),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A tally with this limit for entries and the usual other limits.
+    /// Creates a tally with this limit for entries and the usual values for the other limits.
     pub(crate) fn up_to(most_entries: usize) -> Self {
         Self { most_entries, entries: 0, bytes: 0, manifest_bytes: 0 }
     }

@@ -23,32 +23,32 @@ use crate::wire::MAX_BLOB_BYTES;
 
 #[derive(Debug, Clone, Default)]
 pub struct CaptureOptions {
-    /// Threads that read and hash; 0 (the default) means one per processor.
+    /// Number of threads that read and hash; 0 (the default) means one per processor.
     pub threads: usize,
-    /// The contents of the files at an earlier capture.
+    /// The contents of the files at an earlier capture. Unchanged files are not read again.
     pub seen: Seen,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Files read so far.
+    /// Number of files read so far.
     pub files: u64,
-    /// Files in the folder.
+    /// Number of files in the folder.
     pub total_files: u64,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     pub bytes: u64,
-    /// Bytes of all files.
+    /// Size of all files in bytes.
     pub total_bytes: u64,
 }
 
 #[derive(Debug)]
 pub struct Capture {
     pub manifest: Manifest,
-    /// The name of the manifest: the hash of its encoding.
+    /// The manifest's digest: the hash of its encoding.
     pub digest: Digest,
     /// Reads the chunks again, including the encoded manifest.
     pub sources: Sources,
-    /// The contents of the files, for the next capture; `None` if the options already hold the same.
+    /// The contents of the files, for the next capture; `None` if they equal [`CaptureOptions::seen`].
     pub seen: Option<Seen>,
     /// The number of files read.
     pub files_read: u64,
@@ -96,14 +96,14 @@ pub enum CaptureError {
 }
 
 fn listed(problems: &[Problem]) -> String {
-    let mut text = String::from("the folder holds what cannot be captured:");
+    let mut text = String::from("the folder contains entries that cannot be captured:");
     for problem in problems {
         text.push_str(&format!("\n  {problem}"));
     }
     text
 }
 
-/// A scanned folder. As far as the scan can tell, all its entries can be captured.
+/// A scanned folder. The scan has found no entry that cannot be captured.
 #[derive(Debug)]
 pub struct Scan {
     path: PathBuf,
@@ -233,7 +233,7 @@ impl Scan {
 /// Scans and captures the folder at `path`: [`Scan::of`], then [`Scan::capture`].
 ///
 /// # Errors
-/// The errors of both.
+/// As [`Scan::of`] and [`Scan::capture`].
 pub fn capture(
     path: &Path,
     options: &CaptureOptions,

@@ -25,7 +25,7 @@ use crate::walk::{Found, Problem, ProblemReason, Rules, WalkError, Walked, plain
 
 #[derive(Debug, Clone, Default)]
 pub struct ChangesOptions {
-    /// Threads that read and hash; 0 (the default) means one per processor.
+    /// Number of threads that read and hash; 0 (the default) means one per processor.
     pub threads: usize,
 }
 
@@ -64,15 +64,15 @@ pub fn changes(
     }
 }
 
-/// Whether programs create `path` as a by-product.
+/// Whether programs create `path` as a by-product, e.g. a cache, so that it is not part of the result.
 fn is_leftover(path: &[u8]) -> bool {
     path == b".hostler" || paths::name(path) == b"__pycache__" || path.ends_with(b".pyc")
 }
 
-/// The result for an unreadable work directory. It reports no removed files, because that would be a guess.
+/// Returns the changes for an unreadable work directory: one problem. Removed files are unknown, so none are listed.
 fn directory_lost(error: &io::Error) -> Changes {
     let problem = match error.kind() {
-        io::ErrorKind::NotFound => "The work directory is gone; whatever was in it is lost.".to_owned(),
+        io::ErrorKind::NotFound => "The work directory no longer exists; its files are lost.".to_owned(),
         _ => format!("The work directory cannot be read: {}.", plain(error)),
     };
     let tree = Manifest { version: VERSION, entries: Vec::new() };
@@ -118,13 +118,14 @@ impl Comparison<'_> {
         Changes { tree, removed, problems, sources }
     }
 
-    /// Whether the file must be read to know if it changed.
+    /// Whether the file must be hashed to know if it changed.
     fn is_suspect(&self, found: &Found) -> bool {
         let known_file = matches!(self.known.get(found.path.as_slice()), Some(Entry { kind: EntryKind::File(_), .. }));
         found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
     }
 
-    /// Hashes the suspects. An unreadable file becomes a problem and `None`; a vanished file has no answer.
+    /// Hashes the files of the list. The result of an unreadable file is `None`, and the file becomes a problem. A
+    /// vanished file has no result.
     fn hash<'f>(
         &self,
         found: &'f [Found],
@@ -181,7 +182,8 @@ impl Comparison<'_> {
         (!same).then(|| entry(found, &found.stat, kind))
     }
 
-    /// Returns a directory if its mode changed. Its time says nothing, as it changes with the directory's contents.
+    /// Returns a directory if its mode changed. The time of a directory is ignored, because it changes with the
+    /// directory's contents.
     fn changed_directory(&self, found: &Found) -> Option<Entry> {
         let same = self
             .known
@@ -203,8 +205,8 @@ fn entry(found: &Found, stat: &Stat, kind: EntryKind) -> Entry {
     Entry { path: found.path.clone(), mode: stat.mode, modified_ns: stat.modified_ns, kind }
 }
 
-/// Entries of the manifest that are missing in the directory. Skips entries below unreadable directories: they may
-/// still exist.
+/// Returns the entries of the manifest that are missing in the directory. Skips entries below unreadable directories,
+/// since they may still exist.
 fn removed(manifest: &Manifest, found: &[Found], gone: &HashSet<Vec<u8>>, problems: &[Problem]) -> Vec<Vec<u8>> {
     let here: HashSet<&[u8]> = found.iter().map(|it| it.path.as_slice()).collect();
     let unreadable: HashSet<&[u8]> = (problems.iter())
@@ -230,7 +232,7 @@ fn with_parents(found: &[Found], changed: Vec<Option<Entry>>) -> Vec<Entry> {
         .collect()
 }
 
-/// The parent directories of `path`, nearest first, without the folder itself.
+/// Iterates over the parent directories of `path`, nearest first, without the folder itself.
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(paths::parent(path)), |path| Some(paths::parent(path)))
         .take_while(|path| !path.is_empty())

@@ -16,10 +16,10 @@ pub enum ManifestError {
     #[error("the manifest has version {found}; this program reads up to {VERSION}")]
     Version { found: u16 },
     /// An entry is invalid.
-    #[error("the manifest is not acceptable: {}: {why}", show(.path))]
+    #[error("the manifest is invalid: {}: {why}", show(.path))]
     Entry {
         path: Vec<u8>,
-        /// The reason.
+        /// What is wrong with the entry, as a phrase.
         why: &'static str,
     },
 }
@@ -33,7 +33,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
     check_links(manifest)
 }
 
-/// Checks everything except link targets: for a folder in which only its user follows links.
+/// Checks `manifest` except the targets of its links. Sufficient for a folder in which only its own user follows links.
 ///
 /// # Errors
 /// The first problem found.
@@ -44,7 +44,8 @@ pub fn check_but_links(manifest: &Manifest) -> Result<(), ManifestError> {
     check_entries(manifest.entries.iter().map(|entry| (entry, false)))
 }
 
-/// Checks entries as [`check_but_links`] does. The flag of an entry says that it was checked alone before.
+/// Checks entries as [`check_but_links`] does. The flag of an entry says that the entry itself was checked before; its
+/// position is checked in any case.
 ///
 /// # Errors
 /// The first problem found.
@@ -58,9 +59,9 @@ pub fn check_entries<'e>(entries: impl IntoIterator<Item = (&'e Entry, bool)>) -
         let why = if let Some(fault) = (!was_checked).then(|| paths::fault(&entry.path)).flatten() {
             Some(fault)
         } else if entry.path.as_slice() <= last {
-            Some("it is listed twice or out of order")
+            Some("the entry is listed twice or out of order")
         } else if !parent.is_empty() && !is_listed(parent) {
-            Some("what it lies in is not listed as a directory")
+            Some("the entry's parent is not listed as a directory")
         } else if was_checked {
             None
         } else {
@@ -89,8 +90,11 @@ fn check_links(manifest: &Manifest) -> Result<(), ManifestError> {
     let mut effort = paths::EFFORT;
     for (path, target) in links() {
         if !stays_inside(path, target, &link_at, &mut effort) {
-            let why =
-                if effort == 0 { "the folder's links are too many and too long" } else { "it links out of the folder" };
+            let why = if effort == 0 {
+                "following the folder's links takes too long"
+            } else {
+                "the link leads out of the folder"
+            };
             return Err(ManifestError::Entry { path: path.to_vec(), why });
         }
     }
@@ -99,26 +103,26 @@ fn check_links(manifest: &Manifest) -> Result<(), ManifestError> {
 
 fn fault_of(entry: &Entry) -> Option<&'static str> {
     if entry.mode > 0o7777 {
-        return Some("its mode has more than permission bits");
+        return Some("the mode has bits other than permission bits");
     }
     match &entry.kind {
         EntryKind::Directory => None,
         EntryKind::File(content) => fault_of_content(content),
         EntryKind::Symlink { target } if target.is_empty() || target.len() > paths::MAX_PATH_BYTES => {
-            Some("its target is empty or too long")
+            Some("the link's target is empty or too long")
         }
-        EntryKind::Symlink { target } if target.contains(&0) => Some("its target holds a zero byte"),
+        EntryKind::Symlink { target } if target.contains(&0) => Some("the link's target contains a zero byte"),
         EntryKind::Symlink { .. } => None,
     }
 }
 
 fn fault_of_content(content: &Content) -> Option<&'static str> {
     if content.chunks.iter().any(|chunk| chunk.len == 0 || chunk.len as usize > MAX_BYTES) {
-        return Some("one of its chunks has an impossible length");
+        return Some("one of the file's chunks has an impossible length");
     }
     // No overflow: a manifest in memory has fewer than 2^44 chunks, of 2^20 bytes at most.
     let sum: u64 = content.chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
-    (sum != content.size).then_some("its size is not that of its chunks")
+    (sum != content.size).then_some("the file's size is not the sum of its chunks")
 }
 
 #[cfg(test)]
@@ -141,7 +145,7 @@ mod tests {
         entries.extend((0..100_000).map(|n| link(format!("b{n:06}"), "a00".into())));
         let began = Instant::now();
         let error = check(&Manifest { version: VERSION, entries }).expect_err("the links exceed the effort");
-        assert!(error.to_string().contains("too many and too long"), "{error}");
+        assert!(error.to_string().contains("takes too long"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(60), "it gave up after {:?}", began.elapsed());
     }
 }

@@ -13,20 +13,20 @@ use fastcdc::v2020;
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content};
 
-/// The minimum size of a chunk, except for the last of a file, in bytes. Shorter content is one chunk.
+/// The minimum size of a chunk, in bytes. The last chunk of a file may be smaller.
 pub const MIN_BYTES: usize = 64 << 10;
 /// The target size of a chunk, in bytes.
 pub const AVERAGE_BYTES: usize = 256 << 10;
 /// The maximum size of a chunk, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// The name of `bytes`: their BLAKE3 hash.
+/// Returns the digest of `bytes`: their BLAKE3 hash.
 #[must_use]
 pub fn digest_of(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// Reads `reader` to its end and names its chunks, with a few MiB of memory.
+/// Reads `reader` to its end and returns the digests of its chunks. Uses a few MiB of memory.
 ///
 /// # Errors
 /// Errors of the reader.
@@ -34,7 +34,7 @@ pub fn content_of(reader: &mut impl Read) -> io::Result<Content> {
     Chunker::new().content_of(reader)
 }
 
-/// Cuts content into chunks and reuses its buffer between files.
+/// Splits content into chunks. Reuses its buffer between files.
 #[derive(Debug)]
 pub struct Chunker {
     buffer: Vec<u8>,
@@ -48,10 +48,10 @@ impl Default for Chunker {
 }
 
 impl Chunker {
-    /// Two chunks of maximum size: each refill then reads at least one and moves at most one to the front.
+    /// Room for two chunks of maximum size. Each refill then reads at least one and moves at most one to the front.
     const BUFFER_BYTES: usize = 2 * MAX_BYTES;
 
-    /// A chunker with an empty buffer of 2 MiB.
+    /// Creates a chunker with an empty buffer of 2 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Chunker {
         }
     }
 
-    /// Reads `reader` to its end and names its chunks.
+    /// Reads `reader` to its end and returns the digests of its chunks.
     ///
     /// # Errors
     /// Errors of the reader.
@@ -73,8 +73,8 @@ impl Chunker {
         Ok(content)
     }
 
-    /// Computes the digests of the chunks of the first `size` bytes of a newly opened file, or of the whole file if it is shorter. Does
-    /// not read holes: a user can make a file very long without using disk space.
+    /// Computes the digests of the chunks of a newly opened file: of its first `size` bytes, or of the whole file if it
+    /// is shorter. Does not read holes, because a user can make a file very long without using disk space.
     ///
     /// # Errors
     /// Errors of the file.
@@ -110,7 +110,7 @@ impl Chunker {
     /// Reads `reader` to its end and passes its chunks to `each` in order.
     ///
     /// # Errors
-    /// Errors of the reader; chunks before the failure have been passed on.
+    /// Errors of the reader. Chunks before the failure have been passed to `each`.
     pub fn split(&mut self, reader: &mut impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let each = |_: &_, bytes: &[u8]| {
             each(bytes);
@@ -119,8 +119,8 @@ impl Chunker {
         self.split_some(reader, each).map(drop)
     }
 
-    /// Like [`Chunker::split`], but ends when `stops` returns true; bytes read beyond that chunk are lost. Returns
-    /// whether the reader reached its end.
+    /// Splits like [`Chunker::split`], but ends when `stops` returns true; bytes read beyond that chunk are lost.
+    /// Returns whether the reader reached its end.
     fn split_some<R: Read>(&mut self, reader: &mut R, mut stops: impl FnMut(&R, &[u8]) -> bool) -> io::Result<bool> {
         let (mut start, mut end, mut at_end) = (0, 0, false);
         loop {
@@ -148,7 +148,7 @@ impl Chunker {
         }
     }
 
-    /// The length of the first chunk of `bytes`. `bytes` is not empty.
+    /// Returns the length of the first chunk of `bytes`, which must not be empty.
     fn cut(&self, bytes: &[u8]) -> usize {
         let (small, large) = self.masks;
         v2020::cut(bytes, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES, small, large, small << 1, large << 1).1
@@ -163,13 +163,13 @@ struct Holes<'f> {
     /// Whether the range from `at` to `until` holds data.
     is_data: bool,
     until: u64,
-    /// The most recently found hole.
+    /// The hole that was found last.
     hole: Range<u64>,
 }
 
 impl Holes<'_> {
-    /// Finds out whether `at` is in data or in a hole, and where that ends. A file system without hole support
-    /// reports only data.
+    /// Determines whether the position `at` is in data or in a hole, and where that part ends. A file system without
+    /// hole support reports only data.
     fn look(&mut self) {
         use nix::unistd::{Whence, lseek};
         let ask = |from: u64, what| lseek(self.file, from.cast_signed(), what).map(i64::cast_unsigned);

@@ -47,39 +47,39 @@ pub enum OnConflict {
 /// A user's file that conflicts with a delivered one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Path below the destination.
+    /// Path below the destination directory.
     pub path: Vec<u8>,
-    /// Whether [`OnConflict::Overwrite`] and [`OnConflict::Rename`] can help. They cannot if a directory and another
-    /// type claim the same name, or if a parent directory is a symbolic link.
+    /// Whether [`OnConflict::Overwrite`] and [`OnConflict::Rename`] can resolve the conflict. They cannot if a
+    /// directory and a file or link have the same path, or if a parent directory is a symbolic link.
     pub can_be_settled: bool,
 }
 
-/// The reason why a delivery failed. The next attempt reuses the chunks that have arrived.
+/// The reason why a delivery failed. The next attempt reuses the chunks that were received.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// User's files conflict with delivered ones; lists all of them, sorted by path.
-    #[error("{} already holds something else:{}", .destination.display(), listed(.conflicts))]
+    #[error("{} already contains other files:{}", .destination.display(), listed(.conflicts))]
     Conflicts { destination: PathBuf, conflicts: Vec<Conflict> },
-    /// Another process delivers the same results to the same place.
-    #[error("another delivery of the same results to {} is under way", .0.display())]
+    /// Another process delivers the same results to the same directory.
+    #[error("another process delivers the same results to {}; wait until it has finished", .0.display())]
     Busy(PathBuf),
     /// The bytes of a chunk do not match its digest.
-    #[error("chunk {digest} arrived damaged")]
+    #[error("the received bytes of chunk {digest} are damaged")]
     Damaged {
         digest: Digest,
         #[source]
         source: WireError,
     },
     /// [`Delivery::finish`] was called while chunks were missing.
-    #[error("{0} chunks have not arrived")]
+    #[error("{0} chunks were not received")]
     Incomplete(usize),
-    #[error("no space left in {}: {needed} bytes are still to come, {free} are free", .path.display())]
+    #[error("no space left in {}: {needed} more bytes are needed, {free} are free", .path.display())]
     DiskFull {
         path: PathBuf,
-        /// Bytes still to arrive.
+        /// Bytes that are still missing.
         needed: u64,
         /// Free space of the file system, in bytes.
         free: u64,
@@ -102,7 +102,7 @@ fn listed(conflicts: &[Conflict]) -> String {
 /// The result of a finished delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Files put in place.
+    /// Number of files delivered.
     pub files: u64,
     /// The size of these files, in bytes.
     pub bytes: u64,
@@ -112,7 +112,7 @@ pub struct Delivered {
     pub renamed: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A delivery in progress.
+/// A delivery in progress: a plan, and the partial files that it fills.
 #[derive(Debug)]
 pub struct Delivery {
     destination: PathBuf,
@@ -122,7 +122,7 @@ pub struct Delivery {
     directories: Vec<(Entry, bool)>,
     files: Vec<Incoming>,
     links: Vec<(Entry, Vec<u8>)>,
-    /// The places of each missing chunk.
+    /// Where to write each missing chunk.
     wanted: HashMap<Digest, Vec<Place>>,
     partial: Partial,
     delivered: Delivered,
@@ -133,7 +133,7 @@ pub struct Delivery {
 struct Incoming {
     entry: Entry,
     content: Content,
-    /// The final path: the file's own, or another by [`OnConflict::Rename`].
+    /// The path at which the file is delivered: its own, or a new one by [`OnConflict::Rename`].
     place: Vec<u8>,
     partial: PathBuf,
 }
@@ -145,7 +145,7 @@ struct Place {
     len: u32,
 }
 
-/// The existing entry at the path of a delivered one.
+/// How the existing entry at the path of a delivered one compares with it.
 enum Standing {
     Nothing,
     Same,
@@ -154,7 +154,7 @@ enum Standing {
 
 impl Delivery {
     /// Compares `manifest` with `destination`, which is created if needed, and with the partial files of an earlier
-    /// attempt. Writes only to the partial area, and not even there if it refuses conflicts.
+    /// attempt. Writes only to the partial area, and writes nothing if it refuses conflicts.
     ///
     /// # Errors
     /// [`DeliveryError::Conflicts`], [`DeliveryError::Busy`], or something cannot be read.
@@ -224,7 +224,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// The missing chunks, each once, in the order of their files.
+    /// The digests of the missing chunks, each once, in the order of their files.
     #[must_use]
     pub fn missing(&self) -> Vec<Digest> {
         let mut seen = HashSet::with_capacity(self.wanted.len());
@@ -234,14 +234,14 @@ impl Delivery {
             .collect()
     }
 
-    /// The bytes of files that have not arrived.
+    /// The number of bytes that are still missing in all files together.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
         self.wanted.values().flatten().map(|place| u64::from(place.len)).sum()
     }
 
-    /// Checks a chunk in its [`wire`] form and writes it to all its places. Ignores a chunk that is not, or no
-    /// longer, wanted.
+    /// Checks a chunk in its [`wire`] form and writes it to every file that needs it. Ignores a chunk that no file
+    /// needs.
     ///
     /// # Errors
     /// [`DeliveryError::Damaged`], [`DeliveryError::DiskFull`] or another error of the file system.
@@ -253,7 +253,7 @@ impl Delivery {
         let bytes = wire::decode(digest, wire).map_err(damaged)?;
         for &place in &self.wanted[digest] {
             if place.len as usize != bytes.len() {
-                return Err(damaged(WireError::Damaged(io::Error::other("its length is not the manifest's"))));
+                return Err(damaged(WireError::Damaged(io::Error::other("the length differs from the manifest"))));
             }
             self.write(place, &bytes)?;
         }
@@ -268,7 +268,7 @@ impl Delivery {
             .map_err(|source| self.failure("write", path, source))
     }
 
-    /// Puts everything in place and removes the partial area.
+    /// Moves all files to their final paths and removes the partial area.
     ///
     /// # Errors
     /// [`DeliveryError::Incomplete`] while chunks are missing. [`DeliveryError::Conflicts`] if the user has created a
@@ -311,7 +311,7 @@ impl Delivery {
         syncfs(self.root.as_fd()).map_err(|error| self.failure("sync", &self.destination, error.into()))
     }
 
-    /// Sets length, mode and time of a partial file. Its bytes were checked on arrival.
+    /// Sets length, mode and time of a partial file. Its bytes were checked when they were received.
     fn complete(&self, file: &Incoming) -> io::Result<()> {
         let partial = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file.partial)?;
         partial.set_len(file.content.size)?;
@@ -378,12 +378,12 @@ impl Delivery {
         Ok(utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink)?)
     }
 
-    /// Collects a failure caused by a conflict; returns any other failure, which ends the delivery.
+    /// Adds a failure that is caused by a conflict to `conflicts`. Returns any other failure, which ends the delivery.
     fn set_aside(&self, conflicts: &mut Vec<Conflict>, path: Vec<u8>, error: io::Error) -> Result<(), DeliveryError> {
         let can_be_settled = match error.raw_os_error() {
             Some(libc::EEXIST) => true,
             Some(libc::EISDIR | libc::ENOTDIR | libc::ELOOP) => false,
-            _ => return Err(self.failure("put in place", &self.root.full(&path), error)),
+            _ => return Err(self.failure("create", &self.root.full(&path), error)),
         };
         conflicts.push(Conflict { path, can_be_settled });
         Ok(())
@@ -439,7 +439,8 @@ impl Plan {
         }
     }
 
-    /// Finds the first `name.N` that is free or already holds the same content, so a repeated delivery adds nothing.
+    /// Finds the first `name.N` that is free or already has the same content, so that a repeated delivery adds no
+    /// copies.
     fn add_beside(&mut self, root: &Root, manifest: &Manifest, entry: &Entry) -> io::Result<()> {
         let is_taken = |place: &[u8]| manifest.entries.binary_search_by(|it| it.path.as_slice().cmp(place)).is_ok();
         for number in 1u32.. {
@@ -499,7 +500,7 @@ fn holds(root: &Root, place: &[u8], content: &Content) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The area for unfinished files of one delivery, locked during the delivery.
+/// The directory for unfinished files of one delivery, locked during the delivery.
 #[derive(Debug)]
 struct Partial {
     path: PathBuf,
@@ -519,7 +520,7 @@ impl Partial {
         Ok(Self { path, lock })
     }
 
-    /// The path of a partial file: the same in every attempt.
+    /// Returns the path of a partial file, which is the same in every attempt.
     fn path_for(&self, entry: &Entry, content: &Content) -> PathBuf {
         let mut key = entry.path.clone();
         key.push(0);
@@ -529,7 +530,7 @@ impl Partial {
 
     fn remove(&self) -> io::Result<()> {
         remove_tree(&self.path)?;
-        match fs::remove_dir(self.path.parent().expect("it lies in the partial directory")) {
+        match fs::remove_dir(self.path.parent().expect("partial files are in the partial directory")) {
             // Another delivery has an area there.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => removed,
@@ -537,7 +538,7 @@ impl Partial {
     }
 }
 
-/// Creates a private directory, or checks that it is one: a link of that name would redirect writes.
+/// Creates a private directory, or checks that an existing one is private and not a link, which would redirect writes.
 fn make_directory(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -10,7 +10,7 @@ use hostler_proto::manifest::Content;
 use crate::beneath::{Root, Stat};
 use crate::chunk::Chunker;
 
-/// A file's content and its metadata at the time of reading.
+/// The content of a file, and its metadata when it was read.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     pub(crate) content: Content,
@@ -25,18 +25,18 @@ pub(crate) enum HashError {
     Read(io::Error),
 }
 
-/// Whether to stop at the first failure.
+/// Whether hashing stops at the first failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Stop,
     GoOn,
 }
 
-/// A file to hash: its path below the root, and its size in bytes as far as it is known.
+/// A file to hash: its path below the root, and its expected size in bytes.
 pub(crate) type Job<'a> = (&'a [u8], u64);
 
-/// Hashes `files` and calls `done` with the size of each. Results are in the order of `files`; after a failure that
-/// stops the work, some are missing.
+/// Hashes `files` and calls `done` with the size of each. Results are in the order of `files`; some are missing after a
+/// failure that stops the work.
 pub(crate) fn hash_all(
     root: &Root,
     files: &[Job<'_>],
@@ -71,8 +71,8 @@ pub(crate) fn hash_all(
     answers
 }
 
-/// Puts big files first, so that no thread starts one at the end. The rest keep their order, which is usually their
-/// order on disk.
+/// Sorts big files first, so that no thread starts a big file at the end. Other files keep their order, which is
+/// usually their order on disk.
 fn big_files_first(files: &[Job<'_>]) -> Vec<usize> {
     const BIG_BYTES: u64 = 8 << 20;
     let mut order: Vec<usize> = (0..files.len()).collect();
@@ -96,7 +96,8 @@ fn hash_file(root: &Root, path: &[u8], chunker: &mut Chunker) -> Result<Hashed, 
     }
 }
 
-/// The number of threads worth starting for `items` pieces of work; `asked` 0 means one per processor.
+/// Returns how many threads to start for `items` pieces of work, at most `asked`. If `asked` is 0, at most one per
+/// processor.
 pub(crate) fn threads_for(asked: usize, items: usize) -> usize {
     const ITEMS_PER_THREAD: usize = 16;
     // A few items may be big files: use one thread each.

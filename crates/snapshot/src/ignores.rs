@@ -22,7 +22,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::beneath::read_small;
 
-/// Marks a directory that Hostler wrote results into.
+/// The name of the file that marks a directory with results written by Hostler.
 pub const RESULTS_MARKER: &str = ".hostler-results";
 
 /// The file at the top of every virtual environment (PEP 405).
@@ -71,7 +71,7 @@ impl LeftOutKind {
         }
     }
 
-    /// The kind of a directory that contains `name`.
+    /// Returns the kind of directory that contains an entry called `name`, if such directories are left out by default.
     pub(crate) fn of_content(name: &[u8]) -> Option<Self> {
         if name == ENVIRONMENT_MARKER.as_bytes() {
             Some(Self::VirtualEnvironment)
@@ -96,10 +96,10 @@ pub fn mark_results(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The rules of one directory and, behind them, those of its parent.
+/// The ignore rules of one directory, with a link to those of its parent.
 #[derive(Debug)]
 pub(crate) struct Ignores {
-    /// Bytes of a path before the part that these rules match.
+    /// Length of the path of the rules' directory, which matching skips, in bytes.
     prefix: usize,
     hostler: Gitignore,
     git: Gitignore,
@@ -135,19 +135,19 @@ impl Ignores {
     }
 }
 
-/// The result of the rules for an entry.
+/// What the ignore rules and the defaults say about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Captured; a directory may still be left out by default for its contents.
+    /// The entry is captured. A directory may still be left out by default for its contents.
     Taken,
-    /// Captured, whatever the defaults say: a `.hostlerignore` includes it.
+    /// The entry is captured, even if the defaults say otherwise: a `.hostlerignore` includes it.
     Included,
-    /// Left out by a rule, or never captured.
+    /// The entry is excluded by a rule, or never captured.
     Excluded,
     LeftOut(LeftOutKind),
 }
 
-/// Applies `rules` and the defaults to the entry at `path` with the last component `name`.
+/// Applies `rules` and the defaults to the entry at `path`. `name` is the path's last component.
 pub(crate) fn judge(rules: Option<&Rc<Ignores>>, path: &[u8], name: &[u8], is_directory: bool) -> Verdict {
     if NEVER.contains(&name) {
         return Verdict::Excluded;

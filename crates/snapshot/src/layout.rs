@@ -31,11 +31,11 @@ use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is
 
 #[derive(Debug, Clone, Default)]
 pub struct LayoutOptions {
-    /// Threads that write; 0 (the default) means one per processor.
+    /// Number of threads that write; 0 (the default) means one per processor.
     pub threads: usize,
     /// Keeps the set-user-ID and set-group-ID bits, which are dropped by default.
     pub keep_set_id: bool,
-    /// Allows links out of the folder. This is safe if only the folder's user follows them.
+    /// Allows links that lead out of the folder. This is safe if only the folder's user follows them.
     pub links_may_leave: bool,
     /// Makes this user and group the owner of everything, including the directory. Requires root.
     pub owner: Option<(u32, u32)>,
@@ -65,7 +65,7 @@ pub enum LayoutError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The length of a chunk differs from the manifest.
-    #[error("chunk {0} has another length than the manifest says")]
+    #[error("chunk {0} has a different length in the manifest")]
     WrongLength(Digest),
     /// The file system of the directory is full, or the owner's quota is used up.
     #[error("no space left for {}: {needed} bytes are needed, {free} are free", .path.display())]
@@ -155,7 +155,7 @@ fn prepare(directory: &Path) -> Result<bool, LayoutError> {
     }
 }
 
-/// Returns the size of all files, in bytes, if there is space for them.
+/// Checks that the disk has space for all files. Returns their size in bytes.
 fn check_room(manifest: &Manifest, chunks: &ChunkStore, directory: &Path) -> Result<u64, LayoutError> {
     let size_of = |is_counted: &dyn Fn(&Content) -> bool| {
         let counted = files(manifest).filter(|(_, content)| is_counted(content));
@@ -175,9 +175,9 @@ struct Layout<'a> {
     chunks: &'a ChunkStore,
     root: &'a Root,
     directory: &'a Path,
-    /// The size of all files.
+    /// The size of all files, in bytes.
     bytes: u64,
-    /// Whether files may share blocks with whole files.
+    /// Whether files may share disk blocks with whole files of the store.
     shares: bool,
     options: &'a LayoutOptions,
 }
@@ -205,7 +205,7 @@ impl Layout<'_> {
         Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes: self.bytes })
     }
 
-    /// Calls `make` for every entry of a kind, in order.
+    /// Calls `make` for every entry of one kind, in order.
     fn each(
         &self,
         of_kind: impl Fn(&EntryKind) -> bool,

@@ -14,20 +14,20 @@ use crate::wire::MAX_WIRE_BYTES;
 
 const HEADER_BYTES: usize = 36;
 
-/// One chunk in its wire form, not yet checked against its name.
+/// A chunk in its wire form. Its digest has not been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The sender's name for the chunk.
+    /// The digest of the chunk, according to the sender.
     pub digest: Digest,
     /// The wire form; see [`crate::wire`].
     pub wire: Vec<u8>,
 }
 
-/// The reason why a body is not a pack.
+/// The reason why bytes are not a valid pack.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
-    /// A frame is longer than the receiver allows.
-    #[error("chunk {digest} is announced with {length} bytes; at most {limit} are allowed")]
+    /// A frame exceeds the receiver's limit.
+    #[error("chunk {digest} has {length} bytes according to its header; at most {limit} are allowed")]
     TooLong {
         digest: Digest,
         /// The announced length, in bytes.
@@ -35,16 +35,16 @@ pub enum PackError {
         /// The receiver's limit, in bytes.
         limit: u64,
     },
-    /// A chunk exceeds the maximum size.
-    #[error("a chunk of {length} bytes cannot travel; at most {MAX_WIRE_BYTES} are allowed")]
+    /// A chunk exceeds the maximum size of the wire form.
+    #[error("a chunk of {length} bytes is too large to send; at most {MAX_WIRE_BYTES} are allowed")]
     TooLarge {
         /// The length of its wire form, in bytes.
         length: usize,
     },
     /// The body ended inside a frame.
-    #[error("the body ends inside a chunk, {missing} bytes early")]
+    #[error("the received data end inside a chunk, {missing} bytes early")]
     Truncated {
-        /// Known missing bytes of the frame.
+        /// The number of missing bytes, as far as it is known.
         missing: usize,
     },
 }
@@ -61,11 +61,11 @@ pub fn frame(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, PackError> {
     Ok([digest.0.as_slice(), &length.to_le_bytes(), wire].concat())
 }
 
-/// Decodes a body from pieces of any size.
+/// Decodes a pack that arrives in pieces of any size.
 #[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes of the buffer that were already returned.
+    /// Length of the part of the buffer that was already returned, in bytes.
     taken: usize,
     limit: usize,
 }
@@ -77,23 +77,23 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that refuses chunks with a wire form longer than `limit` bytes.
+    /// Creates a decoder that refuses chunks whose wire form is longer than `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), taken: 0, limit }
     }
 
-    /// Adds the next piece of the body. Drain [`Decoder::next_frame`] before feeding more.
+    /// Adds the next piece of the pack. Call [`Decoder::next_frame`] until it returns `None` before adding more.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next complete frame, or `None` until more is fed.
+    /// Returns the next complete frame; `None` if more data are needed.
     ///
     /// # Errors
-    /// [`PackError::TooLong`]; the rest of the body is unusable.
+    /// [`PackError::TooLong`]; the rest of the pack cannot be decoded.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, PackError> {
         let Some((digest, length)) = self.header() else { return Ok(None) };
         if length > self.limit {
@@ -106,16 +106,17 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// The announced length of the incomplete frame, in bytes; zero before its header is complete.
+    /// Returns the length of the incomplete frame according to its header, in bytes; zero while the header is
+    /// incomplete.
     #[must_use]
     pub fn announced(&self) -> usize {
         self.header().map_or(0, |(_, length)| length)
     }
 
-    /// Checks that the body ended at the end of a frame.
+    /// Checks that the pack ended at the end of a frame.
     ///
     /// # Errors
-    /// [`PackError::Truncated`] otherwise.
+    /// [`PackError::Truncated`] if a frame is incomplete.
     pub fn finish(&self) -> Result<(), PackError> {
         let left = self.buffer.len() - self.taken;
         let wanted = self.header().map_or(HEADER_BYTES, |(_, length)| HEADER_BYTES + length);
@@ -124,8 +125,9 @@ impl Decoder {
 
     fn header(&self) -> Option<(Digest, usize)> {
         let header = self.buffer[self.taken..].first_chunk::<HEADER_BYTES>()?;
-        let (digest, length) = header.split_first_chunk::<32>().expect("36 bytes hold 32");
-        let length = u32::from_le_bytes(length.try_into().expect("4 bytes follow"));
+        let (digest, length) =
+            header.split_first_chunk::<32>().expect("a header of 36 bytes begins with a digest of 32 bytes");
+        let length = u32::from_le_bytes(length.try_into().expect("4 bytes of the header follow the digest"));
         Some((Digest(*digest), length as usize))
     }
 }

@@ -28,32 +28,34 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// The reason why `path` is invalid in a manifest, or `None`.
+/// Returns why `path` is invalid in a manifest, as a phrase; `None` if it is valid.
 #[must_use]
 pub fn fault(path: &[u8]) -> Option<&'static str> {
     if path.is_empty() || path.len() > MAX_PATH_BYTES {
-        return Some("its path is empty or too long");
+        return Some("the path is empty or too long");
     }
     path.split(|&byte| byte == b'/').find_map(|name| match name {
-        b"" => Some("its path is absolute or has an empty part"),
-        b"." | b".." => Some("its path has the part `.` or `..`"),
-        _ if name.contains(&0) => Some("its path holds a zero byte"),
-        _ if name.len() > MAX_NAME_BYTES => Some("its path has a part longer than 255 bytes"),
+        b"" => Some("the path is absolute or has an empty component"),
+        b"." | b".." => Some("the path has the component `.` or `..`"),
+        _ if name.contains(&0) => Some("the path contains a zero byte"),
+        _ if name.len() > MAX_NAME_BYTES => Some("the path has a component longer than 255 bytes"),
         _ => None,
     })
 }
 
-/// The number of links that Linux follows before it gives up.
+/// The number of links that Linux follows in one path before it gives up.
 const MAX_HOPS: usize = 40;
 
-/// The limit for following all links of one folder, in bytes of paths looked up: less than a second. A hundred
-/// thousand honest links take half. Without the limit, forty long links that lead through one another, with a million
-/// short links to the first, would take days.
+/// The limit for following all links of one folder, in bytes of paths looked up; takes less than a second. A hundred
+/// thousand ordinary links take half of it. Without the limit, forty long links that lead through one another, with a
+/// million short links to the first, would take days.
 pub(crate) const EFFORT: u64 = 128 << 20;
 
-/// Whether the link at `link` with text `target` leads to a place inside the folder. Follows the folder's own links,
-/// which `link_at` returns. A missing target is judged by its text; a loop leads nowhere and stays inside. Subtracts
-/// its cost from `effort`; once that is used up, every link counts as leading outside.
+/// Whether the link at path `link` with text `target` stays inside the folder. Follows other links of the folder, which
+/// `link_at` returns.
+///
+/// A missing target is judged by its text. A loop stays inside, since it ends nowhere. The function subtracts its cost
+/// from `effort`. Once that is used up, every link counts as leading outside.
 pub(crate) fn stays_inside<'a>(
     link: &'a [u8],
     target: &'a [u8],

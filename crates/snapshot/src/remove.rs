@@ -17,19 +17,19 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 const BATCH: usize = 4096;
 
-/// The number of attempts to empty a directory while another process writes into it.
+/// The number of attempts to empty a directory that another process writes into.
 const ATTEMPTS: usize = 16;
 
-/// The maximum number of names to remove, counting moved directories again, so that a process that keeps making files
-/// cannot keep the removal busy forever. A disk of 4 TiB has as many files by default. The next call removes the rest
-/// of a larger tree.
+/// The maximum number of names to remove in one call; a moved directory counts twice. The limit ends the removal even
+/// if a process keeps making files. A disk of 4 TiB has as many files by default. The next call removes the rest of a
+/// larger tree.
 const MOST_NAMES: u64 = 1 << 28;
 
-/// The remaining number of names.
+/// How many names may still be removed.
 struct Names(Cell<u64>);
 
 impl Names {
-    /// Subtracts `count`, but at least one.
+    /// Subtracts `count`, at least one; fails when no names are left.
     fn take(&self, count: usize) -> io::Result<()> {
         let left = self.0.get().checked_sub(count.max(1) as u64).ok_or_else(being_filled)?;
         self.0.set(left);
@@ -41,7 +41,7 @@ impl Names {
 /// directory is not an error.
 ///
 /// # Errors
-/// The first entry that cannot be removed; others may remain too. A link or a file at `path` is an error.
+/// The first entry that cannot be removed; other entries may remain too. A link or a file at `path` is an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     remove_within(path, MOST_NAMES)
 }
@@ -69,7 +69,7 @@ const fn directory_flags() -> OFlag {
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC)
 }
 
-/// Removes a directory of `top`, after moving its subdirectories up into `top`.
+/// Removes a directory in `top`. Moves its subdirectories to `top` first.
 fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64, left: &Names) -> io::Result<()> {
     if remove_if_empty(top, name)? {
         return Ok(());
@@ -99,8 +99,8 @@ fn remove_if_empty(parent: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Removes all entries except directories, and passes the directories to `each`, which must remove them. Returns the
-/// number of names in at least the last batch.
+/// Removes all entries except directories. Passes each directory to `each`, which must remove it. Returns the number of
+/// names in the last batch.
 fn empty(directory: &OwnedFd, left: &Names, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<usize> {
     loop {
         let names = batch(directory)?;
@@ -122,7 +122,7 @@ fn empty(directory: &OwnedFd, left: &Names, mut each: impl FnMut(&[u8]) -> io::R
     }
 }
 
-/// Reads the first names of a directory.
+/// Reads a limited number of names of a directory, with their types.
 fn batch(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, Option<Type>)>> {
     let mut names = Vec::new();
     for entry in Dir::openat(directory, ".", directory_flags(), Mode::empty())?.iter() {
@@ -139,7 +139,7 @@ fn batch(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, Option<Type>)>> {
 }
 
 fn being_filled() -> io::Error {
-    io::Error::new(io::ErrorKind::DirectoryNotEmpty, "another process keeps writing into it")
+    io::Error::new(io::ErrorKind::DirectoryNotEmpty, "another process keeps creating files in this directory")
 }
 
 /// Moves a directory into `top` under an unused name.

@@ -16,11 +16,11 @@ use serde_bytes::ByteBuf;
 use crate::baseline::{Mark, ticking_clock};
 use crate::beneath::Stat;
 
-/// The minimum age of a file's last change before the file is remembered, in nanoseconds. FAT has the coarsest
-/// stamps.
+/// How old the last change of a file must be before the file is remembered, in nanoseconds: the precision of FAT, whose
+/// time stamps are the coarsest.
 const SETTLED_NS: i64 = 2_000_000_000;
 
-/// Whether any later change will be visible, for a file found at or after `now` (see [`Seen::now`]).
+/// Whether the metadata will show any later change of a file that was found at or after `now` (see [`Seen::now`]).
 pub(crate) fn is_settled(stat: &Stat, now: i64) -> bool {
     stat.changed_ns.max(stat.modified_ns).saturating_add(SETTLED_NS) < now
 }
@@ -31,7 +31,7 @@ pub struct Seen {
     files: HashMap<Vec<u8>, (Mark, Content)>,
 }
 
-/// The file format: a version, then paths with marks and contents.
+/// The file format: a version, then paths with metadata and contents.
 type Stored = (u16, Vec<(ByteBuf, Mark, Content)>);
 
 const VERSION: u16 = 1;
@@ -72,7 +72,7 @@ impl Seen {
         self.files.is_empty()
     }
 
-    /// The content of the file, if all its metadata match.
+    /// Returns the content of the file if all its metadata match.
     pub(crate) fn recall(&self, path: &[u8], stat: &Stat) -> Option<&Content> {
         self.files.get(path).filter(|(mark, _)| *mark == Mark::from(stat)).map(|(_, content)| content)
     }
@@ -84,7 +84,7 @@ impl Seen {
         }
     }
 
-    /// The clock that files are stamped with.
+    /// Returns the time of the clock that stamps files, in nanoseconds.
     pub(crate) fn now() -> i64 {
         ticking_clock()
     }

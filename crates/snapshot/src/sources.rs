@@ -21,7 +21,7 @@ use crate::{pack, wire};
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The chunk was never part of these sources.
-    #[error("chunk {0} does not belong to what was captured")]
+    #[error("chunk {0} is not part of the captured files")]
     Unknown(Digest),
     /// The file has changed since it was hashed, or no longer exists.
     #[error("changed while it was being read: {}", .path.display())]
@@ -37,7 +37,7 @@ pub enum SourceError {
     },
 }
 
-/// The names of chunks and where to read them.
+/// The digests of chunks and the files that contain them.
 #[derive(Debug, Default)]
 pub struct Sources {
     root: Option<Arc<Root>>,
@@ -50,7 +50,7 @@ pub struct Sources {
 enum FileAt {
     /// A path relative to the root of the snapshot.
     Beneath(Vec<u8>),
-    /// Any file that the program itself names. It stays open: another file may take its path later.
+    /// A file that the program itself chose. It stays open, because another file may get its path later.
     Open { path: PathBuf, file: File },
 }
 
@@ -71,7 +71,7 @@ impl Sources {
         self.add_places(FileAt::Beneath(path.to_vec()), content);
     }
 
-    /// Finds the places of these chunks in files beneath the root.
+    /// Finds out where these chunks are in files beneath the root.
     pub fn locate<'e>(&mut self, files: impl IntoIterator<Item = &'e Entry>, wanted: &[Digest]) {
         let mut wanted: HashSet<&Digest> = wanted.iter().filter(|digest| self.length(digest).is_none()).collect();
         for entry in files {
@@ -87,7 +87,7 @@ impl Sources {
     }
 
     /// Adds the first `most` bytes of one of the program's own files, such as a job's output. Returns the content and
-    /// the full length of the file. The file may grow later. It stays open as long as these sources live.
+    /// the full length of the file, which may grow later. The file stays open as long as these sources exist.
     ///
     /// # Errors
     /// The file cannot be read, is a link or is not a regular file.
@@ -96,14 +96,14 @@ impl Sources {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let stat = Stat::of(&file)?;
         if stat.kind != Kind::File {
-            return Err(io::Error::other("no regular file"));
+            return Err(io::Error::other("not a regular file"));
         }
         let content = Chunker::new().content_of_file(&file, stat.size.min(most))?;
         self.add_places(FileAt::Open { path: path.to_owned(), file }, &content);
         Ok((content, stat.size))
     }
 
-    /// Adds bytes that are kept in memory as one chunk, such as an encoded manifest.
+    /// Adds bytes as one chunk that is kept in memory, such as an encoded manifest.
     pub fn add_blob(&mut self, bytes: Vec<u8>) -> Digest {
         let digest = digest_of(&bytes);
         self.blobs.insert(digest, bytes);
@@ -111,8 +111,7 @@ impl Sources {
     }
 
     fn add_places(&mut self, file: FileAt, content: &Content) {
-        let index =
-            u32::try_from(self.files.len()).expect("manifests of four thousand million files do not fit anywhere");
+        let index = u32::try_from(self.files.len()).expect("there are fewer than four thousand million files");
         let mut offset = 0;
         for &Chunk { digest, len } in &content.chunks {
             self.places.entry(digest).or_insert(Place { file: index, len, offset });
@@ -121,7 +120,7 @@ impl Sources {
         self.files.push(file);
     }
 
-    /// The names of all chunks, each once, in no particular order.
+    /// The digests of all chunks, each once, in no particular order.
     pub fn digests(&self) -> impl Iterator<Item = Digest> + '_ {
         self.blobs.keys().chain(self.places.keys().filter(|it| !self.blobs.contains_key(it))).copied()
     }
@@ -153,7 +152,8 @@ impl Sources {
         if digest_of(&bytes) == *digest { Ok(bytes) } else { Err(SourceError::Changed { path: self.full_path(file) }) }
     }
 
-    /// The frames of a [`pack`] of the `wanted` chunks; each chunk is read and compressed when its frame is requested.
+    /// Iterates over the frames of a [`pack`] of the `wanted` chunks. Reads and compresses each chunk when its frame is
+    /// requested.
     pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, SourceError>> + 'a {
         wanted.iter().map(|digest| Ok(pack::frame(digest, &wire::encode(&self.read_chunk(digest)?))?))
     }
@@ -162,7 +162,7 @@ impl Sources {
         let read = |file: &File| read_at(file, place.offset, place.len as usize);
         match (file, &self.root) {
             (FileAt::Beneath(path), Some(root)) => read(&root.open_file(path)?),
-            (FileAt::Beneath(_), None) => unreachable!("only sources with a root have files beneath it"),
+            (FileAt::Beneath(_), None) => unreachable!("files beneath a root exist only in sources with a root"),
             (FileAt::Open { file, .. }, _) => read(file),
         }
     }
@@ -170,7 +170,7 @@ impl Sources {
     fn full_path(&self, file: &FileAt) -> PathBuf {
         match (file, &self.root) {
             (FileAt::Beneath(path), Some(root)) => root.full(path),
-            (FileAt::Beneath(_), None) => unreachable!("only sources with a root have files beneath it"),
+            (FileAt::Beneath(_), None) => unreachable!("files beneath a root exist only in sources with a root"),
             (FileAt::Open { path, .. }, _) => path.clone(),
         }
     }

@@ -57,7 +57,7 @@ pub enum StoreError {
         source: WireError,
     },
     /// The bytes to insert do not match their digest.
-    #[error("refused chunk {digest}")]
+    #[error("the bytes of chunk {digest} were refused")]
     Refused {
         digest: Digest,
         #[source]
@@ -74,14 +74,14 @@ pub enum StoreError {
     },
 }
 
-/// The result of a removal.
+/// What a removal has freed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Freed {
-    /// Chunks removed.
+    /// Number of chunks removed.
     pub chunks: u64,
-    /// Whole files removed.
+    /// Number of whole files removed.
     pub files: u64,
-    /// Their size on disk, in bytes.
+    /// Size of the removed files on disk, in bytes.
     pub bytes: u64,
 }
 
@@ -90,13 +90,13 @@ pub struct Freed {
 pub(crate) enum ContentError {
     /// A chunk could not be read.
     Store(StoreError),
-    /// The length of a chunk differs from the content.
+    /// A chunk's length differs from the length in the list of chunks.
     WrongLength(Digest),
     /// The file could not be written.
     Write(io::Error),
 }
 
-/// Buffers for one chunk, reused for the next.
+/// Buffers for reading and decompressing chunks, reused for each chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     wire: Vec<u8>,
@@ -106,30 +106,32 @@ pub(crate) struct Buffers {
 #[derive(Debug)]
 pub struct ChunkStore {
     directory: PathBuf,
-    /// Opened with the store, so that the kernel reports every failed write-back since then.
+    /// The store's directory, opened together with the store. The kernel reports every failed write-back since then on
+    /// this handle.
     handle: File,
     scratch: Scratch,
     whole: Option<WholeFiles>,
-    /// Held while a chunk is added, removed or renewed. Holds the size of the store once it has been counted.
+    /// The size of the store in bytes once it has been counted. Locked while a chunk is added, removed or renewed.
     ledger: Mutex<Option<u64>>,
     unsynced: Mutex<Unsynced>,
-    /// Held during a sync, so that concurrent callers share the work.
+    /// Locked during a sync, so that concurrent callers share its work.
     syncing: Mutex<()>,
 }
 
-/// Insertions since the last sync.
+/// The chunks that were inserted since the last sync.
 #[derive(Debug)]
 enum Unsynced {
     Few(Vec<Digest>),
-    /// Too many to sync individually, or an unknown set.
+    /// Too many chunks to sync individually, or unknown ones.
     Many,
 }
 
 impl ChunkStore {
-    /// The minimum interval between renewals of a chunk's time, so that reads do not cause constant writes.
+    /// The minimum interval between two updates of a chunk's time of last use, so that reads do not cause constant
+    /// writes.
     const RENEW_AFTER: Duration = Duration::from_secs(60);
-    /// The maximum number of chunks (one or two edited files) to sync individually. For more, syncing the whole file
-    /// system is cheaper, but it waits for the writes of all processes.
+    /// The maximum number of chunks (one or two edited files) that are synced individually. For more chunks, syncing
+    /// the whole file system is cheaper, but it waits for the writes of all processes.
     const FEW: usize = 8;
 
     /// Opens the store in `directory`, and creates it (private to its owner) if needed.
@@ -158,8 +160,8 @@ impl ChunkStore {
         self.present(digest).is_some()
     }
 
-    /// The chunks of `wanted` that the store lacks, in order. Renews the others, so that they are not removed as old
-    /// for some time.
+    /// Returns the chunks of `wanted` that the store lacks, in order. Marks all other chunks as used now, so that they
+    /// are not soon removed as old.
     #[must_use]
     pub fn missing(&self, wanted: &[Digest]) -> Vec<Digest> {
         wanted.iter().filter(|digest| !self.renew(digest)).copied().collect()
@@ -222,8 +224,8 @@ impl ChunkStore {
         }
     }
 
-    /// The stored form of a chunk, unchecked, for a receiver that checks it. If the receiver reports damage,
-    /// [`ChunkStore::get`] finds out whether the stored chunk is damaged.
+    /// Returns the stored form of a chunk without a check, for a receiver that checks it. If the receiver reports
+    /// damage, [`ChunkStore::get`] finds out whether the stored chunk is damaged.
     ///
     /// # Errors
     /// [`StoreError::Missing`] or an error of the file system.
@@ -239,8 +241,8 @@ impl ChunkStore {
         }
     }
 
-    /// Starts to read the `wanted` chunks into the page cache, up to `most` bytes. Returns their size immediately.
-    /// Skips missing chunks.
+    /// Starts to read the `wanted` chunks into the page cache, up to `most` bytes in total. Returns the size of these
+    /// chunks immediately. Skips missing chunks.
     pub fn read_ahead<'a>(&self, wanted: impl IntoIterator<Item = &'a Digest>, most: u64) -> u64 {
         let mut bytes = 0;
         for digest in wanted {
@@ -256,7 +258,7 @@ impl ChunkStore {
         bytes
     }
 
-    /// The frames of a [`pack`] of the `wanted` chunks; each chunk is read when its frame is requested.
+    /// Iterates over the frames of a [`pack`] of the `wanted` chunks. Reads each chunk when its frame is requested.
     pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, StoreError>> + 'a {
         wanted.iter().map(|digest| {
             pack::frame(digest, &self.get_wire(digest)?).map_err(|error| StoreError::Io {
@@ -267,7 +269,7 @@ impl ChunkStore {
         })
     }
 
-    /// Adds `raw` and returns its name.
+    /// Adds `raw` as a chunk and returns its digest.
     ///
     /// # Errors
     /// [`StoreError::DiskFull`] or another error of the file system.
@@ -279,7 +281,7 @@ impl ChunkStore {
         Ok(digest)
     }
 
-    /// Adds `raw`. Its hash must be `digest`.
+    /// Adds `raw` as a chunk. Its hash must be `digest`.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the hash differs; [`StoreError::DiskFull`] or another error of the file system.
@@ -337,8 +339,8 @@ impl ChunkStore {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The size of the chunks and whole files on disk, in bytes. The first call counts them, which takes seconds for
-    /// millions.
+    /// Returns the size of the chunks and whole files on disk, in bytes. The first call counts them, which takes
+    /// seconds for millions of chunks.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -361,8 +363,8 @@ impl ChunkStore {
         free_bytes(&self.directory).map_err(|source| self.failure("measure", &self.directory, source, 0))
     }
 
-    /// Removes the least recently used chunks and whole files until at most `cap_bytes` are left. Chunks that `keep`
-    /// accepts stay, even if that leaves more. Costs almost nothing below the limit.
+    /// Removes the least recently used chunks and whole files until at most `cap_bytes` are left. Never removes chunks
+    /// that `keep` accepts, even if more bytes are left then. Costs almost nothing below the limit.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -388,7 +390,7 @@ impl ChunkStore {
         Ok(freed)
     }
 
-    /// Removes chunks that are not live and were neither inserted nor queried within `older_than`.
+    /// Removes chunks that `is_live` does not accept and that were neither inserted nor queried within `older_than`.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -431,7 +433,7 @@ impl ChunkStore {
         }
     }
 
-    /// Removes a listed file unless it was renewed since.
+    /// Removes a listed file unless it was used since it was listed.
     fn remove_if_unused_since(&self, listed: &Stored) -> Result<bool, StoreError> {
         let path = match listed.kind {
             StoredKind::Chunk => self.path_of(&listed.digest),
@@ -457,13 +459,14 @@ impl ChunkStore {
         file.and_then(|file| file.set_modified(SystemTime::now())).is_ok()
     }
 
-    /// The last use of a chunk, if it exists. A crash before a sync can leave an empty file, which counts as missing.
+    /// Returns when a chunk was last used; `None` if it is missing. A crash before a sync can leave an empty file,
+    /// which counts as missing.
     fn present(&self, digest: &Digest) -> Option<SystemTime> {
         let metadata = fs::symlink_metadata(self.path_of(digest)).ok()?;
         if metadata.len() > 0 { metadata.modified().ok() } else { None }
     }
 
-    /// Writes a checked chunk and renames it into its place.
+    /// Writes a checked chunk to a temporary file and renames it to its path.
     fn write(&self, digest: &Digest, wire: &[u8]) -> Result<(), StoreError> {
         let temporary = self.scratch.next_path();
         let place = self.path_of(digest);
@@ -486,7 +489,7 @@ impl ChunkStore {
         let replaced = fs::symlink_metadata(place).map_or(0, |metadata| metadata.len());
         match fs::rename(temporary, place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_private(place.parent().expect("chunks lie in a shard"))?;
+                make_private(place.parent().expect("every chunk is in a subdirectory"))?;
                 fs::rename(temporary, place)?;
             }
             renamed => renamed?,
@@ -518,7 +521,7 @@ impl ChunkStore {
     }
 }
 
-/// A listed chunk or whole file.
+/// A file of the store: a chunk or a whole file.
 struct Stored {
     kind: StoredKind,
     digest: Digest,
@@ -533,8 +536,8 @@ enum StoredKind {
 }
 
 impl Stored {
-    /// The time of last use for eviction. A whole file is evicted before the chunks used with it: it can be rebuilt
-    /// from the chunks, but the chunks come only from the head.
+    /// Returns the time of last use for eviction. A whole file counts as older than the chunks used with it. It can be
+    /// rebuilt from the chunks, but the chunks come only from the head.
     fn eviction_time(&self) -> SystemTime {
         // Longer than any layout takes; a layout counts as a use of both.
         const WHOLE_FILES_SEEM_OLDER_BY: Duration = Duration::from_secs(15 * 60);
@@ -555,7 +558,7 @@ impl Freed {
     }
 }
 
-/// The path below `directory` for `digest`.
+/// Returns the path below `directory` for `digest`.
 fn place_in(directory: &Path, digest: &Digest) -> PathBuf {
     let name = digest.to_string();
     let (shard, rest) = name.split_at(2);
@@ -590,8 +593,8 @@ fn each_in(directory: &Path, kind: StoredKind, each: &mut impl FnMut(Stored)) ->
     Ok(())
 }
 
-/// Reads `file` to its end into `buffer`, which grows if needed and keeps its length: clearing it for every chunk
-/// would cost more than reading a small one.
+/// Reads `file` to its end into `buffer`, which grows if needed and keeps its length. Clearing it for every chunk would
+/// cost more than reading a small one.
 fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
     const FIRST_BYTES: usize = 512 << 10;
     let mut filled = 0;

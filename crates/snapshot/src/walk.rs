@@ -19,7 +19,7 @@ use crate::bounds::{MOST_DEPTH, MOST_ENTRIES, Tally, TooMuch};
 use crate::ignores::{Ignores, LeftOut, LeftOutKind, Verdict, judge};
 use crate::paths::{self, show, stays_inside};
 
-/// An entry of a folder that cannot be captured. Displays as a sentence without a full stop.
+/// An entry of a folder that cannot be captured. Its text is a sentence without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Path below the folder.
@@ -31,19 +31,19 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemReason {
     Socket,
-    /// A named pipe.
+    /// The entry is a named pipe.
     Pipe,
-    /// A block or character device.
+    /// The entry is a block or character device.
     Device,
-    /// A symbolic link that leads out of the folder, directly or through other links.
+    /// The entry is a symbolic link that leads out of the folder, directly or through other links.
     LinkOutside {
         target: Vec<u8>,
     },
-    /// A file or directory without read permission, with the system's error text.
+    /// The file or directory cannot be read; with the system's error text.
     Unreadable(String),
-    /// A file that kept changing while it was read.
+    /// The file changed each time it was read.
     Changing,
-    /// A directory that exceeds the maximum depth.
+    /// The directory is nested too deeply.
     TooDeep,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The number of characters shown of a path that is too deep.
+/// How many characters of a path are shown that is nested too deeply.
 const SHOWN_CHARS: usize = 40;
 
 /// The entries that a walk found, sorted by path.
@@ -89,13 +89,13 @@ pub(crate) struct Found {
     pub(crate) target: Vec<u8>,
 }
 
-/// The entries that a walk leaves out.
+/// Which entries a walk leaves out.
 pub(crate) enum Rules<'a> {
-    /// Entries excluded by ignore files or by default.
+    /// Entries that ignore files or the defaults exclude.
     IgnoreFiles,
     /// Paths that the function accepts.
     Skip(&'a dyn Fn(&[u8]) -> bool),
-    /// Paths that the function accepts; links may lead anywhere.
+    /// Paths that the function accepts. Links that lead out of the folder are not problems.
     SkipKeepingLinks(&'a dyn Fn(&[u8]) -> bool),
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> 
     walk_up_to(MOST_ENTRIES, root, rules)
 }
 
-/// Like [`walk`], with a limit of `most` entries.
+/// Walks like [`walk`], with a limit of `most` entries.
 pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> {
     let checks_access = !Uid::effective().is_root();
     let tally = Tally::up_to(most);
@@ -152,15 +152,15 @@ struct Walk<'a> {
     walked: Walked,
 }
 
-/// A directory still to read.
+/// A directory that the walk has not read yet.
 struct Todo {
     path: Vec<u8>,
     ignores: Option<Rc<Ignores>>,
-    /// Whether its contents may cause it to be left out by default.
+    /// Whether the directory may be left out by default because of its contents.
     may_be_left_out: bool,
 }
 
-/// The reason why a directory was not walked completely.
+/// Why a directory was not walked completely.
 enum Stop {
     Unreadable(io::Error),
     TooMuch(TooMuch),
@@ -286,7 +286,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Ignores an entry that has vanished; reports any other failure as a problem.
+    /// Ignores an entry that has vanished. Reports any other unreadable entry as a problem.
     fn on_unreadable(&mut self, path: Vec<u8>, error: &io::Error) -> Result<(), TooMuch> {
         if error.kind() != io::ErrorKind::NotFound {
             self.tally.add(path.len(), 0)?;
@@ -296,7 +296,7 @@ impl Walk<'_> {
     }
 }
 
-/// The depth of a path, including its last component.
+/// Returns the number of components of a path.
 fn depth(path: &[u8]) -> usize {
     path.iter().filter(|&&byte| byte == b'/').count() + 1
 }
@@ -323,7 +323,7 @@ fn set_aside_links_outside(walked: &mut Walked) {
         .map(|it| it.stat.kind == Kind::Symlink && !stays_inside(&it.path, &it.target, &link_at, &mut effort))
         .collect();
     let mut verdicts = leads_outside.into_iter();
-    let outside = walked.found.extract_if(.., |_| verdicts.next().expect("one verdict for each"));
+    let outside = walked.found.extract_if(.., |_| verdicts.next().expect("there is one verdict for each entry"));
     walked
         .problems
         .extend(outside.map(|it| Problem { path: it.path, reason: ProblemReason::LinkOutside { target: it.target } }));

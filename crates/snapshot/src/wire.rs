@@ -13,36 +13,38 @@ use zstd::zstd_safe::get_frame_content_size;
 
 use crate::chunk::digest_of;
 
-/// The maximum size of content under one name, uncompressed, in bytes. File chunks end at 1 MiB, but the manifest of
-/// a folder with half a million files is longer.
+/// The maximum size of the content of one digest, uncompressed, in bytes. File chunks have at most 1 MiB, but the
+/// manifest of a folder with half a million files is longer.
 pub const MAX_BLOB_BYTES: usize = 64 << 20;
-/// The maximum size of a wire form, in bytes: incompressible content is stored as it is.
+/// The maximum size of a wire form, in bytes. Incompressible content is stored uncompressed, after one byte for the
+/// form.
 pub const MAX_WIRE_BYTES: usize = MAX_BLOB_BYTES + 1;
 
-/// The start of a wire form that contains the content's length: one byte, and the header of a zstd frame.
+/// How many bytes at the start of a wire form contain the content's length: one byte for the form, and the header of a
+/// zstd frame.
 pub(crate) const START_BYTES: usize = 1 + 18;
 
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
-/// Fast enough to saturate a gigabit link with one core.
+/// The zstd compression level: fast enough to saturate a gigabit link with one core.
 const LEVEL: i32 = 1;
 
 /// The reason why bytes are not the wire form of the expected content.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The first byte is missing or unknown.
-    #[error("unknown form of a chunk")]
+    /// The first byte, which tells the form, is missing or unknown.
+    #[error("the first byte of the chunk is missing or unknown")]
     Form,
-    /// Longer than [`MAX_BLOB_BYTES`] when decompressed.
-    #[error("longer than {MAX_BLOB_BYTES} bytes")]
+    /// The decompressed content is longer than [`MAX_BLOB_BYTES`].
+    #[error("the content is longer than {MAX_BLOB_BYTES} bytes")]
     TooLong,
     /// The compressed bytes are damaged.
-    #[error("damaged compressed bytes")]
+    #[error("the compressed bytes are damaged")]
     Damaged(#[source] io::Error),
-    /// The bytes have another hash.
-    #[error("holds content {found} instead")]
+    /// The content has another hash.
+    #[error("the content has the hash {found} instead")]
     OtherContent {
-        /// The actual hash.
+        /// The hash of the received content.
         found: Digest,
     },
 }
@@ -50,18 +52,18 @@ pub enum WireError {
 thread_local! {
     // A context takes about 1 MiB, and creating one costs more than compressing a small file.
     static COMPRESSOR: RefCell<Compressor<'static>> =
-        RefCell::new(Compressor::new(LEVEL).expect("zstd makes a context unless memory is exhausted"));
+        RefCell::new(Compressor::new(LEVEL).expect("creating a zstd context fails only without memory"));
     static DECOMPRESSOR: RefCell<Decompressor<'static>> =
-        RefCell::new(Decompressor::new().expect("zstd makes a context unless memory is exhausted"));
+        RefCell::new(Decompressor::new().expect("creating a zstd context fails only without memory"));
 }
 
-/// The wire form of `raw`.
+/// Encodes `raw` in the wire form.
 #[must_use]
 pub fn encode(raw: &[u8]) -> Vec<u8> {
     compressed(raw).unwrap_or_else(|| [[RAW].as_slice(), raw].concat())
 }
 
-/// The compressed form, if it saves at least an eighth; less is not worth the decompression.
+/// Compresses `raw`; `None` if that saves less than an eighth, which is not worth the decompression.
 fn compressed(raw: &[u8]) -> Option<Vec<u8>> {
     let mut wire = vec![0; 1 + raw.len() - raw.len() / 8];
     wire[0] = ZSTD;
@@ -87,8 +89,8 @@ pub fn decode(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(raw)
 }
 
-/// Like [`decode`], without allocating: the content is in `wire` itself or, if it was compressed, in `buffer`, which
-/// grows if needed.
+/// Decodes like [`decode`], without allocating. The content is in `wire` itself or, if it was compressed, in `buffer`,
+/// which grows if needed.
 pub(crate) fn decode_into<'a>(digest: &Digest, wire: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], WireError> {
     let raw = match wire.split_first() {
         Some((&RAW, raw)) => raw,
@@ -107,8 +109,8 @@ pub(crate) fn decode_into<'a>(digest: &Digest, wire: &'a [u8], buffer: &'a mut V
     Ok(raw)
 }
 
-/// Decompresses a frame that declares its length. A second frame, or more content than declared, does not fit and is
-/// an error.
+/// Decompresses a frame that declares its length. Fails if the content is longer than declared or a second frame
+/// follows.
 fn decompressed(frame: &[u8]) -> Result<Vec<u8>, WireError> {
     let length = length_of(frame)?;
     DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(WireError::Damaged)
@@ -116,13 +118,13 @@ fn decompressed(frame: &[u8]) -> Result<Vec<u8>, WireError> {
 
 /// The declared content length of a frame, in bytes.
 fn length_of(frame: &[u8]) -> Result<usize, WireError> {
-    let damaged = || WireError::Damaged(io::Error::other("no valid frame"));
+    let damaged = || WireError::Damaged(io::Error::other("not a valid frame"));
     let length = get_frame_content_size(frame).ok().flatten().ok_or_else(damaged)?;
     if length > MAX_BLOB_BYTES as u64 { Err(WireError::TooLong) } else { Ok(length as usize) }
 }
 
-/// The declared content length of a wire form of `wire_bytes` with this start; `None` if it is invalid. The first
-/// [`START_BYTES`] suffice.
+/// Returns the content length that the start of a wire form declares; `None` if the start is invalid. The wire form has
+/// `wire_bytes` bytes; its first [`START_BYTES`] suffice.
 pub(crate) fn content_length(start: &[u8], wire_bytes: u64) -> Option<u64> {
     match start.split_first() {
         Some((&RAW, _)) => Some(wire_bytes - 1),

@@ -239,7 +239,7 @@ fn a_lost_directory_is_a_sentence() {
     let run = Run::of(&FOLDER);
     fs::remove_dir_all(run.work()).expect("the test owns it");
     let changes = run.changes();
-    assert_eq!(changes.problems, ["The work directory is gone; whatever was in it is lost."]);
+    assert_eq!(changes.problems, ["The work directory no longer exists; its files are lost."]);
     assert!(changes.tree.entries.is_empty() && changes.removed.is_empty());
 }
 
@@ -356,7 +356,7 @@ fn more_than_can_travel_is_an_error_that_says_which_bound() {
         symlink(&long, run.work().join(number.to_string())).expect("the test owns it");
     }
     let error = find().expect_err("the links exceed the limit").to_string();
-    assert!(error.contains("names, links and pieces") && error.contains("64M"), "{error}");
+    assert!(error.contains("paths, link targets and chunks") && error.contains("64M"), "{error}");
     for number in 0..17_500 {
         fs::remove_file(run.work().join(number.to_string())).expect("the test owns it");
     }

@@ -18,29 +18,29 @@ use super::memory::Memory;
 use crate::beneath::{Kind, Root, Stat};
 use crate::paths;
 
-/// File systems that update a directory's stamps when its names change: ext2 to ext4, XFS, Btrfs, F2FS, ZFS,
-/// bcachefs, tmpfs and overlays. Others, above all network file systems, may show new names under an old stamp.
+/// File system types that update a directory's time stamps when its names change: ext2 to ext4, XFS, Btrfs, F2FS, ZFS,
+/// bcachefs, tmpfs and overlays. Other types, especially network file systems, may show new names under an old stamp.
 const STAMPS_DIRECTORIES: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
 
-/// Whether a directory is on a local disk, which no other machine writes to.
+/// Whether a directory is on a local disk of a known type, so that no other machine writes to it.
 pub(crate) fn is_of_this_machine(root: &Root) -> io::Result<bool> {
     let found = fstatfs(root.as_fd())?.filesystem_type();
     Ok(STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == found.0))
 }
 
-/// The result of a look.
+/// What has changed in a tree since it was remembered.
 #[derive(Debug)]
 pub(crate) struct Looked {
     /// The metadata of the root directory.
     pub(crate) root: Stat,
-    /// Records of unchanged entries, in order.
+    /// Indices of the records whose entries are unchanged, ascending.
     pub(crate) kept: Vec<u32>,
     /// All other entries, sorted by path.
     pub(crate) fresh: Vec<Fresh>,
-    /// Directories whose stamps do not show all changes of their entries.
+    /// Directories whose time stamps do not show all changes of their entries.
     pub(crate) untrusted: HashSet<Vec<u8>>,
-    /// The number of entries that the kernel was asked about.
+    /// For how many entries the kernel was asked for metadata.
     pub(crate) asked: usize,
 }
 
@@ -53,25 +53,25 @@ pub(crate) struct Fresh {
     pub(crate) target: Vec<u8>,
 }
 
-/// A look in progress.
+/// The state of a comparison of a tree with its memory.
 pub(crate) struct Look<'a> {
     root: &'a Root,
     memory: &'a Memory,
     skips: &'a dyn Fn(&[u8]) -> bool,
-    /// The disk on which the stamps of directories can be trusted.
+    /// The disk whose directories have reliable time stamps.
     device: Option<u64>,
     /// Whether to check read permission. Root may read everything, so the check would only cost time.
     checks_access: bool,
     is_kept: Vec<bool>,
     fresh: Vec<Fresh>,
-    /// Directories still to read.
+    /// Directories that must be read.
     unread: Vec<(Vec<u8>, Stat)>,
     untrusted: HashSet<Vec<u8>>,
     asked: usize,
 }
 
 impl Looked {
-    /// Whether a directory's stamps show changes of its entries.
+    /// Whether a directory's time stamps show changes of its entries.
     pub(crate) fn may_trust(&self, directory: &[u8]) -> bool {
         !self.untrusted.contains(directory)
     }
@@ -86,7 +86,7 @@ impl Looked {
 }
 
 impl<'a> Look<'a> {
-    /// Looks at everything below `root` except paths that `skips` accepts.
+    /// Compares everything below `root` with `memory`, except paths that `skips` accepts.
     ///
     /// # Errors
     /// The root itself cannot be read.
@@ -122,7 +122,7 @@ impl<'a> Look<'a> {
         Ok(Looked { root: stat, kept, fresh: look.fresh, untrusted: look.untrusted, asked: look.asked })
     }
 
-    /// Looks at a remembered entry, unless its directory has been read.
+    /// Compares a remembered entry with the disk, unless its directory was read completely.
     fn ask(&mut self, place: usize) {
         let record = self.memory.record(place);
         if self.is_kept[place] || !self.is_kept[record.parent] {
@@ -164,7 +164,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Takes all entries of a directory.
+    /// Handles all entries of a directory.
     fn list(&mut self, at: &[u8], mut directory: Dir) -> io::Result<()> {
         // Collect the names first: reading the directory borrows it, and so does looking at its entries.
         let mut names = Vec::new();
@@ -217,7 +217,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Whether the stamps of an entry show its changes.
+    /// Whether the time stamps of an entry show its changes.
     fn is_trusted(&self, found: &libc::stat) -> bool {
         found.st_mode & libc::S_IFMT != libc::S_IFDIR || self.device == Some(found.st_dev)
     }

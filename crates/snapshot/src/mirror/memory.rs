@@ -21,32 +21,33 @@ use crate::baseline::Mark;
 use crate::beneath::{Kind, Stat};
 use crate::chunk::digest_of;
 
-/// The start of the file. A change of the record format must change it.
+/// The first bytes of the file. They must be changed together with the record format.
 const MAGIC: [u8; 8] = *b"hsttree3";
 
-/// Bytes before the records: [`MAGIC`], the user, and the digest of the records.
+/// The size of the header in bytes: [`MAGIC`], the user's uid, and the digest of the records.
 const HEAD_BYTES: usize = MAGIC.len() + 4 + 32;
 
-/// Bytes before the path of a record.
+/// The size of a record without its path and its rest, in bytes.
 const FIXED_BYTES: usize = 80;
 
-/// The size of a chunk in a record: its digest and its length.
+/// The size of a chunk in a record, in bytes: its digest and its length.
 const CHUNK_BYTES: usize = 36;
 
-/// A remembered tree. The default is empty: everything is looked at.
+/// The remembered metadata and digests of a tree's entries. The default is empty: every entry counts as new.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     bytes: Vec<u8>,
-    /// The offsets of the records.
+    /// Where each record begins in `bytes`.
     places: Vec<u32>,
 }
 
-/// A remembered entry; the first is the root directory.
+/// A remembered entry of the tree. The first record describes the root directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'m> {
     pub(crate) path: &'m [u8],
     pub(crate) kind: Kind,
-    /// Whether the mark proves that the entry is unchanged. If not, an equal mark may hide a change within one tick.
+    /// Whether equal metadata prove that the entry is unchanged. Otherwise, a change within the same tick may be
+    /// invisible.
     pub(crate) is_settled: bool,
     /// The index of the record of the parent directory.
     pub(crate) parent: usize,
@@ -65,7 +66,8 @@ pub(crate) struct Writer {
 }
 
 impl Memory {
-    /// Reads a memory that [`Memory::save`] wrote; empty if it is missing, invalid or another user's.
+    /// Reads a memory that [`Memory::save`] wrote. Returns an empty memory if the file is missing, invalid or another
+    /// user's.
     #[must_use]
     pub fn load(path: &Path) -> Self {
         fs::read(path).ok().and_then(Self::understood).unwrap_or_default()
@@ -119,7 +121,7 @@ impl Memory {
 }
 
 impl Record<'_> {
-    /// Whether the record is settled and all metadata match `stat`.
+    /// Whether the entry is unchanged: the record is settled, and all metadata match `stat`.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
         self.is_settled && self.kind == stat.kind && self.mark == Mark::from(stat)
     }
@@ -144,14 +146,14 @@ impl Record<'_> {
 }
 
 impl Writer {
-    /// Starts a memory with the metadata of its root.
+    /// Creates a memory that contains the metadata of the root directory.
     pub(crate) fn of(root: &Stat, is_settled: bool) -> Self {
         let mut writer = Self { bytes: vec![0; HEAD_BYTES], directories: HashMap::new(), count: 0 };
         writer.add(&[], root.kind, is_settled, &Mark::from(root), &Digest([0; 32]), |_| ());
         writer
     }
 
-    /// Adds an entry; entries come sorted by path.
+    /// Adds an entry. Entries must be added in the order of their paths.
     pub(crate) fn entry(&mut self, entry: &Entry, name: &Digest, stat: &Stat, is_settled: bool) {
         self.add(&entry.path, stat.kind, is_settled, &Mark::from(stat), name, |bytes| match &entry.kind {
             EntryKind::File(content) => content.chunks.iter().for_each(|chunk| {
@@ -163,7 +165,7 @@ impl Writer {
         });
     }
 
-    /// Adds an unchanged record of an earlier memory.
+    /// Adds an unchanged record from an earlier memory.
     pub(crate) fn again(&mut self, record: &Record<'_>, is_settled: bool) {
         let Record { path, kind, mark, name, rest, .. } = *record;
         self.add(path, kind, is_settled, &mark, &name, |bytes| bytes.extend(rest));
@@ -213,7 +215,7 @@ impl Writer {
     }
 }
 
-/// The header for `records`. It matches only if this user wrote them and they are intact.
+/// Returns the header for `records`. A file with another header was written by another user, or is damaged.
 fn head_of(records: &[u8]) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     let (magic, rest) = head.split_at_mut(MAGIC.len());
@@ -223,7 +225,7 @@ fn head_of(records: &[u8]) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Decodes the first record of `bytes`; also returns its length.
+/// Decodes the first record of `bytes`. Also returns its length.
 fn record_at(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let (fixed, more) = bytes.split_at_checked(FIXED_BYTES)?;
     let kind = match fixed[0] {

@@ -5,7 +5,7 @@ use hostler_proto::manifest::Entry;
 
 use crate::chunk::digest_of;
 
-/// An entry and its name, which is computed once.
+/// An entry and the digest of its encoding, which is computed once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     entry: Entry,
@@ -13,14 +13,14 @@ pub struct Named {
 }
 
 impl Named {
-    /// Computes the name of an entry.
+    /// Computes the digest of an entry.
     #[must_use]
     pub fn new(entry: Entry) -> Self {
         let name = digest_of(&rmp_serde::to_vec(&entry).expect("plain data can always be encoded"));
         Self { entry, name }
     }
 
-    /// An entry with a known name.
+    /// Combines an entry with its known digest.
     pub(crate) const fn again(entry: Entry, name: Digest) -> Self {
         Self { entry, name }
     }

@@ -21,19 +21,20 @@ use crate::beneath::{Kind, Root, Stat, time_of};
 use crate::paths;
 use crate::seen::Seen;
 
-/// Permission bits that are applied.
+/// The permission bits that are set on files.
 const MODE_BITS: u32 = 0o777;
 
-/// The tolerated difference between the clocks of the disk and of this machine, in nanoseconds: stamps are that
-/// coarse.
+/// The difference up to which the clocks of the disk and of this machine count as equal, in nanoseconds. Time stamps
+/// are not more precise.
 const SAME_CLOCK_NS: i64 = 20_000_000;
 
-/// The modification time of a file.
+/// The modification time to give a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// The command set the time explicitly, in nanoseconds since the epoch.
+    /// The command set this time explicitly; nanoseconds since the epoch.
     Set(i64),
-    /// The file was written while the command ran; the time is by this machine's clock.
+    /// The file was written at this time while the command ran, by the clock of the machine that ran it; nanoseconds
+    /// since the epoch.
     Now(i64),
 }
 
@@ -47,16 +48,16 @@ pub struct PlaceError {
     pub source: io::Error,
 }
 
-/// A file or link under a temporary name.
+/// A new file or link, which still has a temporary name.
 #[derive(Debug)]
 struct Staged {
     path: Vec<u8>,
-    /// The directory of the temporary file.
+    /// The path of the directory that contains the temporary file.
     beside: Vec<u8>,
     name: Vec<u8>,
 }
 
-/// Changes to put in place. Dropping the value leaves the tree as it was.
+/// Changes to apply to a tree. Dropping the value without a commit leaves the tree as it was.
 #[derive(Debug)]
 pub struct Placing {
     root: Root,
@@ -65,7 +66,7 @@ pub struct Placing {
     directories: Vec<(Vec<u8>, u32)>,
     removed: Vec<Vec<u8>>,
     emptied: Vec<Vec<u8>>,
-    /// The offset of the disk's clock from this machine's, in nanoseconds; `None` until it is known.
+    /// How far the clock of the disk is ahead of this machine's, in nanoseconds; `None` until it was measured.
     ahead_ns: Option<i64>,
 }
 
@@ -73,7 +74,7 @@ impl Placing {
     /// The prefix of temporary file names.
     pub const PREFIX: &str = ".hostler-mirror-";
 
-    /// Starts to put changes in place below `path`. `token` must be unique among concurrent calls.
+    /// Starts to collect changes for the tree at `path`. `token` must be unique among concurrent calls.
     ///
     /// # Errors
     /// The directory cannot be opened.
@@ -89,25 +90,25 @@ impl Placing {
         })
     }
 
-    /// Plans a directory. Parents must come before their entries.
+    /// Plans to create a directory. Parents must be planned before their entries.
     pub fn directory(&mut self, path: &[u8], mode: u32) {
         self.directories.push((path.to_vec(), mode & MODE_BITS));
     }
 
-    /// Plans to remove the sent entries at and below `path`.
+    /// Plans to remove the entry at `path` and everything below it, as far as this machine sent them.
     pub fn remove(&mut self, path: Vec<u8>) {
         self.removed.push(path);
     }
 
-    /// Plans to remove the sent entries below the directory `path`.
+    /// Plans to remove everything below the directory `path`, as far as this machine sent it.
     pub fn empty(&mut self, path: Vec<u8>) {
         self.emptied.push(path);
     }
 
-    /// Plans a link.
+    /// Plans to create a link.
     ///
     /// # Errors
-    /// The link cannot be made.
+    /// The link cannot be created under its temporary name.
     pub fn link(&mut self, path: &[u8], target: &[u8], stamp: Stamp) -> Result<(), PlaceError> {
         let time = time_of(self.time_here(stamp, None));
         let name = self.next_name();
@@ -122,10 +123,10 @@ impl Placing {
         Ok(())
     }
 
-    /// Plans a file; the caller writes its content to the returned [`Filling`].
+    /// Plans to create a file. The caller writes the content to the returned [`Filling`].
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be created under its temporary name.
     pub fn file(&mut self, path: &[u8]) -> Result<Filling, PlaceError> {
         let name = self.next_name();
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -137,10 +138,10 @@ impl Placing {
         Ok(Filling { path: path.to_vec(), file })
     }
 
-    /// Completes a file.
+    /// Completes a file: sets its mode and time.
     ///
     /// # Errors
-    /// Its mode and time cannot be set.
+    /// The mode or the time cannot be set.
     pub fn filled(&mut self, filling: Filling, mode: u32, stamp: Stamp) -> Result<(), PlaceError> {
         let Filling { path, file } = filling;
         let time = time_of(self.time_here(stamp, Some(&file)));
@@ -151,10 +152,11 @@ impl Placing {
         finish().map_err(|error| PlaceError { path, source: error.into() })
     }
 
-    /// Puts everything in place. Of the entries in `sent`, which are sorted, removes only the planned ones.
+    /// Applies all planned changes. `sent` lists the entries that this machine sent, sorted by path; planned removals
+    /// apply only to them.
     ///
     /// # Errors
-    /// The first entry that fails; entries before it are in place.
+    /// The first change that fails. Changes before it remain.
     pub fn commit(mut self, sent: &[Arc<Named>]) -> Result<(), PlaceError> {
         let returned: std::collections::HashSet<Vec<u8>> = self
             .staged
@@ -196,7 +198,7 @@ impl Placing {
         format!("{}{}", self.prefix, self.staged.len()).into_bytes()
     }
 
-    /// The nearest existing directory above `path`.
+    /// Returns the nearest existing directory above `path`.
     fn beside(&self, path: &[u8]) -> io::Result<(Vec<u8>, std::os::fd::OwnedFd)> {
         let mut at = paths::parent(path);
         loop {
@@ -209,8 +211,8 @@ impl Placing {
         }
     }
 
-    /// Converts a stamp to the disk's clock, which may be another machine's. The stamp of a newly written file shows
-    /// the offset.
+    /// Converts a time to the clock of the disk, which may belong to another machine. Measures the difference with a
+    /// newly written file, if there is one.
     fn time_here(&mut self, stamp: Stamp, fresh: Option<&File>) -> i64 {
         let ns = match stamp {
             Stamp::Set(ns) => return ns,
@@ -279,8 +281,8 @@ impl Placing {
         Ok(unlinkat(from, waiting, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Removes sent entries at and below `path`, except those that `kept` accepts. Removes a directory only if it is
-    /// then empty.
+    /// Removes the entries in `sent` at and below `path`, except those that `kept` accepts. Removes a directory only if
+    /// it is empty by then.
     fn clear(&self, path: &[u8], sent: &[Arc<Named>], kept: &dyn Fn(&[u8]) -> bool, with_it: bool) -> io::Result<()> {
         let below = [path, b"/"].concat();
         let first = sent.partition_point(|entry| entry.path.as_slice() < below.as_slice());
@@ -313,7 +315,7 @@ impl Drop for Placing {
     }
 }
 
-/// A file being written.
+/// An open temporary file of [`Placing`], to write content to.
 #[derive(Debug)]
 pub struct Filling {
     path: Vec<u8>,

@@ -20,11 +20,11 @@ use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::seen::{Seen, is_settled};
 use crate::sources::Sources;
 
-/// The maximum size of a file that keeps changing, in bytes; a longer one is skipped.
+/// The maximum size of a file that keeps changing, in bytes. Larger changing files are skipped.
 const CHANGING_BYTES: u64 = 64 << 20;
 
-/// The savings at which a new memory pays: so many entries that need no look, or bytes that need no reading. Writing
-/// the memory takes about as long.
+/// The savings from which on a new memory is written. Writing it takes about as long as asking for so many entries, or
+/// reading so many bytes.
 const WORTH: Worth = Worth { entries: 24, bytes: 512 << 10 };
 
 #[derive(Debug, Clone, Copy)]
@@ -33,25 +33,25 @@ struct Worth {
     bytes: u64,
 }
 
-/// Below this size, in bytes, another thread costs more than it saves.
+/// Size in bytes below which a single thread reads all files, because starting another one takes longer than reading.
 const FOR_ONE_THREAD_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub struct Survey {
-    /// Permission bits of the directory itself.
+    /// Permission bits of the tree's root directory.
     pub mode: u32,
     /// The entries, sorted by path.
     pub entries: Vec<Arc<Named>>,
-    /// Reads the chunks of the files, once they are [located](Sources::locate).
+    /// Reads the chunks of the files after they were [located](Sources::locate).
     pub sources: Sources,
-    /// The memory for the next survey; `None` if the current one is good enough.
+    /// The memory for the next survey; `None` if writing a new one does not pay.
     pub memory: Option<Memory>,
-    /// The number of entries that the kernel was asked about.
+    /// For how many entries the kernel was asked for metadata.
     pub asked: usize,
 }
 
-/// Describes everything below `path` except paths that `skips` accepts. Reads only files that `memory` does not know.
-/// Reads nothing if `is_too_much` returns a reason for the number of entries and bytes.
+/// Describes everything below `path` except paths that `skips` accepts. Reads only files that are not unchanged in
+/// `memory`. Reads nothing if `is_too_much` returns a reason, given the number of entries and bytes.
 ///
 /// # Errors
 /// The directory itself cannot be read, or the tree is too large.
@@ -64,10 +64,10 @@ pub fn survey(
     survey_at(path, memory, (skips, is_too_much), Seen::now(), WORTH)
 }
 
-/// The skipped paths, and the limit for the rest.
+/// The function for skipped paths, and the function that limits the number of entries and bytes.
 type Terms<'a> = (&'a dyn Fn(&[u8]) -> bool, &'a dyn Fn(usize, u64) -> Option<String>);
 
-/// Like [`survey`], at the given time.
+/// Describes a tree like [`survey`], with `now` as the current time.
 fn survey_at(
     path: &Path,
     memory: &Memory,
@@ -91,20 +91,20 @@ fn survey_at(
     Ok(Survey { mode: looked.root.mode, entries, sources, memory, asked: looked.asked })
 }
 
-/// An entry of the tree and the source of its metadata.
+/// An entry of the tree, and where its metadata come from.
 struct Merged {
     named: Arc<Named>,
     from: From,
 }
 
 enum From {
-    /// The record at this index.
+    /// The memory's record at this index.
     Memory(usize),
-    /// Metadata from this look.
+    /// The disk.
     Look(Stat),
 }
 
-/// Describes new and changed entries in order, as far as they can be read.
+/// Reads new and changed entries in order. The result of an entry that cannot be read is `None`.
 fn read(root: &Root, looked: &Looked, sources: &mut Sources) -> Vec<Option<(Arc<Named>, Stat)>> {
     let files = || looked.fresh.iter().filter(|it| it.stat.kind == Kind::File);
     let jobs: Vec<_> = files().map(|it| (it.path.as_slice(), it.stat.size)).collect();
@@ -146,7 +146,7 @@ fn merge(memory: &Memory, looked: &Looked, read: Vec<Option<(Arc<Named>, Stat)>>
     merged
 }
 
-/// Whether a new memory saves more than it costs.
+/// Whether a new memory would save more time than writing it takes.
 fn pays(worth: Worth, looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> bool {
     let spared = merged.iter().filter_map(|it| match &it.from {
         From::Look(stat) if may_be_remembered(looked, &it.named.path, stat, now) => Some(stat),
@@ -185,7 +185,7 @@ fn entry(path: &[u8], stat: &Stat, kind: EntryKind) -> Entry {
     Entry { path: path.to_vec(), mode: stat.mode, modified_ns, kind }
 }
 
-/// Reads a file that is being written and keeps its bytes in memory, as the file may change at any time.
+/// Reads a file that is being written. Keeps its bytes in memory, because the file may change at any time.
 fn as_it_is(root: &Root, path: &[u8], sources: &mut Sources) -> io::Result<(Content, Stat)> {
     let file = root.open_file(path)?;
     let stat = Stat::of(&file)?;

@@ -20,26 +20,26 @@ use crate::paths;
 use crate::sources::Sources;
 use crate::walk::{Found, ProblemReason, Rules, WalkError, walk_up_to};
 
-/// Permission bits that are carried between machines.
+/// The permission bits that are copied between machines.
 const MODE_BITS: u32 = 0o777;
 
-/// The attribute of an opaque directory: as root sets it, and as other users do.
+/// The extended attributes that mark an opaque directory: set by root, and set by other users.
 const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
 
-/// The changes to a tree.
+/// The changes that a command made to a tree, read from the upper directory of an overlay.
 #[derive(Debug, Default)]
 pub struct Upper {
     /// New and changed entries, sorted by path.
     pub entries: Vec<Entry>,
     pub removed: Vec<Vec<u8>>,
-    /// Directories that lost all their old entries; only those in `entries` remain.
+    /// Directories whose old entries were all removed. Only the entries in `entries` remain.
     pub emptied: Vec<Vec<u8>>,
     /// Reads the chunks of the entries.
     pub sources: Sources,
 }
 
-/// Reads the upper directory at `path`; `was` returns the tree's entry at a path. A file that was opened for writing
-/// but is unchanged does not count.
+/// Reads the upper directory at `path`. `was` returns the tree's entry at a path. Ignores a file that was opened for
+/// writing but is unchanged.
 ///
 /// # Errors
 /// The directory cannot be read, or it exceeds `most` files or bytes.
@@ -57,7 +57,7 @@ pub fn upper<'t>(
     if sizes.fold(0, u64::saturating_add) > most_bytes {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("it is more than {}", format_bytes(most_bytes)),
+            format!("the changed files take more than {}", format_bytes(most_bytes)),
         ));
     }
     let jobs: Vec<_> = walked.found.iter().filter(|it| it.stat.kind == Kind::File).collect();
@@ -133,7 +133,7 @@ fn is_opaque(root: &Root, path: &[u8]) -> io::Result<bool> {
     Ok(OPAQUE.into_iter().any(has))
 }
 
-/// Marks `path` as removed in the layer at `layer`, which must hold its parent directory.
+/// Marks `path` as removed in the overlay layer at `layer`, which must contain the parent directory of `path`.
 ///
 /// # Errors
 /// The marker cannot be written.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::make_private;
 use crate::remove::remove_tree;
 
-/// A locked directory for temporary files of one store. Without a lock, the directory belongs to a killed process,
-/// and the next open of the store removes it.
+/// A locked directory for temporary files of one store. A directory without a lock belongs to a killed process; opening
+/// the store removes it.
 #[derive(Debug)]
 pub(super) struct Scratch {
     path: PathBuf,
@@ -36,7 +36,7 @@ impl Scratch {
                 return Ok(Self { path, next: AtomicU64::new(0), _lock: lock });
             }
         }
-        unreachable!("four thousand million names are not all taken")
+        unreachable!("more than four thousand million names are available")
     }
 
     /// A unique path for a new file.
@@ -52,7 +52,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes the scratch directory of an ended process: its lock is free.
+/// Removes the scratch directory at `path` if its process has ended, i.e. if its lock is free.
 fn remove_if_abandoned(path: &Path) {
     if let Ok(lock) = File::open(path)
         && lock.try_lock().is_ok()

@@ -43,31 +43,32 @@ use crate::beneath::{Stat, nanoseconds};
 use crate::chunk::digest_of;
 use crate::remove::remove_tree;
 
-/// Shorter files are written from their chunks. Cloning takes constant time, about as long as writing this much.
-/// Also, a clone is not in the page cache, so the job reads it from the disk.
+/// Size in bytes from which on files share blocks; shorter files are written from their chunks. Cloning takes about as
+/// long as writing this much. In addition, a clone is not in the page cache, so the job reads it from the disk.
 const WORTH_SHARING_BYTES: u64 = 128 << 10;
 
-/// The store's state of whole files.
+/// What the store knows about its whole files.
 #[derive(Debug, Default)]
 pub(super) struct WholeFiles {
-    /// Set after a clone has failed, for example because folders are laid out on another file system.
+    /// Whether sharing is switched off because a clone has failed, e.g. because folders are laid out on another file
+    /// system.
     is_off: AtomicBool,
     known: Mutex<HashMap<Digest, Known>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// It was laid out once.
+    /// The content was laid out once; no whole file exists.
     Seen,
-    /// A thread is writing it.
+    /// A thread is writing the whole file.
     BeingMade,
-    /// Its content was verified when it had these metadata.
+    /// The whole file was verified when it had these metadata.
     Right(Stat),
 }
 
 impl ChunkStore {
-    /// Also keeps whole files, to share their blocks in layouts, if the file system can; see
-    /// [`ChunkStore::shares_files`]. Suitable for a cache.
+    /// Makes the store keep whole files too, so that layouts can share their blocks, if the file system supports it;
+    /// see [`ChunkStore::shares_files`]. Intended for caches.
     #[must_use]
     pub fn sharing_files(mut self) -> Self {
         if self.can_clone() {
@@ -79,14 +80,14 @@ impl ChunkStore {
         self
     }
 
-    /// Whether unchanged files share their blocks with earlier layouts.
+    /// Whether layouts share disk blocks of unchanged files.
     #[must_use]
     pub fn shares_files(&self) -> bool {
         self.sharing().is_some()
     }
 
-    /// Fills the empty file `target` with this content by sharing the blocks of a whole file. After `false`, the file
-    /// is still empty and must be written.
+    /// Fills the empty file `target` with this content by sharing the blocks of a whole file. If it returns false, the
+    /// file is still empty, and the caller must write it.
     ///
     /// # Errors
     /// A chunk of the content cannot be read.
@@ -115,7 +116,7 @@ impl ChunkStore {
         }
     }
 
-    /// Whether laying out this content will probably take no space.
+    /// Whether laying out this content will probably take no disk space, because a whole file exists.
     pub(crate) fn has_whole(&self, content: &Content) -> bool {
         let is_there = || fs::symlink_metadata(self.whole_path_of(&key_of(content))).is_ok();
         self.shares_files() && content.size >= WORTH_SHARING_BYTES && is_there()
@@ -156,7 +157,7 @@ impl ChunkStore {
         self.whole.as_ref().filter(|whole| !whole.is_off.load(Ordering::Relaxed))
     }
 
-    /// Tests with a small file whether two files can share blocks here.
+    /// Tests with a small file whether files of this file system can share blocks.
     fn can_clone(&self) -> bool {
         let (from, to) = (self.scratch.next_path(), self.scratch.next_path());
         let try_it = || -> io::Result<()> {
@@ -168,7 +169,7 @@ impl ChunkStore {
         answer.is_ok()
     }
 
-    /// Opens the whole file if it exists and is intact. Removes a damaged one.
+    /// Opens the whole file with this key if it exists and is intact. Removes a damaged one.
     fn right_file(&self, whole: &WholeFiles, key: &Digest, content: &Content, buffers: &mut Buffers) -> Option<File> {
         let path = self.whole_path_of(key);
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
@@ -185,7 +186,8 @@ impl ChunkStore {
         None
     }
 
-    /// Writes the whole file. `None` if it cannot be written; the layout then continues without it.
+    /// Writes the whole file with this key. Returns `None` if it cannot be written; the layout then continues without
+    /// it.
     fn make(
         &self,
         whole: &WholeFiles,
@@ -229,8 +231,8 @@ impl ChunkStore {
 }
 
 impl WholeFiles {
-    /// Whether the metadata of an open file equal those of its last verification, or `verified` if the caller has just
-    /// verified the file. Marks the entry as used.
+    /// Whether an open whole file counts as intact: its metadata equal those of its last verification, or `verified`,
+    /// which the caller passes after verifying the file. Marks the whole file as used.
     fn believes(&self, key: &Digest, file: &File, verified: Option<Stat>) -> bool {
         // Held so that no other thread renews the file in between.
         let mut known = self.known();
@@ -242,7 +244,7 @@ impl WholeFiles {
         true
     }
 
-    /// Whether to write a missing whole file: after an earlier layout, unless another thread is writing it.
+    /// Whether to write a missing whole file: if its content was laid out before and no other thread is writing it.
     fn should_make(&self, key: &Digest) -> bool {
         // About 5 MiB. A forgotten file is verified again, or written one layout later.
         const REMEMBERED: usize = 50_000;
@@ -269,7 +271,7 @@ impl WholeFiles {
     }
 }
 
-/// The name of a whole file: the hash of its chunks' names and lengths.
+/// Returns the name of a whole file: the hash of its chunks' digests and lengths.
 fn key_of(content: &Content) -> Digest {
     let mut hasher = blake3::Hasher::new();
     for chunk in &content.chunks {
@@ -278,7 +280,7 @@ fn key_of(content: &Content) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// Whether `file` holds exactly this content.
+/// Whether `file` has exactly this content.
 fn holds(file: &mut File, content: &Content, buffers: &mut Buffers) -> bool {
     let buffer = &mut buffers.raw;
     let chunks_are_right = content.chunks.iter().all(|chunk| {
@@ -303,7 +305,7 @@ fn renew(file: &File, stat: Stat) -> Stat {
     Stat::of(file).unwrap_or(stat)
 }
 
-/// Makes the empty file `to` share all blocks of `from`.
+/// Makes the empty file `to` share all disk blocks of `from`.
 fn clone(from: &File, to: &File) -> io::Result<()> {
     // SAFETY: both descriptors are open during the call, and it uses no memory of this process.
     let answer = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) };
