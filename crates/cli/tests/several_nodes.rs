@@ -65,7 +65,10 @@ fn job_starts_on_all_its_nodes_or_none() {
     let why = cluster.ok(&["why", &wide]);
     assert!(why.contains("the job needs 4 nodes at once and 3 have enough free now"), "{why}");
     let refusal = cluster.fails(&["run", "-N", "5", "-m", "64M", "true"]);
-    assert!(refusal.contains("asks for 5 nodes at once") && refusal.contains("only 4 nodes have that"), "{refusal}");
+    assert!(
+        refusal.contains("asks for 5 nodes at once") && refusal.contains("only 4 nodes are large enough"),
+        "{refusal}"
+    );
     cluster.ok(&["cancel", &blocker]);
     cluster.wait_for_state(&wide, "completed");
 }

@@ -5,20 +5,20 @@ use std::fmt;
 use crate::MemberId;
 use crate::wire::TAG_BYTES;
 
-/// The secret key that all members of a cluster share.
+/// The secret key that all gossiping nodes of a cluster share. It authenticates their datagrams.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// Derives a key from 32 secret bytes, which must come from a secure random source.
+    /// Derives the key from 32 secret bytes, which must come from a secure random source.
     #[must_use]
     pub fn new(secret: &[u8; 32]) -> Self {
         // Derived with a context, so that reuse of the secret elsewhere by mistake reveals nothing.
         Self(blake3::derive_key("hostler gossip 2026-11-21 datagrams", secret))
     }
 
-    /// The tag of a datagram for `receiver`. The tag covers the receiver, which the datagram does not contain, so a datagram for one node
-    /// cannot be forwarded to another.
+    /// Computes the tag of a datagram for `receiver`. The tag also covers the receiver, which the datagram does not
+    /// contain. A datagram for one node is therefore invalid at another.
     fn tag(&self, receiver: MemberId, untagged: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(&receiver.0.to_le_bytes());
@@ -33,11 +33,11 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The current keys. To change the key of a running cluster, set the new key on all nodes as `also`, then as `sign` with the old key as
-/// `also`, and finally alone.
+/// The keys that a node uses now. To change the key of a running cluster, set the new key on all nodes as `also`, then
+/// as `sign` with the old key as `also`, and finally alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keyring {
-    /// The key that tags outgoing datagrams; also accepted on incoming ones.
+    /// The key that tags outgoing datagrams. Incoming datagrams with this key are accepted too.
     pub sign: Key,
     /// A second key that is accepted on incoming datagrams.
     pub also: Option<Key>,
@@ -50,7 +50,7 @@ impl Keyring {
         datagram.extend_from_slice(tag.as_bytes());
     }
 
-    /// The datagram without its tag, if the tag is valid.
+    /// Returns the datagram without its tag; `None` if the tag is invalid.
     pub(crate) fn open<'a>(&self, receiver: MemberId, datagram: &'a [u8]) -> Option<&'a [u8]> {
         let (untagged, tag) = datagram.split_last_chunk::<TAG_BYTES>()?;
         let tag = blake3::Hash::from_bytes(*tag);
@@ -60,7 +60,7 @@ impl Keyring {
     }
 }
 
-/// Recently received counters of a sender.
+/// The counters of a sender that have arrived recently, to detect repeated datagrams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReplayWindow {
     highest: u64,
@@ -73,7 +73,7 @@ pub(crate) struct ReplayWindow {
 pub(crate) enum Arrival {
     New,
     Repeated,
-    /// Too old for the window to tell.
+    /// The counter is too old: the window cannot tell whether it has arrived before.
     TooLate,
 }
 

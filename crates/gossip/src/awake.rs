@@ -10,7 +10,7 @@ use hostler_model::Timestamp;
 pub(crate) struct Awake {
     last: Timestamp,
     slept_ms: u64,
-    /// The longest normal gap between two inputs.
+    /// The longest gap between two inputs that does not count as suspension, in milliseconds.
     most_ms: u64,
     round_ms: u64,
 }
@@ -35,7 +35,7 @@ impl Awake {
         Timestamp(self.last.0 - self.slept_ms).plus_ms(counts_ms)
     }
 
-    /// How long the node was suspended in total, in milliseconds.
+    /// Returns how long the node was suspended in total, in milliseconds.
     pub(crate) const fn slept_ms(&self) -> u64 {
         self.slept_ms
     }

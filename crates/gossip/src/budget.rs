@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use hostler_model::Timestamp;
 
-/// Limits the bytes in every interval of one second.
+/// Limits how many bytes a node sends within any second.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     bytes: usize,
-    /// Datagrams of the last second, the oldest first. Bounded, since datagrams have a minimum size.
+    /// Datagrams of the last second, the oldest first. The minimum size of a datagram bounds their number.
     sent: VecDeque<(Timestamp, usize)>,
     used: usize,
 }
@@ -20,7 +20,7 @@ impl Budget {
         Self { bytes, sent: VecDeque::new(), used: 0 }
     }
 
-    /// How many bytes may be sent now.
+    /// Returns how many bytes may be sent now.
     pub(crate) fn room(&mut self, now: Timestamp) -> usize {
         while let Some(&(at, bytes)) = self.sent.front() {
             if now.ms_since(at) < SECOND_MS {
@@ -32,7 +32,7 @@ impl Budget {
         self.bytes.saturating_sub(self.used)
     }
 
-    /// Takes bytes from the budget if they fit; returns whether they did.
+    /// Subtracts bytes from the budget if they fit; returns whether they did.
     pub(crate) fn take(&mut self, bytes: usize, now: Timestamp) -> bool {
         let fits = bytes <= self.room(now);
         if fits {

@@ -6,10 +6,10 @@ use hostler_model::Timestamp;
 
 use crate::{MemberId, Policy, Version};
 
-/// Commands that this node has sent to others, and nodes that it could not reach.
+/// Commands that this node has sent to other nodes, and nodes that it could not reach.
 ///
-/// A node's load includes a command only after its next update. Until then this table counts the command. Otherwise many commands
-/// within a second would all go to the same node.
+/// The published load of a node includes a command only after its next update. Until then, this table counts the
+/// command. Otherwise many commands within a second would all go to the same node.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     by_node: BTreeMap<MemberId, Vec<Call>>,
@@ -18,7 +18,7 @@ pub struct Calls {
     sent: u64,
 }
 
-/// A command that was sent to a node.
+/// Identifies a command that was sent to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     node: MemberId,
@@ -33,11 +33,11 @@ struct Call {
     began: Option<Version>,
 }
 
-/// The most commands counted per node. More make no difference: the node is full.
+/// The maximum number of commands counted per node. Counting more would change nothing, because the node is full.
 const MOST_CALLS: usize = 1024;
 
 impl Calls {
-    /// Records a command that is sent to a node.
+    /// Records that a command was sent to a node.
     pub fn send(&mut self, node: MemberId, now: Timestamp) -> Ticket {
         self.sent += 1;
         let calls = self.by_node.entry(node).or_default();
@@ -48,8 +48,8 @@ impl Calls {
         Ticket { node, number: self.sent }
     }
 
-    /// Records that a command has started, with the node's version at that time: see [`crate::Gossip::version`]. The command counts
-    /// until it ends or the node's load includes it.
+    /// Records that a command has started. `version` is the node's [`crate::Gossip::version`] at that time. The command
+    /// counts until it ends or the node's load includes it.
     pub fn began(&mut self, ticket: Ticket, version: Version) {
         let calls = self.by_node.get_mut(&ticket.node).into_iter().flatten();
         if let Some(call) = calls.into_iter().find(|call| call.number == ticket.number) {
@@ -67,13 +67,15 @@ impl Calls {
         }
     }
 
-    /// Records that a node is unreachable. It is avoided for less time than gossip may need to notice its absence.
+    /// Records that a node is unreachable. It is avoided for [`Policy::avoid_ms`], which is shorter than the time until
+    /// gossip declares a node silent.
     pub fn unreachable(&mut self, node: MemberId, policy: &Policy, now: Timestamp) {
         self.avoided.retain(|_, until| now < *until);
         self.avoided.insert(node, now.plus_ms(policy.avoid_ms.into()));
     }
 
-    /// Drops outdated entries. Call this regularly to bound the memory.
+    /// Drops commands that no longer count and nodes that are no longer avoided. Call this regularly to bound the
+    /// memory.
     pub fn forget(&mut self, load_version: impl Fn(MemberId) -> Version, policy: &Policy, now: Timestamp) {
         self.by_node.retain(|node, calls| {
             let version = load_version(*node);
@@ -83,7 +85,7 @@ impl Calls {
         self.avoided.retain(|_, until| now < *until);
     }
 
-    /// How many commands a load with this version does not include yet.
+    /// Returns how many commands sent to the node are not included in a load of this version.
     pub(crate) fn in_flight(&self, node: MemberId, load: Version, policy: &Policy, now: Timestamp) -> u64 {
         let Some(calls) = self.by_node.get(&node) else { return 0 };
         calls.iter().filter(|call| call.counts(load, policy, now)).count() as u64

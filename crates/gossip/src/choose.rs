@@ -11,37 +11,38 @@ use hostler_model::{Constraint, Feature, NodeName, Timestamp};
 use crate::dice::Dice;
 use crate::{Calls, Load, Member, MemberId, Node, Policy, Presence};
 
-/// The needs of a command.
+/// What a command requires of a node, and which nodes its user prefers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Required memory, in bytes.
+    /// Memory that the node must have available, in bytes.
     pub memory_bytes: u64,
-    /// Required features.
+    /// Features that the node must have.
     pub constraint: Option<Constraint>,
-    /// The allowed nodes; all if empty.
+    /// The only nodes that may run the command; all nodes may if empty.
     pub only: BTreeSet<NodeName>,
-    /// Excluded nodes.
+    /// Nodes that must not run the command.
     pub not: BTreeSet<NodeName>,
-    /// Whether the command prefers this node.
+    /// Whether the command prefers the local node.
     pub prefer_local: bool,
-    /// The cost of running on another node, in thousandths of the command's own time: see [`crate::Estimate::way`].
+    /// The overhead of running the command on another node, in thousandths of its run time: see
+    /// [`crate::Estimate::way`].
     pub way: u64,
 }
 
-/// A node that can run the command.
+/// A node that can run the command, with its score.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The member number.
+    /// The node's number.
     pub id: MemberId,
-    /// The name.
+    /// The node's name.
     pub name: NodeName,
-    /// Whether it is the choosing node itself.
+    /// Whether the node is the one that chooses.
     pub is_local: bool,
-    /// Its score.
+    /// The node's score for this command; lower is better.
     pub score: Score,
-    /// Commands in flight that its load does not include yet.
+    /// The number of commands that were sent to the node and that its load does not include yet.
     pub in_flight: u64,
-    /// Its last published load.
+    /// The load that the node published last.
     pub load: Load,
 }
 
@@ -50,54 +51,54 @@ pub struct Candidate {
 pub struct Score {
     /// The slowdown by sharing CPUs; 1000 without sharing.
     pub sharing: u64,
-    /// A penalty for busy CPUs.
+    /// The penalty for busy CPUs.
     pub fullness: u64,
-    /// A penalty for pressure (stalled work).
+    /// The penalty for pressure, i.e. for work that waits for CPU, memory or IO.
     pub pressure: u64,
-    /// A penalty for used memory.
+    /// The penalty for used memory.
     pub memory: u64,
-    /// The sum, times the node's load weight.
+    /// The sum of the parts, times the node's load weight.
     pub total: u64,
 }
 
 /// Why a node cannot run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// The caller named other nodes only.
+    /// The user named nodes for the command, but not this one.
     NotNamed,
-    /// The caller excluded this node.
+    /// The user excluded this node.
     RuledOut,
-    /// No message from this node has arrived.
+    /// No message from the node has arrived since this agent started.
     Unheard,
-    /// It has been silent for this many milliseconds.
+    /// The node has been silent for this many milliseconds.
     Silent(u64),
-    /// It was unreachable a moment ago.
+    /// A command could not be sent to the node a moment ago.
     Unreachable,
-    /// Its load is not known yet.
+    /// The node has not published its load yet.
     Unknown,
-    /// It accepts no commands at present: it is drained, or a job has it exclusively.
+    /// The node accepts no commands at the moment, because it is drained or a job has it exclusively.
     Closed,
-    /// It never accepts commands.
+    /// The node's agent is configured to accept no commands.
     NeverOpen,
-    /// It lacks required features.
+    /// The node lacks features that the command requires.
     Features,
-    /// It has only this many bytes of available memory.
+    /// The node has only this many bytes of available memory.
     Memory(u64),
 }
 
-/// The assessment of every node.
+/// Which nodes can run a command, with their scores, and why the others cannot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The candidates, best first.
+    /// The nodes that can run the command, best first.
     pub candidates: Vec<Candidate>,
-    /// The other nodes with the reason, in order of member numbers.
+    /// The nodes that cannot run the command, with the reason, in order of their numbers.
     pub unfit: Vec<(NodeName, Unfit)>,
 }
 
-/// The most nodes that a choice returns.
+/// The maximum number of nodes that a choice returns.
 const RANKED: usize = 8;
 
-/// The best nodes for a command: the first choice, then fallbacks; empty if no node is suitable.
+/// Returns the best nodes for a command: the first choice, then fallbacks. Empty if no node can run the command.
 ///
 /// A caller that sends the command must record it in `calls`.
 pub fn choose<'a>(
@@ -112,7 +113,7 @@ pub fn choose<'a>(
     ranked(fit.collect(), RANKED, policy, random)
 }
 
-/// Assesses every node like [`choose`].
+/// Assesses every node for a command, as [`choose`] does.
 pub fn explain<'a>(
     nodes: impl IntoIterator<Item = Node<'a>>,
     needs: &Needs,
@@ -131,9 +132,9 @@ pub fn explain<'a>(
     Explanation { candidates: ranked(fit, usize::MAX, policy, random), unfit }
 }
 
-/// A candidate while sorting. Small, since there may be thousands.
+/// A candidate while candidates are sorted. The struct is small, since there may be thousands.
 struct Rank<'a> {
-    /// The score plus the cost of the way; random bits break ties.
+    /// The score plus the overhead of another node, and random bits to break ties.
     key: (u64, u64),
     member: &'a Member,
     load: &'a Load,
@@ -154,7 +155,7 @@ impl Rank<'_> {
     }
 }
 
-/// Sorts the best candidates. A random one of those with nearly equal scores comes first.
+/// Sorts the best candidates. Among those whose scores nearly equal the best, a random one comes first.
 fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -> Vec<Candidate> {
     let Some(best) = ranks.iter().map(|rank| rank.key.0).min() else { return Vec::new() };
     let is_equal = |rank: &Rank<'_>| rank.key.0 <= best.saturating_add(policy.tie.into());
@@ -171,7 +172,7 @@ fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -
     ranks.iter().map(|rank| rank.candidate(policy)).collect()
 }
 
-/// Whether a node can run a command, and its rank.
+/// Returns a node's rank for a command, or why the node cannot run it.
 fn judge<'a>(
     node: &Node<'a>,
     needs: &Needs,
@@ -220,10 +221,10 @@ fn judge<'a>(
     Ok(Rank { key: (total, chance), member, load, in_flight, is_local: node.is_local })
 }
 
-/// More CPUs than any node has.
+/// An upper limit for a node's CPUs, more than any node has.
 const MOST_CPUS: u32 = 1 << 20;
 
-/// The score of a node with this load for one more command besides `in_flight`.
+/// Computes the score of a node with this load, on which `in_flight` commands more run than the load includes.
 fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
     let capacity = 100 * u64::from(load.cpus.clamp(1, MOST_CPUS));
     let demand = load.busy() + in_flight * u64::from(policy.call_load) + 100;
@@ -246,27 +247,27 @@ fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotNamed => f.write_str("it is not one of the named nodes"),
-            Self::RuledOut => f.write_str("it is excluded"),
-            Self::Unheard => f.write_str("no message from it has arrived yet"),
+            Self::NotNamed => f.write_str("the node is not one of the named nodes"),
+            Self::RuledOut => f.write_str("the node is excluded"),
+            Self::Unheard => f.write_str("no message from the node has arrived yet"),
             Self::Silent(ms) => {
                 let silent = std::time::Duration::from_millis(*ms);
-                write!(f, "it has been silent for {}", hostler_model::format_duration(silent))
+                write!(f, "the node has been silent for {}", hostler_model::format_duration(silent))
             }
-            Self::Unreachable => f.write_str("it was unreachable a moment ago"),
-            Self::Unknown => f.write_str("its load is not known yet"),
-            Self::Closed => f.write_str("it accepts no commands now"),
-            Self::NeverOpen => f.write_str("its agent accepts no commands"),
-            Self::Features => f.write_str("it lacks the requested features"),
+            Self::Unreachable => f.write_str("the node was unreachable a moment ago"),
+            Self::Unknown => f.write_str("the load of the node is not known yet"),
+            Self::Closed => f.write_str("the node accepts no commands now"),
+            Self::NeverOpen => f.write_str("the node's agent accepts no commands"),
+            Self::Features => f.write_str("the node lacks the requested features"),
             Self::Memory(bytes) => {
-                write!(f, "it has only {} of available memory", hostler_model::format_bytes(*bytes))
+                write!(f, "the node has only {} of available memory", hostler_model::format_bytes(*bytes))
             }
         }
     }
 }
 
 impl fmt::Display for Explanation {
-    /// One line per node, the best first.
+    /// Writes one line per node, the best first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Candidate { name, score, in_flight, load, is_local, .. } in &self.candidates {
             let Score { sharing, fullness, pressure, memory, total } = score;

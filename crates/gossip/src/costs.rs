@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
-/// The measurements so far.
+/// Measured run times and overheads of this node's commands, by kind of command.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
     kinds: BTreeMap<String, Kind>,
-    /// The overhead, averaged over all commands.
+    /// The average overhead of all commands, in microseconds.
     way_us: Option<Average>,
 }
 
@@ -20,12 +20,12 @@ struct Kind {
     way_us: Option<Average>,
 }
 
-/// The expected costs of a command.
+/// The expected run time and overhead of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// The run time on an idle reference node, in microseconds.
+    /// The expected run time on an idle reference node, in microseconds.
     pub run_us: u64,
-    /// The overhead of running on another node and returning, in microseconds.
+    /// The expected overhead of sending the command to another node and getting its result, in microseconds.
     pub way_us: u64,
 }
 
@@ -33,13 +33,13 @@ pub struct Estimate {
 #[derive(Debug, Clone, Copy)]
 struct Average(u64);
 
-/// One measurement moves the average by one part in this many.
+/// A new measurement counts for one part in this many of the average.
 const INERTIA: u64 = 4;
 
-/// The most kinds. Beyond that all are dropped, since the table refills quickly.
+/// The maximum number of kinds. At the limit, all kinds are dropped, since the table refills quickly.
 const MOST_KINDS: usize = 1000;
 
-/// The longest name of a kind, in bytes.
+/// The maximum length of a kind's name, in bytes.
 const KIND_BYTES: usize = 64;
 
 impl Average {
@@ -49,7 +49,7 @@ impl Average {
 }
 
 impl Costs {
-    /// The kind of a command: its program and mode, since compiling and linking take different times.
+    /// Returns the kind of a command: its program and mode. Compiling and linking, for example, take different times.
     #[must_use]
     pub fn kind<'a>(argv: impl IntoIterator<Item = &'a OsStr>) -> String {
         let mut words = argv.into_iter();
@@ -63,21 +63,21 @@ impl Costs {
         kind
     }
 
-    /// Records a run time in microseconds on a node with this score in thousandths.
+    /// Records that a command of this kind ran for `run_us` microseconds on a node with this score in thousandths.
     pub fn ran(&mut self, kind: &str, run_us: u64, score: u64) {
         let usual = run_us.saturating_mul(1000) / score.max(1000);
         let entry = self.entry(kind);
         entry.run_us = Average::and(entry.run_us, usual);
     }
 
-    /// Records an overhead in microseconds.
+    /// Records that sending a command of this kind to another node took `way_us` microseconds more than its run time.
     pub fn went(&mut self, kind: &str, way_us: u64) {
         let entry = self.entry(kind);
         entry.way_us = Average::and(entry.way_us, way_us);
         self.way_us = Average::and(self.way_us, way_us);
     }
 
-    /// The expected costs of a kind; `None` if the run time or the overhead is unknown.
+    /// Returns the expected costs of a kind; `None` if its run time or the overhead is unknown.
     #[must_use]
     pub fn estimate(&self, kind: &str) -> Option<Estimate> {
         let known = self.kinds.get(kind).copied().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Costs {
 }
 
 impl Estimate {
-    /// The overhead in thousandths of the run time, which is added to the score of another node.
+    /// Returns the overhead in thousandths of the run time. It is added to the score of every other node.
     #[must_use]
     pub fn way(&self) -> u64 {
         const MOST: u64 = 1_000_000;

@@ -3,43 +3,43 @@
 /// Counters since the agent started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Accepted datagrams.
+    /// Datagrams that were accepted.
     pub accepted: u64,
-    /// Refused datagrams.
+    /// Datagrams that were refused, by reason.
     pub refused: Refused,
-    /// Beats and loads of nodes that are not members.
+    /// Heartbeats and loads in datagrams that are about nodes that are not members.
     pub about_strangers: u64,
-    /// Sent datagrams.
+    /// Datagrams that were sent.
     pub sent: u64,
-    /// Sent bytes, with IP and UDP headers.
+    /// Bytes that were sent, with IP and UDP headers.
     pub sent_bytes: u64,
-    /// Datagrams that were not sent because the budget was spent.
+    /// Datagrams that were not sent because the budget was used up.
     pub over_budget: u64,
-    /// Members that were declared silent.
+    /// How often a member was declared silent.
     pub expired: u64,
-    /// How long this node was suspended, in milliseconds: the delay of its rounds.
+    /// How long this node was suspended, in milliseconds, measured by the delay of its rounds.
     pub away_ms: u64,
 }
 
-/// Refused datagrams, by the first failed check.
+/// Numbers of refused datagrams, by the first check that failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Wrong length, wrong protocol version, or unreadable despite a valid tag.
+    /// The datagram has the wrong length or protocol version, or cannot be decoded despite a valid tag.
     pub malformed: u64,
     /// The sender is not a member or is this node itself, or this node is not a member.
     pub stranger: u64,
-    /// The source address is not the sender's.
+    /// The source address is not the member's address.
     pub wrong_address: u64,
-    /// Tagged with another key, for another node, or modified.
+    /// The tag is invalid: it was made with another key or for another node, or the datagram was modified.
     pub wrong_tag: u64,
-    /// A repeated datagram.
+    /// The datagram has arrived before.
     pub repeated: u64,
-    /// From an earlier incarnation of the sender, or too old for the replay window.
+    /// The datagram belongs to an earlier incarnation of the sender, or is too old for the replay window.
     pub too_late: u64,
 }
 
 impl Refused {
-    /// The sum.
+    /// Returns the number of all refused datagrams.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.malformed + self.stranger + self.wrong_address + self.wrong_tag + self.repeated + self.too_late

@@ -1,6 +1,6 @@
 //! Pseudo-random numbers from bits that the caller provides.
 
-/// `SplitMix64`: the same bits give the same numbers on every machine. Not for secrets.
+/// The random number generator `SplitMix64`. The same seed gives the same numbers on every machine. Not for secrets.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
@@ -17,12 +17,12 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; zero if `limit` is zero. The bias is below 2⁻³² for the limits in this crate.
+    /// Returns a number below `limit`; zero if `limit` is zero. The bias is below 2⁻³² for the limits in this crate.
     pub(crate) const fn below(&mut self, limit: usize) -> usize {
         if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
     }
 
-    /// True with probability `times / among`.
+    /// Returns true with probability `times / among`.
     pub(crate) const fn happens(&mut self, times: usize, among: usize) -> bool {
         self.below(among) < times
     }

@@ -10,11 +10,11 @@ use crate::{Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, 
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
-/// Decodes bytes as sections, which must survive encoding and decoding; as a load; as a datagram of a stranger; and as sections of a
-/// datagram from a member. Returns the number of decoded items.
+/// Decodes bytes in four ways: as sections, as a load, as a datagram of a stranger, and as sections of a datagram from
+/// a member. Returns the number of decoded items.
 ///
 /// # Panics
-/// When an item changes in a round trip, or a node exceeds its budget for answers.
+/// When an item changes in a round trip of encoding and decoding, or when a node exceeds its budget for answers.
 pub fn datagram(bytes: &[u8]) -> usize {
     let read: Vec<_> = items(bytes).map_while(Result::ok).collect();
     let mut packer = Packer::default();
@@ -26,7 +26,7 @@ pub fn datagram(bytes: &[u8]) -> usize {
         assert_eq!(Load::decode(&load.encode()), Ok(load));
     }
     let mut node = node(0);
-    let peer = members().get(MemberId(1)).expect("it is a member").address;
+    let peer = members().get(MemberId(1)).expect("node 1 is a member").address;
     assert!(node.receive(peer, bytes, NOW).is_empty());
     let mut whole = Header { sender: MemberId(1), incarnation: Incarnation(1), counter: 1 }.write();
     whole.extend_from_slice(bytes);
@@ -39,7 +39,7 @@ pub fn datagram(bytes: &[u8]) -> usize {
     read.len()
 }
 
-/// Well-formed bodies: news and questions of a node that knows others.
+/// Returns valid datagram bodies, with news and questions of a node that knows other nodes.
 #[must_use]
 pub fn honest_bodies() -> Vec<Vec<u8>> {
     let version = |seq| Version { incarnation: Incarnation(3), seq };

@@ -6,8 +6,8 @@ use crate::wire::{Malformed, Reader, Writer};
 
 /// A node's load and free resources.
 ///
-/// The encoding is small, typically about thirty bytes, since loads are sent often. New fields are only appended: a reader decodes the
-/// fields that it knows and forwards all of them.
+/// The encoding is small, typically about thirty bytes, since loads are sent often. Newer versions only append fields.
+/// A reader decodes the fields that it knows and forwards all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Load average over one minute, in hundredths.
@@ -16,27 +16,28 @@ pub struct Load {
     pub recent: u32,
     /// Runnable processes and queued commands.
     pub runnable: u32,
-    /// CPUs available for work.
+    /// CPUs that the node offers.
     pub cpus: u32,
     /// Memory available without swapping, in MiB.
     pub free_memory_mib: u32,
     /// Total memory, in MiB.
     pub memory_mib: u32,
-    /// Recent pressure (stalled work).
+    /// Recent pressure, i.e. how much work waits for CPU, memory or IO.
     pub pressure: Pressure,
     /// CPUs that no job holds.
     pub unallocated_cpus: u32,
     /// Memory that no job holds, in MiB.
     pub unallocated_memory_mib: u32,
-    /// The node's time for a given amount of work, in hundredths of a reference node's: 200 is half as fast.
+    /// The node's time for a given amount of work, in hundredths of a reference node's time: 200 means half as fast.
     pub load_weight: u32,
-    /// The weight of its memory, in hundredths: 200 counts twice as much as a reference node's.
+    /// The weight of the node's memory, in hundredths: 200 counts twice as much as a reference node's memory.
     pub memory_weight: u32,
-    /// Whether it accepts commands. False while it is drained or a job has it exclusively.
+    /// Whether the node accepts commands now. False while it is drained or a job has it exclusively.
     pub accepts: bool,
-    /// The address at which it accepts commands.
+    /// The address at which the node accepts commands.
     pub commands: SocketAddr,
-    /// The recent delay of its rounds, in milliseconds. [`crate::Gossip`] sets it; other nodes are more patient accordingly.
+    /// The recent delay of the node's rounds, in milliseconds; set by [`crate::Gossip`]. Other nodes wait longer before
+    /// they declare a late node silent.
     pub late_ms: u32,
 }
 
@@ -44,15 +45,15 @@ pub struct Load {
 /// kernel does not provide it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Stalled for a CPU.
+    /// The share of time in which work waited for a CPU.
     pub cpu: Option<u16>,
-    /// Stalled for memory.
+    /// The share of time in which work waited for memory.
     pub memory: Option<u16>,
-    /// Stalled for IO.
+    /// The share of time in which work waited for IO.
     pub io: Option<u16>,
 }
 
-/// The longest encoding of a load, in bytes.
+/// The maximum length of an encoded load, in bytes.
 pub(crate) const MAX_LOAD_BYTES: usize = 200;
 
 const ACCEPTS: u8 = 1;
@@ -62,7 +63,7 @@ const HAS_IO: u8 = 8;
 const IS_IPV6: u8 = 16;
 
 impl Load {
-    /// The load of an idle node with these resources.
+    /// Creates the load of an idle node with these resources.
     #[must_use]
     pub const fn idle(cpus: u32, memory_mib: u32, commands: SocketAddr) -> Self {
         Self {
@@ -97,8 +98,8 @@ impl Load {
         self.free_memory_mib.min(self.unallocated_memory_mib)
     }
 
-    /// Whether the load differs from the published load `told` so much that it should be published early: by a quarter of the CPUs or
-    /// memory, by a second of delay, or in any fixed property.
+    /// Returns whether the load differs so much from the load `told` that it should be published before the interval is
+    /// over. It does if CPUs or memory differ by a quarter, the delay by a second, or any fixed property at all.
     #[must_use]
     pub fn differs_much(&self, told: &Self) -> bool {
         let fixed = |load: &Self| {

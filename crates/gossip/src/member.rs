@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct MemberId(pub u32);
 
-/// A node that takes part.
+/// A node that takes part in gossip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its number in datagrams.
+    /// The node's number in datagrams.
     pub id: MemberId,
-    /// Its name.
+    /// The node's name.
     pub name: NodeName,
-    /// The address from which it sends and at which it receives datagrams.
+    /// The node's UDP address, from which it sends and at which it receives.
     pub address: SocketAddr,
-    /// Its features for constraints of commands. Its name is implicitly one of them.
+    /// The node's features, for constraints of commands. Its name is implicitly one of them.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
 }
 
-/// All members.
+/// The list of all members, including this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Sorted by number, each number once.
+    /// Sorted by number; each number occurs once.
     sorted: Vec<Member>,
     by_name: BTreeMap<NodeName, usize>,
 }
 
 impl Members {
-    /// These members; of several with the same number, the last one.
+    /// Creates the list. Of several members with the same number, the last one counts.
     pub fn new(members: impl IntoIterator<Item = Member>) -> Self {
         let by_id: BTreeMap<_, _> = members.into_iter().map(|member| (member.id, member)).collect();
         let sorted: Vec<_> = by_id.into_values().collect();
@@ -72,7 +72,7 @@ impl Members {
         self.sorted.iter()
     }
 
-    /// The index of this number in that order.
+    /// Returns the index of the member with this number, in order of numbers.
     pub(crate) fn place(&self, id: MemberId) -> Option<usize> {
         let first = self.sorted.first()?.id.0;
         // Correct if numbers are dense, which is common.

@@ -13,11 +13,11 @@ use crate::table::{Entry, Presence, Published, Table};
 use crate::wire::{Header, PACKET_OVERHEAD, Packer};
 use crate::{Counters, Incarnation, Load, Member, MemberId, Members, Pace, Settings, Version};
 
-/// A node's protocol state.
+/// The state of a node's gossip protocol.
 ///
-/// The agent calls [`Self::publish`] about once per second with its measurements, [`Self::round`] at [`Self::next_round`], and
-/// [`Self::receive`] for every datagram. It sends the returned datagrams. Times are milliseconds on the node's monotonic clock, with
-/// any origin.
+/// The agent calls [`Self::publish`] about once per second with its measurements, [`Self::round`] at
+/// [`Self::next_round`], and [`Self::receive`] for every datagram. It sends the returned datagrams. Times are
+/// milliseconds on the node's monotonic clock, with any origin.
 #[derive(Debug)]
 pub struct Gossip {
     pub(crate) me: MemberId,
@@ -28,7 +28,7 @@ pub struct Gossip {
     pub(crate) awake: Awake,
     pub(crate) counters: Counters,
     pub(crate) own: Own,
-    /// Beats to forward in the next rounds, each member at most once; likewise `loads`.
+    /// Members whose heartbeats are forwarded in the next rounds, each at most once. `loads` has the same for loads.
     pub(crate) beats: VecDeque<MemberId>,
     pub(crate) loads: VecDeque<MemberId>,
     pub(crate) budget: Budget,
@@ -42,13 +42,13 @@ pub struct Gossip {
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) version: Version,
-    /// Counts the datagrams of this incarnation.
+    /// The number of datagrams sent in this incarnation.
     counter: u64,
-    /// The last measurement.
+    /// The load that the agent measured last.
     pub(crate) measured: Option<Load>,
-    /// The last published load, with its version and time.
+    /// The load that was published last, with its version and time.
     pub(crate) told: Option<Published>,
-    /// When the next beat is due; likewise `load_due` for the next load.
+    /// When the next heartbeat is due. `load_due` has the same for the next load.
     pub(crate) beat_due: Timestamp,
     pub(crate) load_due: Timestamp,
 }
@@ -56,38 +56,41 @@ pub(crate) struct Own {
 /// A UDP datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    /// The destination.
+    /// Where to send the datagram.
     pub to: SocketAddr,
-    /// The content.
+    /// The payload of the datagram.
     pub bytes: Vec<u8>,
 }
 
-/// The state of a member, which may be the node itself.
+/// What this node knows about a member, which may be this node itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
-    /// The member.
+    /// The member's number, name, address and features.
     pub member: &'a Member,
-    /// Whether it is live.
+    /// Whether the member is live, silent or was never heard.
     pub presence: Presence,
-    /// Whether it is the node itself.
+    /// Whether the member is this node itself.
     pub is_local: bool,
-    /// The newest known version.
+    /// The newest version of the member that this node knows.
     pub version: Version,
-    /// Its newest load; `None` if none has arrived.
+    /// The member's newest load; `None` if none has arrived.
     pub load: Option<&'a Load>,
     /// The version of that load.
     pub load_version: Version,
-    /// The time since its last sign of life, in milliseconds without suspension; zero for the node itself.
+    /// The time since the member's last sign of life, in milliseconds, without the time that this node was suspended;
+    /// zero for this node itself.
     pub silent_ms: u64,
-    /// The age of its load, in milliseconds without suspension.
+    /// The age of the member's load, in milliseconds, without the time that this node was suspended.
     pub load_age_ms: u64,
 }
 
-/// One part in this many of the budget is available for answers. Loads may use half of it, since signs of life come first.
+/// Answers may use one part in this many of the budget. Loads may use half of the answers' part, since signs of life
+/// come first.
 const ANSWERS_SHARE: usize = 5;
 
 impl Gossip {
-    /// A node without knowledge of others. `incarnation` must be greater than at any earlier start, as far as the disk remembers.
+    /// Creates a node that knows no other nodes yet. `incarnation` must be greater than at any earlier start, as far as
+    /// the node's disk shows.
     #[must_use]
     pub fn new(me: MemberId, incarnation: Incarnation, keys: Keyring, settings: Settings, now: Timestamp) -> Self {
         let settings = settings.within_bounds();
@@ -117,7 +120,7 @@ impl Gossip {
         }
     }
 
-    /// Sets the members, which include this node. Drops the state of all other nodes.
+    /// Sets the members, which must include this node. Drops the state of nodes that are no longer members.
     pub fn set_members(&mut self, members: Arc<Members>, now: Timestamp) {
         self.pace = Pace::of(&self.settings, members.len());
         let expected_until = self.awake.at(now).plus_ms(self.settings.expect_ms.into());
@@ -143,20 +146,21 @@ impl Gossip {
         self.own.measured = Some(load);
     }
 
-    /// When to call [`Self::round`] next.
+    /// Returns the time at which [`Self::round`] must be called next.
     #[must_use]
     pub const fn next_round(&self) -> Timestamp {
         self.next_round
     }
 
-    /// The current incarnation. It grows if peers know a later one than the disk. The agent then stores it without hurry: after another
-    /// loss, peers report it again.
+    /// Returns this node's incarnation. It grows if peers know a later one than the node's disk. The agent should then
+    /// store it; if it fails to, peers report it again after the next start.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.own.version.incarnation
     }
 
-    /// The version of the last published news. The second version after the current one includes a command that starts now.
+    /// Returns the version of the news that this node published last. A command that starts now is included in the
+    /// second version after it.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.own.version
@@ -260,7 +264,7 @@ pub(crate) struct Answers {
 }
 
 impl Own {
-    /// Starts an incarnation after one that others have seen, and publishes it in the next round.
+    /// Starts an incarnation after the one in `seen`, which peers know, and publishes it in the next round.
     pub(crate) fn outlive(&mut self, seen: Version) {
         self.version = Version { incarnation: seen.incarnation.next(), seq: 0 };
         self.beat_due = Timestamp::default();

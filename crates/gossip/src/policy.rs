@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Weights for comparing nodes. Scores are thousandths of a command's time on an idle reference node; the lowest is best.
+/// The weights with which nodes are compared. Scores are thousandths of a command's time on an idle reference node; the
+/// lowest score is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -10,22 +11,23 @@ pub struct Policy {
     pub fullness: u32,
     /// Added to the score in proportion to CPU pressure, up to this amount when all work is stalled.
     pub cpu_pressure: u32,
-    /// The same for memory pressure.
+    /// Added to the score in proportion to memory pressure, up to this amount when all work is stalled.
     pub memory_pressure: u32,
-    /// The same for IO pressure.
+    /// Added to the score in proportion to IO pressure, up to this amount when all work is stalled.
     pub io_pressure: u32,
-    /// Added to the score in proportion to used memory, up to this amount when all is used; divided by the node's memory weight.
+    /// Added to the score in proportion to used memory, up to this amount when all memory is used. Divided by the
+    /// node's memory weight.
     pub used_memory: u32,
     /// The load that a command in flight adds to its node until the node's own load includes it, in hundredths of a CPU.
     pub call_load: u32,
     /// How long a command in flight counts if it is not reported as started, in milliseconds.
     pub call_ms: u32,
-    /// How much better another node must be than this one, in thousandths of its score.
+    /// How much better another node must be than the local one, in thousandths of its score.
     pub remote_margin: u32,
-    /// The same margin for a command that prefers this node.
+    /// The margin like `remote_margin` for a command that prefers the local node.
     pub prefer_local_margin: u32,
-    /// Scores that differ by no more than this are equal, and a random node among them is chosen. So callers with the same knowledge use
-    /// different nodes.
+    /// Scores that differ by at most this much count as equal, and a random node among them is chosen. Nodes with the
+    /// same knowledge therefore choose different nodes.
     pub tie: u32,
     /// How long an unreachable node is avoided, in milliseconds.
     pub avoid_ms: u32,

@@ -14,7 +14,8 @@ use crate::table::{Entry, Presence, Published};
 use crate::wire::{Header, Item, MAX_DATAGRAM, Malformed, Packer, Standing, TAG_BYTES, items};
 use crate::{Datagram, Load, MemberId, Version};
 
-/// The shortest interval between two corrections of a sender that has lost its incarnation, in milliseconds.
+/// The minimum interval between two corrections sent to a node that has started with an old incarnation, in
+/// milliseconds.
 const CORRECTION_MS: u64 = 1000;
 
 impl Gossip {
@@ -47,7 +48,8 @@ impl Gossip {
         self.answer(place, answers, now)
     }
 
-    /// The sender and the body of a datagram, if it is authentic and can be decoded completely.
+    /// Returns the sender and the body of a datagram, or why it is refused. The datagram must be authentic and
+    /// completely decodable.
     fn trusted<'a>(&self, from: SocketAddr, datagram: &'a [u8]) -> Result<(usize, Header, &'a [u8]), Refusal> {
         let untagged = datagram.len().checked_sub(TAG_BYTES).filter(|_| datagram.len() <= MAX_DATAGRAM);
         let untagged = untagged.ok_or(Refusal::Malformed)?;
@@ -163,7 +165,7 @@ impl Gossip {
         }
     }
 
-    /// Tells a sender the newest known version of itself, because it started again with an old incarnation.
+    /// Sends a member the newest known version of itself, because it has started with an old incarnation.
     fn correct(&mut self, place: usize, now: Timestamp) -> Vec<Datagram> {
         let id = self.table.members.at(place).id;
         let Some(entry) = self.table.entry_mut(place) else { return Vec::new() };
@@ -180,7 +182,7 @@ impl Gossip {
         self.table.members.place(id).and_then(|place| self.table.entry(place))
     }
 
-    /// The standing of an answer about a member.
+    /// Returns how the receiver of an answer should treat news about this member.
     fn standing(&self, entry: &Entry, now: Timestamp) -> Standing {
         let is_life = entry.presence() == Presence::Live && entry.is_fresh(&self.pace, now);
         if is_life { Standing::Answer } else { Standing::Old }

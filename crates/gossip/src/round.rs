@@ -8,25 +8,27 @@ use crate::table::{Entry, Presence, Published};
 use crate::wire::{Item, MAX_BODY, PACKET_OVERHEAD, Packer, Standing};
 use crate::{Datagram, Load, MemberId, Version};
 
-/// Questions per peer and round, per KiB of the budget: about silent members, and about missing loads.
+/// The number of questions about silent members per peer and round, per KiB of the budget.
 const ASKS_PER_KIB: usize = 3;
+
+/// The number of questions about missing loads per peer and round, per 2 KiB of the budget.
 const WANTS_PER_2_KIB: usize = 1;
 
-/// The size of an item without its load, for planning.
+/// The size of an item without its load, in bytes, to plan the contents of datagrams.
 const ITEM_BYTES: usize = 7;
 
-/// The peers of a round, by their indexes.
+/// The peers to which a round sends, by their indexes.
 #[derive(Debug)]
 struct Turn {
-    /// Peers that get the news.
+    /// Peers that get news and questions.
     peers: Vec<usize>,
     /// Further peers, which are asked only urgent questions.
     reserve: Vec<usize>,
-    /// A missing member, which gets a message so that it can notice this node when it returns.
+    /// A silent member that gets a message, so that it learns of this node when it returns.
     knocked: Option<usize>,
 }
 
-/// A member and its newest known version.
+/// A member and the newest version of it that this node knows.
 type Question = (MemberId, Version);
 
 #[derive(Debug, Default)]
@@ -39,7 +41,7 @@ struct Questions {
     wants: Vec<Question>,
 }
 
-/// What a node publishes about itself in a round.
+/// What a node publishes about itself in a round: nothing, a heartbeat, or its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnNews {
     None,
@@ -48,9 +50,10 @@ enum OwnNews {
 }
 
 impl Gossip {
-    /// Runs a round: declares members silent and sends news. `random` must be unpredictable for others.
+    /// Runs a round: declares members silent and returns the datagrams with news. `random` must be unpredictable for
+    /// other machines.
     ///
-    /// Call this at [`Self::next_round`]. A late call is harmless; an early one only uses up the budget.
+    /// Call this at [`Self::next_round`]. A late call is harmless. An early call only uses up the budget.
     pub fn round(&mut self, now: Timestamp, random: u64) -> Vec<Datagram> {
         let mut dice = Dice::new(random);
         let awake = self.awake.input(now);
@@ -81,7 +84,7 @@ impl Gossip {
         sent
     }
 
-    /// Increments this node's version if its news are due.
+    /// Increments this node's version if its heartbeat or load is due. Returns what to publish.
     fn tell(&mut self, now: Timestamp, dice: &mut Dice) -> OwnNews {
         let Some(measured) = self.own.measured else { return OwnNews::None };
         let load = Load { late_ms: self.late_ms, ..measured };
@@ -106,7 +109,7 @@ impl Gossip {
         OwnNews::Load
     }
 
-    /// Chooses the peers of this round.
+    /// Chooses the peers to which this round sends.
     fn turn(&self, my_place: usize, now: Timestamp, dice: &mut Dice) -> Turn {
         let others = self.table.entries().filter(|(place, _)| *place != my_place);
         let (mut expected, mut missing) = (Vec::new(), Vec::new());
@@ -179,8 +182,8 @@ impl Gossip {
         }
     }
 
-    /// Members whose beats and loads are forwarded within `room` bytes. Beats take precedence over loads, but loads get at least two
-    /// fifths.
+    /// Takes the members whose heartbeats and loads are forwarded in this round, within `room` bytes. Heartbeats take
+    /// precedence, but loads get at least two fifths.
     fn take_news(&mut self, room: usize, now: Timestamp) -> (Vec<MemberId>, Vec<MemberId>) {
         let (mut loads, bytes) = self.take_loads(room * 2 / 5, now);
         let room = room - bytes;
@@ -191,7 +194,7 @@ impl Gossip {
         (beats, loads)
     }
 
-    /// Up to `most` members with waiting beats, in order of their numbers.
+    /// Takes up to `most` members whose heartbeats wait to be forwarded, in order of their numbers.
     fn take_beats(&mut self, most: usize, now: Timestamp) -> Vec<MemberId> {
         let mut taken = Vec::new();
         while taken.len() < most
@@ -209,7 +212,8 @@ impl Gossip {
         taken
     }
 
-    /// Members with waiting loads of up to `most_bytes`, in order of their numbers, and the bytes used.
+    /// Takes members whose loads wait to be forwarded, in order of their numbers, and up to `most_bytes` in total. Also
+    /// returns the bytes used.
     fn take_loads(&mut self, most_bytes: usize, now: Timestamp) -> (Vec<MemberId>, usize) {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -235,7 +239,8 @@ impl Gossip {
         (taken, bytes)
     }
 
-    /// The beats that no load in the same datagram includes.
+    /// Returns the heartbeats without those of members whose load is in the same datagram, since a load includes a
+    /// heartbeat.
     fn without(&self, mut beats: Vec<MemberId>, loads: &[MemberId]) -> Vec<MemberId> {
         beats.retain(|id| {
             let mut is_said = false;
@@ -248,8 +253,8 @@ impl Gossip {
         beats
     }
 
-    /// Chooses questions: about members that have been silent for a while or were never heard, and about missing or old loads. If there
-    /// are too many, a random subset.
+    /// Chooses questions about members that have been silent for a while or were never heard, and about missing or old
+    /// loads. If there are too many questions, takes a random subset.
     fn questions(&self, now: Timestamp, dice: &mut Dice) -> Questions {
         let members = self.table.entries().map(|(place, entry)| (self.table.members.at(place).id, entry));
         let expected = members.filter(|(id, entry)| *id != self.me && self.table.is_expected(*entry, now));

@@ -3,55 +3,57 @@
 /// Settings of the protocol. All nodes of a cluster should use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The shortest time between two rounds, in milliseconds; at least 100. Up to a fifth is added at random.
+    /// The minimum time between two rounds, in milliseconds; at least 100. Up to a fifth is added at random.
     pub round_ms: u32,
-    /// The number of peers per round; at least 1.
+    /// The number of peers to which a round sends; at least 1.
     pub fanout: u32,
-    /// The most bytes that a node sends in any second, with IP and UDP headers; at least 4096.
+    /// The maximum number of bytes that a node sends in any second, with IP and UDP headers; at least 4096.
     pub budget_bytes: u32,
-    /// How long a node may be silent in a cluster small enough for the full pace, in milliseconds.
+    /// How long a node may be silent before it is declared silent, in milliseconds. Large clusters allow more: see
+    /// [`Pace::silence_ms`].
     pub silence_ms: u32,
-    /// How long a member from which nothing has arrived yet is contacted like a live one, in milliseconds.
+    /// How long a member from which nothing has arrived yet is contacted as if it were live, in milliseconds.
     pub expect_ms: u32,
 }
 
 impl Default for Settings {
-    /// One round per second to three peers, 32 KiB per second, six seconds of silence.
+    /// Returns one round per second to three peers, 32 KiB per second, and six seconds of silence.
     fn default() -> Self {
         Self { round_ms: 1000, fanout: 3, budget_bytes: 32 << 10, silence_ms: 6000, expect_ms: 30_000 }
     }
 }
 
-/// Update intervals, chosen such that the budget suffices for forwarding all news.
+/// The update intervals of a cluster. They are so long that the budget suffices for forwarding all news.
 ///
-/// Every node forwards each piece of news once, to [`Settings::fanout`] members. So the traffic is predictable, and all nodes compute the
-/// same pace without communication.
+/// Every node forwards each piece of news once, to [`Settings::fanout`] members. The traffic is therefore predictable,
+/// and all nodes compute the same intervals without communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// The interval between beats of a node, in milliseconds.
+    /// The interval between heartbeats of a node, in milliseconds.
     pub beat_ms: u64,
-    /// The interval between loads of a node, in milliseconds, unless its load changes much.
+    /// The interval between loads of a node, in milliseconds. A load that changes much is sent earlier.
     pub load_ms: u64,
-    /// Silence after which others ask their regular peers about a node, in milliseconds.
+    /// After a node has been silent for this long, other nodes ask their regular peers about it, in milliseconds.
     pub ask_ms: u64,
-    /// Silence after which others also ask further peers, in milliseconds. Older news are no sign of life for others.
+    /// After a node has been silent for this long, other nodes also ask further peers about it, in milliseconds. News
+    /// about the node that are older than this are not a sign of life.
     pub urgent_ms: u64,
-    /// Silence after which a node is declared silent, in milliseconds.
+    /// After a node has been silent for this long, it is declared silent, in milliseconds.
     pub silence_ms: u64,
 }
 
-/// The size of a beat: two bytes for the member and its incarnation, three for the sequence number, and a share of the datagram's
-/// overhead.
+/// The size of a heartbeat in a datagram, in bytes: two for the member and its incarnation, three for the sequence
+/// number, and a share of the datagram's overhead.
 const BEAT_BYTES: u64 = 6;
 
-/// The size of a load, likewise.
+/// The size of a load in a datagram, in bytes, with its share of the datagram's overhead.
 const LOAD_BYTES: u64 = 44;
 
-/// In clusters up to this size, news reach every node within a few rounds.
+/// The number of members up to which news reach every node within a few rounds.
 const SMALL: u64 = 50;
 
 impl Pace {
-    /// The pace of a cluster with this many members.
+    /// Computes the update intervals of a cluster with this many members.
     #[must_use]
     pub fn of(settings: &Settings, members: usize) -> Self {
         let settings = settings.within_bounds();
@@ -77,7 +79,7 @@ impl Pace {
 }
 
 impl Settings {
-    /// The settings with values below their minimum raised to it.
+    /// Returns the settings, with values below their minimum raised to the minimum.
     pub(crate) fn within_bounds(&self) -> Self {
         let round_ms = self.round_ms.max(100);
         Self {

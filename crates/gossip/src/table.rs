@@ -9,43 +9,43 @@ use crate::auth::ReplayWindow;
 use crate::wire::Standing;
 use crate::{Incarnation, Load, Member, Members, Pace, Version};
 
-/// Whether a member is live.
+/// Whether a member is live, as this node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
-    /// No message since this agent started or the node became a member.
+    /// No message from the member has arrived since this agent started or the node became a member.
     Unheard,
-    /// Recent signs of life.
+    /// A sign of life from the member has arrived recently.
     Live,
-    /// Silent for too long.
+    /// The member has been silent for too long.
     Silent,
 }
 
-/// The longest additional silence for a node with late rounds, in milliseconds.
+/// The maximum additional silence that is allowed for a node with late rounds, in milliseconds.
 const MOST_ALLOWANCE_MS: u64 = 10_000;
 
-/// The state of the members, by their index in [`Members`]. Its size is bounded by the number of members.
+/// The state of each member, by its index in [`Members`]. The number of members bounds its size.
 ///
-/// All times are on the clock that stops while this node is suspended: see `awake.rs`.
+/// Times are on a clock that stops while this node is suspended: see `awake.rs`.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) members: Arc<Members>,
-    /// `None` for members without any news.
+    /// `None` for members about which nothing has arrived.
     entries: Vec<Option<Box<Entry>>>,
-    /// Until this time, unheard members are expected to be live.
+    /// Until this time, members that were never heard are contacted as if they were live.
     pub(crate) expected_until: Timestamp,
 }
 
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The newest known version. It never decreases, so it also serves as the tombstone of a silent node.
+    /// The newest known version. It never decreases, so old news cannot make a silent node live again.
     pub(crate) version: Version,
-    /// The time of the last sign of life, or of the first news.
+    /// When the last sign of life arrived, or else the first news.
     pub(crate) heard: Timestamp,
     life: Life,
     pub(crate) published: Option<Published>,
-    /// The incarnation of its last datagram, and the datagrams received directly in it.
+    /// The incarnation of the member's last datagram, and which datagrams of this incarnation have arrived directly.
     pub(crate) window: (Incarnation, ReplayWindow),
-    /// When it was last told that its version is outdated.
+    /// When the member was last informed that its incarnation is outdated.
     pub(crate) corrected: Option<Timestamp>,
     pub(crate) beat_waits: bool,
     pub(crate) load_waits: bool,
@@ -53,21 +53,22 @@ pub(crate) struct Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
-    /// No sign of life yet.
+    /// No sign of life has arrived.
     Unheard,
     Live,
-    /// `stirred` is the time at which one newer version arrived. That may be delayed old news; a second one is a sign of life.
+    /// The member has been declared silent. `stirred` is when a newer version arrived once; that may have been delayed
+    /// old news. A second newer version is a sign of life.
     Silent {
         stirred: Option<Timestamp>,
     },
 }
 
-/// The newest load of a member.
+/// The newest load of a member, as it was received.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) version: Version,
     pub(crate) load: Load,
-    /// The received encoding, including fields of a newer protocol version.
+    /// The encoded load as received, including fields of newer versions of the protocol.
     pub(crate) encoded: Box<[u8]>,
     pub(crate) heard: Timestamp,
 }
@@ -78,7 +79,7 @@ impl Table {
         Self { members, entries, expected_until }
     }
 
-    /// Sets the members; keeps the state of those that remain.
+    /// Sets the members. Keeps the state of members that remain.
     pub(crate) fn set_members(&mut self, members: Arc<Members>, expected_until: Timestamp) {
         let entries = std::mem::take(&mut self.entries);
         // Compare names as well, since a number may have been reassigned.
@@ -100,7 +101,7 @@ impl Table {
         self.entries[place].as_deref_mut()
     }
 
-    /// The entry of a member; created if missing.
+    /// Returns the entry of a member. Creates the entry if nothing has arrived about the member before.
     pub(crate) fn heard_of(&mut self, place: usize, now: Timestamp) -> &mut Entry {
         self.entries[place].get_or_insert_with(|| Box::new(Entry::new(now)))
     }
@@ -119,7 +120,7 @@ impl Table {
             + published.map(|published| published.encoded.len()).sum::<usize>()
     }
 
-    /// Whether a member should be contacted regularly.
+    /// Returns whether a member should be contacted regularly, because it is live or expected to be.
     pub(crate) fn is_expected(&self, entry: Option<&Entry>, now: Timestamp) -> bool {
         match entry.map(Entry::presence) {
             Some(Presence::Live) => true,
@@ -128,7 +129,7 @@ impl Table {
         }
     }
 
-    /// Declares members silent whose silence is too long; returns how many.
+    /// Declares members silent whose silence exceeds the limit; returns how many.
     pub(crate) fn expire(&mut self, pace: &Pace, now: Timestamp) -> u64 {
         let live = self.entries.iter_mut().flatten().filter(|entry| entry.life == Life::Live);
         let mut expired = 0;
@@ -162,7 +163,7 @@ impl Entry {
         }
     }
 
-    /// Records a version of this member, from any source. Returns whether it is newer than the known one.
+    /// Records a version of the member, received from any node. Returns whether it is newer than the known one.
     pub(crate) fn learn(&mut self, version: Version, standing: Standing, pace: &Pace, now: Timestamp) -> bool {
         if version <= self.version {
             return false;
@@ -174,7 +175,7 @@ impl Entry {
         true
     }
 
-    /// Records a load of this member, from any source. Returns whether it is newer than the known one.
+    /// Records a load of the member, received from any node. Returns whether it is newer than the known one.
     pub(crate) fn learn_load(&mut self, version: Version, load: Load, encoded: &[u8], now: Timestamp) -> bool {
         let is_newer = self.published.as_ref().is_none_or(|published| published.version < version);
         if is_newer {
@@ -189,13 +190,14 @@ impl Entry {
         self.heard = now;
     }
 
-    /// The additional silence allowed because the member reports late rounds: two delays, since one message may be lost.
+    /// Returns the additional silence that is allowed because the member's rounds are late, in milliseconds. It is
+    /// twice the delay, since one message may be lost.
     fn allowance_ms(&self) -> u64 {
         let late_ms = self.published.as_ref().map_or(0, |published| published.load.late_ms);
         (2 * u64::from(late_ms)).min(MOST_ALLOWANCE_MS)
     }
 
-    /// Whether the last sign of life is recent enough to be forwarded as one.
+    /// Returns whether the last sign of life is recent enough that other nodes should treat it as one.
     pub(crate) const fn is_fresh(&self, pace: &Pace, now: Timestamp) -> bool {
         now.ms_since(self.heard) <= pace.urgent_ms
     }

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The incarnation of an agent: incremented at each start and stored on the node's disk.
+/// The number of an agent's starts, incremented at each start and stored on the node's disk.
 ///
-/// If the disk loses it (a reinstallation, a restored backup), the node starts with a number that its peers have already seen. They tell
-/// it the highest one, and it continues above: see [`crate::Gossip::incarnation`]. This needs neither a clock nor the head.
+/// If the disk loses the number (reinstallation, restored backup), the node starts with a number that its peers have
+/// already seen. They send it the highest one, and it continues above: see [`crate::Gossip::incarnation`]. This needs
+/// neither a clock nor the head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(pub u64);
@@ -18,11 +19,11 @@ impl Incarnation {
     }
 }
 
-/// The version of a node's news; the greater of two is newer.
+/// The version of what a node publishes. The greater of two versions is newer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The incarnation of its agent.
+    /// The incarnation of the node's agent.
     pub incarnation: Incarnation,
-    /// Counts from 1 within the incarnation; zero if only the incarnation is known.
+    /// Counts up from 1 within an incarnation; zero if only the incarnation is known.
     pub seq: u64,
 }

@@ -16,23 +16,24 @@ use crate::{Incarnation, MemberId, Version};
 /// The first byte of every datagram.
 pub(crate) const PROTOCOL: u8 = 1;
 
-/// The longest datagram: it fits into the smallest packet that every IPv6 link must carry, minus IPv6 and UDP headers.
+/// The maximum length of a datagram, in bytes. With IPv6 and UDP headers, it fits into the smallest packet that every
+/// IPv6 link must carry.
 pub(crate) const MAX_DATAGRAM: usize = 1280 - PACKET_OVERHEAD;
 
-/// The size of IPv6 and UDP headers.
+/// The size of IPv6 and UDP headers, in bytes.
 pub(crate) const PACKET_OVERHEAD: usize = 40 + 8;
 
 pub(crate) const TAG_BYTES: usize = 32;
 
-/// The longest header: a byte, a 32-bit number and two 64-bit numbers.
+/// The maximum size of a header, in bytes: a byte, a 32-bit number and two 64-bit numbers in variable-length encoding.
 const MAX_HEADER: usize = 1 + 5 + 10 + 10;
 
-/// The space for sections.
+/// The maximum size of the sections of a datagram, in bytes.
 pub(crate) const MAX_BODY: usize = MAX_DATAGRAM - MAX_HEADER - TAG_BYTES;
 
 const SECTION_HEADER: usize = 3;
 
-/// An encoding error.
+/// The error of bytes that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed datagram")]
 pub(crate) struct Malformed;
@@ -41,7 +42,7 @@ pub(crate) struct Malformed;
 pub(crate) struct Header {
     pub(crate) sender: MemberId,
     pub(crate) incarnation: Incarnation,
-    /// Counts the datagrams of an incarnation, from 1.
+    /// The number of the datagram within the sender's incarnation, from 1.
     pub(crate) counter: u64,
 }
 
@@ -67,27 +68,27 @@ impl Header {
     }
 }
 
-/// An item of a datagram.
+/// A piece of news or a question in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
-    /// The newest version of a node that the sender knows.
+    /// A heartbeat: the newest version of a node that the sender knows.
     Beat { id: MemberId, version: Version, standing: Standing },
-    /// The load of a node with this version.
+    /// The load of a node, which the node published with this version.
     Load { id: MemberId, version: Version, standing: Standing, load: &'a [u8] },
-    /// A question: the receiver's version of this node, if it is newer than `known`.
+    /// Asks for the receiver's newest version of this node, if it is newer than `known`.
     Ask { id: MemberId, known: Version },
-    /// A question: the receiver's load of this node, if it is newer than `known`.
+    /// Asks for the receiver's load of this node, if it is newer than `known`.
     Want { id: MemberId, known: Version },
 }
 
-/// How the receiver should treat a new beat or load.
+/// How the receiver should treat a heartbeat or a load that is new to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// A sign of life, to be forwarded.
+    /// A sign of life that the receiver should forward.
     News = 0,
-    /// A sign of life in an answer, which others already know.
+    /// A sign of life that other nodes already know, sent as an answer.
     Answer = 1,
-    /// No sign of life: old news even for the sender.
+    /// No sign of life, because the sender's news are old.
     Old = 2,
 }
 
@@ -172,7 +173,7 @@ impl Packer {
         self.section = Some(Section { kind: item.kind(), begins_at, last: item.id().0 });
     }
 
-    /// The bodies; a single empty one without items.
+    /// Returns the bodies; one empty body if there are no items.
     pub(crate) fn finish(mut self) -> Vec<Vec<u8>> {
         if !self.body.bytes.is_empty() || self.full.is_empty() {
             self.finish_body();
@@ -193,7 +194,7 @@ impl Packer {
     }
 }
 
-/// The items of a body. Stops after the first error.
+/// Iterates over the items of a body. Stops after the first item that cannot be decoded.
 pub(crate) const fn items(body: &[u8]) -> Items<'_> {
     Items { body: Reader::new(body), kind: 0, section: Reader::new(&[]), last: 0 }
 }
@@ -293,7 +294,7 @@ impl<'a> Reader<'a> {
         Err(Malformed)
     }
 
-    /// A 32-bit number.
+    /// Reads a 32-bit number in variable-length encoding.
     pub(crate) fn small(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.number()?).map_err(|_| Malformed)
     }

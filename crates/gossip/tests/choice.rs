@@ -128,7 +128,7 @@ fn node_that_accepts_no_commands_is_not_chosen() {
     assert_eq!(scene.best(), 1);
     let unfit = scene.unfit(&Needs::default(), &Calls::default());
     assert_eq!(unfit, [("n0".to_owned(), Unfit::NeverOpen)].into());
-    assert_eq!(Unfit::NeverOpen.to_string(), "its agent accepts no commands");
+    assert_eq!(Unfit::NeverOpen.to_string(), "the node's agent accepts no commands");
 }
 
 #[test]
@@ -146,15 +146,15 @@ fn every_unsuitable_node_has_a_reason() {
         ..Needs::default()
     };
     let expected = [
-        ("n0", Unfit::RuledOut, "it is excluded"),
-        ("n1", Unfit::Features, "it lacks the requested features"),
-        ("n2", Unfit::Silent(12_000), "it has been silent for 12s"),
-        ("n3", Unfit::Unheard, "no message from it has arrived yet"),
-        ("n4", Unfit::Closed, "it accepts no commands now"),
-        ("n5", Unfit::Memory(100 << 20), "it has only 100M of available memory"),
-        ("n6", Unfit::Unknown, "its load is not known yet"),
-        ("n7", Unfit::Unreachable, "it was unreachable a moment ago"),
-        ("n8", Unfit::Features, "it lacks the requested features"),
+        ("n0", Unfit::RuledOut, "the node is excluded"),
+        ("n1", Unfit::Features, "the node lacks the requested features"),
+        ("n2", Unfit::Silent(12_000), "the node has been silent for 12s"),
+        ("n3", Unfit::Unheard, "no message from the node has arrived yet"),
+        ("n4", Unfit::Closed, "the node accepts no commands now"),
+        ("n5", Unfit::Memory(100 << 20), "the node has only 100M of available memory"),
+        ("n6", Unfit::Unknown, "the load of the node is not known yet"),
+        ("n7", Unfit::Unreachable, "the node was unreachable a moment ago"),
+        ("n8", Unfit::Features, "the node lacks the requested features"),
     ];
     let unfit = scene.unfit(&needs, &calls);
     for (name, why, text) in expected {
@@ -224,7 +224,7 @@ fn explanation_is_displayed() {
     assert_eq!(
         text,
         "n0: 2625 = (1500 for CPUs + 250 for fullness + 0 for pressure + 0 for memory) × 1.5; 11 of 8 CPUs busy, \
-         0 commands in flight, 16G of memory available, local\nn1: not suitable, it has been silent for 12s\n"
+         0 commands in flight, 16G of memory available, local\nn1: not suitable, the node has been silent for 12s\n"
     );
 }
 

@@ -9,64 +9,65 @@ use crate::amount::{NOTHING, at_most, scaled};
 use crate::explain::closest;
 use crate::{NodeSet, Pool, Waiting};
 
-/// Why no nodes of the cluster can ever satisfy a request.
+/// Why the cluster can never run a job, even if all nodes are up and idle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NeverFits {
     /// The cluster has no nodes. The caller decides whether the job waits for one.
     #[error("the cluster has no nodes yet")]
     NoNodes,
-    /// The job may use none of the cluster's nodes. The caller knows the reason.
+    /// The job may use none of the cluster's nodes. The caller knows why.
     #[error("may use none of the nodes")]
     NoneMay,
-    /// No node has enough GPUs, or enough of a counted resource.
+    /// Every node has too few GPUs, or too little of a counted resource.
     #[error("asks for {asked}; {}", Most(.most))]
     TooFew {
-        /// The requested amount of that resource alone.
+        /// The requested amount of the missing resource.
         asked: Request,
-        /// The node with the largest amount, and that amount; `None` if no node has any.
+        /// The node with the largest amount of this resource; `None` if no node has any.
         most: Option<NodeSize>,
     },
-    /// Each requested resource is available on some node, but no node has all of them.
-    #[error("asks for {request}; no single node has all of that: closest is {closest}")]
+    /// Each requested resource is available on some node, but no node has all of them together.
+    #[error("asks for {request}; no single node has all of it: closest is {closest}")]
     NotTogether {
-        /// The request.
+        /// The request per node.
         request: Request,
-        /// The closest node and what it lacks.
+        /// The node that lacks least, and what it lacks.
         closest: Shortfall,
     },
-    /// Some nodes are large enough, but too few, whatever their state.
+    /// Some nodes are large enough, but too few, regardless of their state.
     #[error("asks for {nodes} nodes at once, each with {request}; {}", Able(*.able))]
     TooFewNodes {
-        /// The requested number of nodes.
+        /// The number of nodes that the job requests.
         nodes: u32,
         /// The request per node.
         request: Request,
         /// How many nodes are large enough.
         able: usize,
     },
-    /// No node is large enough, whatever its state.
+    /// No node is large enough, regardless of the nodes' state.
     #[error("asks for {request}; {}", Largest(.most_cpus, .most_memory))]
     TooLarge {
-        /// The request.
+        /// The request per node.
         request: Request,
         /// The node with the most CPUs; on a tie, with the most memory.
         most_cpus: NodeSize,
-        /// The node with the most memory; on a tie, with the most CPUs. Often the same node as `most_cpus`.
+        /// The node with the most memory; on a tie, with the most CPUs. This is often the same node as `most_cpus`.
         most_memory: NodeSize,
     },
 }
 
-/// A node and its size.
+/// A node's name and its total resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSize {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// Its total resources.
+    /// The total resources of the node.
     pub total: Request,
 }
 
 impl Pool {
-    /// Checks that enough nodes could run the job if they were up and idle. Nodes that are down count, since they may return.
+    /// Checks that enough nodes could run the job if they were up and idle. Nodes that are down count as well, since
+    /// they may return.
     ///
     /// # Errors
     /// When too few nodes could run the job.
@@ -86,11 +87,15 @@ impl Pool {
         if let Some(refusal) = request.each_rare().find_map(|asked| too_few(self, job, asked)) {
             return Err(Box::new(refusal));
         }
-        let most_memory = largest(|total| (total.memory_bytes, u64::from(total.cpus))).expect("there is a node");
+        let most_memory = largest(|total| (total.memory_bytes, u64::from(total.cpus)))
+            .expect("the pool has at least one allowed node");
         let is_there = most_cpus.total.cpus >= request.cpus && most_memory.total.memory_bytes >= request.memory_bytes;
         if is_there && request.each_rare().next().is_some() {
             let nodes = self.nodes().filter(|(ix, _)| job.may_use(*ix));
-            let closest = closest(nodes, request, |node| &node.total).into_iter().next().expect("there is a node");
+            let closest = closest(nodes, request, |node| &node.total)
+                .into_iter()
+                .next()
+                .expect("the pool has at least one allowed node");
             return Err(Box::new(NeverFits::NotTogether { request: request.clone(), closest }));
         }
         // If one node is largest in both, naming it is enough.
@@ -100,7 +105,7 @@ impl Pool {
     }
 }
 
-/// The refusal if no allowed node has the requested amount of one resource.
+/// Returns the refusal if no allowed node has the requested amount of the one resource in `asked`.
 fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
     let limit = scaled(&asked, u32::MAX);
     let part = |total: &Request| at_most(total, &limit);
@@ -110,7 +115,7 @@ fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
     (!most.total.covers(&asked)).then(|| NeverFits::TooFew { asked, most: has_any.then_some(most) })
 }
 
-/// The allowed node with the greatest `size`; the first one on a tie.
+/// Returns the allowed node with the greatest `size`; the first one on a tie.
 fn largest(pool: &Pool, among: Option<&NodeSet>, size: impl Fn(&Request) -> (u64, u64)) -> Option<NodeSize> {
     let may = |ix| among.is_none_or(|among| among.contains(ix));
     let nodes = pool.nodes().filter(|(ix, _)| may(*ix));
@@ -119,7 +124,7 @@ fn largest(pool: &Pool, among: Option<&NodeSet>, size: impl Fn(&Request) -> (u64
     Some(NodeSize { node: node.name.clone(), total: node.total.clone() })
 }
 
-/// Displays the node with the most of a resource.
+/// Formats which node has the most of a resource.
 struct Most<'a>(&'a Option<NodeSize>);
 
 impl fmt::Display for Most<'_> {
@@ -131,19 +136,19 @@ impl fmt::Display for Most<'_> {
     }
 }
 
-/// Displays how many nodes are large enough.
+/// Formats how many nodes are large enough.
 struct Able(usize);
 
 impl fmt::Display for Able {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            1 => f.write_str("only one node has that"),
-            able => write!(f, "only {able} nodes have that"),
+            1 => f.write_str("only one node is large enough"),
+            able => write!(f, "only {able} nodes are large enough"),
         }
     }
 }
 
-/// Displays the largest node, or the one with the most CPUs and the one with the most memory.
+/// Formats the largest node, or the node with the most CPUs and the node with the most memory.
 struct Largest<'a>(&'a NodeSize, &'a NodeSize);
 
 impl fmt::Display for Largest<'_> {
@@ -197,7 +202,10 @@ mod tests {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false), ("n3", 4, 4 * G, true)]);
         assert_eq!(pool.admit(&on_nodes(2, 4, 4 * G)), Ok(()));
         let refused = pool.admit(&on_nodes(3, 4, 4 * G)).expect_err("n1 is too small").to_string();
-        assert_eq!(refused, "asks for 3 nodes at once, each with 4 CPUs and 4G of memory; only 2 nodes have that");
+        assert_eq!(
+            refused,
+            "asks for 3 nodes at once, each with 4 CPUs and 4G of memory; only 2 nodes are large enough"
+        );
     }
 
     #[test]
@@ -244,7 +252,7 @@ mod tests {
         assert_eq!(refusal(&pool, gpus(2)), "asks for 2 GPUs; no node has more than lab, which has 1 GPU");
         let text = "asks for license=2; no node has more than lab, which has license=1";
         assert_eq!(refusal(&pool, counted("license=2,plate=5")), text);
-        let text = "asks for 2 CPUs, 2G of memory and license=1; no single node has all of that: \
+        let text = "asks for 2 CPUs, 2G of memory and license=1; no single node has all of it: \
                     closest is lab, which lacks 1G of memory";
         assert_eq!(refusal(&pool, Request { cpus: 2, memory_bytes: 2 * G, ..counted("license") }), text);
     }

@@ -4,40 +4,40 @@ use hostler_model::Request;
 
 pub(crate) const NOTHING: Request = Request::NOTHING;
 
-/// How many times `wanted` fits into `have`.
+/// Returns how many times `wanted` fits into `have`.
 pub(crate) fn times(have: &Request, wanted: &Request) -> u32 {
     let times = wanted.pairs(have).filter_map(|(wanted, have)| have.checked_div(wanted)).min();
     times.and_then(|times| u32::try_from(times).ok()).unwrap_or(u32::MAX)
 }
 
-/// `count` times `one`; saturates.
+/// Multiplies the amount of each resource by `count`; saturates.
 pub(crate) fn scaled(one: &Request, count: u32) -> Request {
     one.zip(one, |amount, _| amount.saturating_mul(count.into()))
 }
 
-/// The sum; saturates.
+/// Adds the amounts of each resource; saturates.
 pub(crate) fn sum(a: &Request, b: &Request) -> Request {
     a.zip(b, u64::saturating_add)
 }
 
-/// The difference `a - b`, zero where `b` is larger: what remains of `a`, or what `b` lacks of `a`.
+/// Subtracts `b` from `a`, with zero where `b` is larger: what remains of `a`, or what `b` lacks of `a`.
 pub(crate) fn without(a: &Request, b: &Request) -> Request {
     a.zip(b, u64::saturating_sub)
 }
 
-/// The minimum of each resource.
+/// Limits the amount of each resource to its amount in `limit`.
 pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
     a.zip(limit, u64::min)
 }
 
-/// How far `have` is from covering `wanted`: the missing share of the scarcest resource, in millionths of `wanted`. Zero when it
-/// covers it.
+/// Returns how much `have` lacks of `wanted`: the missing share of the scarcest resource, in millionths of the wanted
+/// amount. Zero if nothing is missing.
 pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
     let missing = wanted.pairs(have).map(|(wanted, have)| millionths(wanted.saturating_sub(have), wanted));
     missing.max().unwrap_or(0)
 }
 
-/// `part` of `whole` in millionths, rounded up so that only zero gives zero.
+/// Returns `part / whole` in millionths, rounded up, so that only zero gives zero.
 fn millionths(part: u64, whole: u64) -> u32 {
     let share = (u128::from(part) * 1_000_000).div_ceil(u128::from(whole).max(1));
     u32::try_from(share).unwrap_or(u32::MAX)

@@ -6,11 +6,11 @@ use crate::amount::{distance, without};
 use crate::pool::Node;
 use crate::{NodeIx, Policy, Pool, Reservation, Waiting};
 
-/// The most nodes that a reason names.
+/// The maximum number of nodes that a reason names.
 const NAMED: usize = 3;
 
-/// Explains why a queued job waits. `ahead` is the number of jobs before it in its partition's queue. `blocked` are the reservations of
-/// the last plan, which was made under `policy`.
+/// Returns why a queued job waits. `ahead` is the number of jobs before it in its partition's queue. `blocked` has the
+/// reservations of the last plan, which was made under `policy`.
 ///
 /// Examines every node if the reason names nodes; is cheap otherwise.
 #[must_use]
@@ -43,7 +43,8 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
     }
 }
 
-/// What the nodes lack, given what they `have`: too few nodes, or too few resources on each.
+/// Returns a reason that says what the nodes lack, given what each of them has by `have`: too few nodes, or too few
+/// resources on each.
 fn lacking<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     waiting: &Waiting,
@@ -57,7 +58,7 @@ fn lacking<'a>(
     Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
 }
 
-/// What each node lacks for a request, given what it `have`s; the closest nodes first.
+/// Returns what each node lacks for a request, given what it has by `have`. The closest nodes come first.
 pub(crate) fn closest<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     request: &Request,

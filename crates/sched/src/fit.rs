@@ -15,18 +15,21 @@ use hostler_model::Request;
 
 use crate::{NodeIx, NodeSet};
 
-/// The fixed properties of a node, independent of its free resources. Nodes of the lowest class are tried first.
-/// | Fields are compared in order of declaration.
+/// The properties of a node on which its order depends, apart from its free resources. Nodes of the lowest class are
+/// tried first.
+///
+/// Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class {
     /// The weight that an operator has set.
     pub(crate) weight: u32,
     pub(crate) gpus: u32,
-    /// The number of different rare resources: GPUs and counted resources.
+    /// How many different rare resources (GPUs and counted resources) the node has.
     pub(crate) kinds: u32,
 }
 
-/// The best-fit order of nodes: by class, then fewer CPUs, less memory, fewer GPUs, and the lower node number.
+/// The position of a node in best-fit order: by class, then fewer CPUs, less memory, fewer GPUs, and the lower node
+/// number.
 ///
 /// Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,16 +47,17 @@ impl Fit {
     }
 }
 
-/// Nodes indexed by their total or free resources.
+/// An index of nodes by their total or free resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitIndex {
     classes: BTreeMap<Class, ClassIndex>,
-    /// Rare resources of the nodes that have any.
+    /// Rare resources (GPUs and counted resources) of the nodes that have any.
     rare: BTreeMap<NodeIx, Request>,
 }
 
 impl FitIndex {
-    /// Updates a node after a change of its class or amount. `None` means that the node is not in the index.
+    /// Updates a node in the index after its class or resources have changed. `None` stands for a node that is not in
+    /// the index.
     pub(crate) fn replace(
         &mut self,
         node: NodeIx,
@@ -79,12 +83,12 @@ impl FitIndex {
         }
     }
 
-    /// The best allowed node that covers the request.
+    /// Returns the best allowed node that covers the request.
     pub(crate) fn best(&self, request: &Request, among: Option<&NodeSet>) -> Option<Fit> {
         self.all(request, among).next()
     }
 
-    /// Every allowed node that covers the request, the best first.
+    /// Iterates over the allowed nodes that cover the request, the best first.
     pub(crate) fn all<'a>(&'a self, request: &Request, among: Option<&'a NodeSet>) -> impl Iterator<Item = Fit> + 'a {
         let Request { cpus, memory_bytes, gpus, .. } = *request;
         let (kinds, rare) = (request.rare_kinds() as u32, request.rare());
@@ -96,18 +100,20 @@ impl FitIndex {
             .filter(move |fit| has_rare(fit.node))
     }
 
-    /// The most CPUs of any node; zero without nodes.
+    /// Returns the highest CPU count of a node; zero if there are no nodes.
     pub(crate) fn most_cpus(&self) -> u32 {
         self.classes.values().map(ClassIndex::most_cpus).max().unwrap_or(0)
     }
 }
 
-/// The nodes of one class.
+/// An index of the nodes of one class, by CPUs and memory.
 #[derive(Debug, Clone, Default)]
 struct ClassIndex {
     order: BTreeSet<Fit>,
-    /// A complete binary tree in array form: the root is at 1, the children of `i` are at `2i` and `2i + 1`, and the leaf of CPU count
-    /// `c` is at `len / 2 + c`. Each entry is the most memory of any node below it, or `None` without nodes.
+    /// A complete binary tree in array form, for searches by CPUs and memory.
+    ///
+    /// The root is at 1, and the children of `i` are at `2i` and `2i + 1`. The leaf of CPU count `c` is at `len / 2 +
+    /// c`. Each entry is the largest memory of the nodes below it; `None` if there are none.
     most_memory: Vec<Option<u64>>,
 }
 
@@ -123,22 +129,23 @@ impl ClassIndex {
         self.settle(fit.cpus);
     }
 
-    /// The first node in best-fit order with at least this many CPUs and this much memory.
+    /// Returns the first node in best-fit order that has at least `cpus` CPUs and `memory_bytes` memory.
     fn best(&self, cpus: u32, memory_bytes: u64) -> Option<Fit> {
         let cpus = self.lowest_count(cpus, memory_bytes)?;
         let class = self.class()?;
         let from = Fit { class, cpus, memory_bytes, gpus: 0, node: NodeIx(0) };
-        let best = self.order.range(from..).next().expect("the tree knows of a node with this count and enough memory");
-        debug_assert_eq!(best.cpus, cpus, "the tree and the set disagree");
+        let best = self.order.range(from..).next().expect("the set has a node for each CPU count in the tree");
+        debug_assert_eq!(best.cpus, cpus, "the set and the tree have the same CPU count");
         Some(*best)
     }
 
-    /// Every node with at least this many CPUs and this much memory, the best first. Each step costs as much as [`Self::best`].
+    /// Iterates over the nodes with at least `cpus` CPUs and `memory_bytes` memory, the best first. Each step costs as
+    /// much as [`Self::best`].
     fn all(&self, cpus: u32, memory_bytes: u64) -> impl Iterator<Item = Fit> {
         std::iter::successors(self.best(cpus, memory_bytes), move |last| self.after(last, memory_bytes))
     }
 
-    /// The node after `last` in that order.
+    /// Returns the next node after `last` in best-fit order that has enough memory.
     fn after(&self, last: &Fit, memory_bytes: u64) -> Option<Fit> {
         let next = self.order.range((Bound::Excluded(*last), Bound::Unbounded)).next()?;
         if next.cpus == last.cpus {
@@ -148,17 +155,17 @@ impl ClassIndex {
         self.best(next.cpus, memory_bytes)
     }
 
-    /// The class of all nodes in this index.
+    /// Returns the class that all nodes in this index have; `None` if it is empty.
     fn class(&self) -> Option<Class> {
         self.order.first().map(|fit| fit.class)
     }
 
-    /// The most CPUs of any node; zero without nodes.
+    /// Returns the highest CPU count of a node; zero if there are no nodes.
     fn most_cpus(&self) -> u32 {
         self.order.last().map_or(0, |fit| fit.cpus)
     }
 
-    /// The lowest CPU count, at least `cpus`, that has a node with enough memory.
+    /// Returns the lowest CPU count, at least `cpus`, for which a node has enough memory.
     fn lowest_count(&self, cpus: u32, memory_bytes: u64) -> Option<u32> {
         let leaves = self.most_memory.len() / 2;
         let has_enough = |at: usize| self.most_memory[at].is_some_and(|most| most >= memory_bytes);
@@ -182,7 +189,7 @@ impl ClassIndex {
         Some((at - leaves) as u32)
     }
 
-    /// Updates the tree from the set for one CPU count.
+    /// Updates the tree entries for one CPU count from the set of nodes.
     fn settle(&mut self, cpus: u32) {
         let up_to = |class| Fit { class, cpus, memory_bytes: u64::MAX, gpus: u32::MAX, node: NodeIx(u32::MAX) };
         let richest = self.class().and_then(|class| self.order.range(..=up_to(class)).next_back());

@@ -23,28 +23,28 @@ use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
 use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running};
 
-/// The most simultaneous reservations.
+/// The maximum number of reservations at the same time.
 const MAX_RESERVATIONS: usize = 64;
 
-/// A startable job in the queue: not on hold, and without unmet dependencies.
+/// A startable job in the queue: it is not on hold and has no unmet dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The job.
+    /// The job's id.
     pub job: JobId,
     /// The resources of each task on each of its nodes; at least one CPU.
     pub request: Request,
-    /// The number of nodes of each task, all at once; at least one.
+    /// The number of nodes that each task uses at the same time; at least one.
     pub nodes: u32,
-    /// The nodes that the job may use; all when absent. Jobs with the same set should share it.
+    /// The nodes that the job may use; `None` for all. Jobs with the same set should share it.
     pub among: Option<Arc<NodeSet>>,
-    /// How many of its tasks may start now.
+    /// How many of the job's tasks may start now.
     pub tasks: u64,
-    /// The time limit of each task in milliseconds; none when absent.
+    /// The time limit of each task in milliseconds; `None` for no limit.
     pub time_limit_ms: Option<u64>,
 }
 
 impl Waiting {
-    /// The nodes that the job may use; all when absent.
+    /// Returns the nodes that the job may use; `None` for all.
     pub(crate) fn among(&self) -> Option<&NodeSet> {
         self.among.as_deref()
     }
@@ -59,28 +59,28 @@ impl Waiting {
 pub struct Plan {
     /// Tasks to start, in the order of the decisions.
     pub starts: Vec<Start>,
-    /// Reservations: of the first job that does not fit now, and of the first such jobs that share no node with it or each other. Empty
-    /// if every examined job starts or waits for a node to return.
+    /// The reservations of jobs that do not fit now. The first such job gets one, and so does each later one that
+    /// shares no node with an earlier reservation. Empty if every examined job starts, or waits for a node to return.
     pub blocked: Vec<Reservation>,
     /// How many jobs the pass examined.
     pub examined: usize,
 }
 
-/// Tasks of a job that start on the same nodes.
+/// A number of tasks of a job that start on the same nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// The job.
+    /// The job's id.
     pub job: JobId,
-    /// The nodes, each once and as many as the job requests. Every task runs on all of them.
+    /// The nodes, each once, as many as the job requests. Every task runs on all of them.
     pub nodes: Vec<NodeIx>,
     /// The number of tasks, at least one.
     pub count: u32,
 }
 
-/// Plans what starts now.
+/// Plans which tasks start now, and which jobs get a reservation.
 ///
-/// `queue` is in scheduling order. `running` must return all allocations in the pool and is called only if a job must wait. An
-/// allocation that it omits counts as having no time limit.
+/// `queue` is in scheduling order. `running` must return all allocations in the pool, and is called only if a job must
+/// wait. An allocation that is missing in the result counts as having no time limit.
 pub fn plan<R: IntoIterator<Item = Running>>(
     pool: &Pool,
     queue: impl IntoIterator<Item = Waiting>,
@@ -98,20 +98,22 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     pass.plan
 }
 
-/// One pass over the queue.
+/// The state of one pass over the queue.
 struct Pass<'a> {
     pool: &'a Pool,
     now: Timestamp,
     free: Free<'a>,
-    /// Allocations from before the pass; loaded once a job must wait.
+    /// Allocations that existed before the pass. Loaded only when a job must wait.
     running: Vec<Running>,
     /// Allocations of tasks that this pass starts.
     placed: Vec<Running>,
     /// Reservations for jobs that must wait. No two share a node.
     reserved: Vec<Reserved>,
-    /// Requests with GPUs or counted resources, or restricted to a node set, that did not fit. A request that covers one of them does
-    /// not fit either, since free resources only shrink during a pass. Keyed by the address of the node set, or null; no result
-    /// depends on the order of addresses. Other requests need no cache, since the index answers them as quickly.
+    /// Requests that did not fit in this pass, by the address of the node set of the job, or null. A request that
+    /// covers one of them does not fit either, since free resources only shrink during a pass.
+    ///
+    /// Only requests with GPUs, counted resources or a node set are cached; for others, the index is as fast. No result
+    /// depends on the order of the addresses.
     refused: BTreeMap<*const NodeSet, Vec<Request>>,
     plan: Plan,
 }
@@ -149,18 +151,19 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Reserves nodes for a job that does not fit now but that usable nodes could run.
+    /// Reserves nodes for a job that does not fit now but that usable nodes could run once tasks end.
     fn reserve(&mut self, job: &Waiting) {
         let running = self.running.iter().chain(&self.placed);
         let free_on = |ix| self.free.on(ix);
-        let slot =
-            Slot::find(self.pool, free_on, job, running, self.now).expect("as many usable nodes are large enough");
+        let slot = Slot::find(self.pool, free_on, job, running, self.now)
+            .expect("enough usable nodes are large enough for the job");
         slot.nodes().for_each(|node| self.free.set_apart(node));
         self.plan.blocked.push(Reservation { job: job.job, nodes: slot.nodes().collect(), at: slot.at });
         self.reserved.push(Reserved { among: job.among.clone(), slot });
     }
 
-    /// Starts tasks that cannot delay a reservation, and reserves nodes for jobs that are behind none.
+    /// Starts tasks that cannot delay a reservation. Reserves nodes for jobs that share no node with an earlier
+    /// reservation.
     fn start_beside_reservations(&mut self, queue: impl Iterator<Item = Waiting>, policy: Policy) {
         for job in queue {
             if policy == Policy::Fcfs && self.reserved.iter().any(|reserved| reserved.among.is_none()) {
@@ -183,12 +186,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a blocked job may use a node that this job may use.
+    /// Returns whether a job with a reservation may use a node that this job may use.
     fn is_behind(&self, job: &Waiting) -> bool {
         self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among))
     }
 
-    /// Starts as many of a job's tasks as cannot delay a reservation; returns how many remain.
+    /// Starts as many of a job's tasks as possible without delaying a reservation; returns how many are left.
     fn start_beside(&mut self, job: &Waiting) -> u64 {
         let ends_at = self.ends_at(job);
         let mut left = job.tasks;
@@ -202,13 +205,13 @@ impl<'a> Pass<'a> {
         left
     }
 
-    /// The best nodes for a task, as many as it requests.
+    /// Returns the best nodes for a task, as many as it requests; `None` if there are too few.
     fn choose(&mut self, job: &Waiting) -> Option<Vec<NodeIx>> {
         let fits = self.best_of(job);
         (fits.len() == job.nodes as usize).then(|| fits.into_iter().map(|fit| fit.node).collect())
     }
 
-    /// The best nodes for a task: as many as it requests, or fewer if there are not enough.
+    /// Returns the best nodes for a task, at most as many as it requests.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
         let Waiting { request, among, .. } = job;
         if among.is_none() && request.rare_kinds() == 0 {
@@ -227,7 +230,7 @@ impl<'a> Pass<'a> {
         fits
     }
 
-    /// The best nodes for a task that cannot delay a reservation, and how many such tasks may start on them.
+    /// Returns the best nodes on which a task cannot delay a reservation, and how many such tasks may start there.
     fn choose_beside(&mut self, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
         let shares =
             self.reserved.iter().flat_map(|Reserved { slot, .. }| slot.open_nodes().map(move |share| (slot, share)));
@@ -248,9 +251,10 @@ impl<'a> Pass<'a> {
         Some((fits.into_iter().map(|(fit, _)| fit.node).collect(), room))
     }
 
-    /// Starts as many of the `left` tasks as fit on the nodes, at most `room`; returns how many. At least one must fit.
+    /// Starts as many of the `left` tasks as fit on the nodes, at most `room`, and returns how many. At least one must
+    /// fit.
     ///
-    /// The best nodes stay the best after a task is placed on them, since they only get fuller.
+    /// After a task starts on the best nodes, they remain the best, because best fit prefers fuller nodes.
     fn start(&mut self, job: &Waiting, nodes: Vec<NodeIx>, left: u64, room: u32) -> u64 {
         let fitting = nodes.iter().map(|node| times(&self.free.on(*node), &job.request)).min().unwrap_or(0).min(room);
         let count = fitting.min(u32::try_from(left).unwrap_or(u32::MAX));
@@ -264,13 +268,13 @@ impl<'a> Pass<'a> {
         u64::from(count)
     }
 
-    /// When a task that starts now will have ended.
+    /// Returns the latest end of a task that starts now: its time limit from now, or never.
     fn ends_at(&self, job: &Waiting) -> Timestamp {
         job.time_limit_ms.map_or(Timestamp::NEVER, |limit| self.now.plus_ms(limit))
     }
 }
 
-/// Whether the sets have a node in common; an absent set is all nodes.
+/// Returns whether two node sets have a node in common. An absent set contains all nodes.
 fn share_nodes(one: &Option<Arc<NodeSet>>, other: &Option<Arc<NodeSet>>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.intersects(other),
@@ -278,23 +282,23 @@ fn share_nodes(one: &Option<Arc<NodeSet>>, other: &Option<Arc<NodeSet>>) -> bool
     }
 }
 
-/// Free resources during the pass: the pool's own index until the first change, then a copy.
+/// Free resources during the pass. Reads use the pool's own index until the first change, then a copy.
 ///
-/// The node used last is likely to be used next, so the index is updated only when another node is used. Until then it shows too much
-/// free on that node, and [`Self::best`] corrects for it. So a pass with one start copies nothing, and many small tasks update the
-/// index once per node.
+/// The next task probably uses the same node as the last one, so the index is updated only when another node is used.
+/// Until then, the index shows too many free resources on the last node, and [`Self::best`] corrects for that. A pass
+/// with one start therefore copies nothing, and many small tasks update the index once per node.
 struct Free<'a> {
     pool: &'a Pool,
     index: Cow<'a, FitIndex>,
     /// The free resources of the nodes that this pass used, except the last one.
     changed: BTreeMap<NodeIx, Request>,
-    /// The node that was used last.
+    /// The node that was used last, with its current free resources.
     open: Option<Open>,
-    /// Nodes that [`Self::best`] does not return.
+    /// Nodes that [`Self::best`] must not return.
     apart: BTreeSet<NodeIx>,
 }
 
-/// A node that has changed while the index still shows its old amount.
+/// A node whose free resources have changed since the index was updated.
 struct Open {
     node: NodeIx,
     shown: Request,
@@ -321,7 +325,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// The best nodes, as many as the job requests or fewer.
+    /// Returns the best nodes for the job, at most as many as it requests.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
         if job.nodes == 1 {
             return self.best(job).into_iter().collect();
@@ -330,7 +334,7 @@ impl<'a> Free<'a> {
         self.index.all(&job.request, job.among()).take(job.nodes as usize).collect()
     }
 
-    /// The free resources of a node.
+    /// Returns the free resources of a node.
     fn on(&self, node: NodeIx) -> Request {
         match &self.open {
             Some(open) if open.node == node => open.free.clone(),
@@ -338,12 +342,12 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Whether every node that [`Self::best`] returns is full. May lag by one change.
+    /// Returns whether no node that [`Self::best`] can return has free CPUs. May be late by one change.
     fn is_exhausted(&self) -> bool {
         self.index.most_cpus() == 0
     }
 
-    /// Takes an amount that is free on a node.
+    /// Subtracts resources from the free resources of a node.
     fn take(&mut self, node: NodeIx, held: &Request) {
         match &mut self.open {
             Some(open) if open.node == node => open.free = without(&open.free, held),
@@ -360,7 +364,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Excludes a node from [`Self::best`].
+    /// Makes [`Self::best`] skip a node.
     fn set_apart(&mut self, node: NodeIx) {
         self.close();
         let free = self.on(node);
@@ -368,7 +372,7 @@ impl<'a> Free<'a> {
         self.apart.insert(node);
     }
 
-    /// Updates the index with the node that was used last.
+    /// Updates the index with the free resources of the node that was used last.
     fn close(&mut self) {
         if let Some(Open { node, shown, free }) = self.open.take() {
             let class = self.pool.class(node);

@@ -10,7 +10,7 @@ use crate::Waiting;
 use crate::amount::{at_most, sum, without};
 use crate::fit::{Class, FitIndex};
 
-/// The most CPUs per node; further CPUs are not used. The memory of the index grows with the largest node.
+/// The maximum number of CPUs per node; further CPUs are not used. The memory of the index grows with the largest node.
 pub const MAX_CPUS: u32 = (1 << 20) - 1;
 
 /// A node's number in a [`Pool`]. Numbers should be dense, since they index an array.
@@ -30,7 +30,7 @@ pub struct Pool {
     all: FitIndex,
 }
 
-/// A node. Amounts never exceed [`MAX_CPUS`] CPUs, and free resources never exceed the total.
+/// A node in the pool. It has at most [`MAX_CPUS`] CPUs, and its free resources never exceed the total.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: NodeName,
@@ -78,7 +78,7 @@ impl Pool {
     /// When the node does not exist or has too little free.
     pub fn allocate(&mut self, ix: NodeIx, request: &Request) {
         let node = self.expect(ix);
-        assert!(node.free.covers(request), "node {} has less free than is taken", node.name);
+        assert!(node.free.covers(request), "node {} has too few free resources", node.name);
         let free = without(&node.free, request);
         let node = Node { free, ..node.clone() };
         self.put(ix, Some(node));
@@ -91,40 +91,40 @@ impl Pool {
     pub fn release(&mut self, ix: NodeIx, request: &Request) {
         let node = self.expect(ix);
         let free = sum(&node.free, request);
-        assert!(node.total.covers(&free), "node {} is given back more than was taken", node.name);
+        assert!(node.total.covers(&free), "the free resources of node {} exceed its total", node.name);
         let node = Node { free, ..node.clone() };
         self.put(ix, Some(node));
     }
 
-    /// The free resources of a node; `None` if it does not exist.
+    /// Returns the free resources of a node; `None` if the node does not exist.
     #[must_use]
     pub fn free(&self, ix: NodeIx) -> Option<Request> {
         self.node(ix).map(|node| node.free.clone())
     }
 
-    /// The best usable node that covers the request: lowest weight, fewest GPUs, fewest kinds of counted resources, fewest free CPUs,
-    /// least free memory, lowest number.
+    /// Returns the best usable node that covers the request. The order is: lowest weight, fewest GPUs, fewest kinds of
+    /// counted resources, fewest free CPUs, least free memory, lowest number.
     #[must_use]
     pub fn best_fit(&self, request: &Request) -> Option<NodeIx> {
         self.free.best(request, None).map(|fit| fit.node)
     }
 
-    /// Whether enough usable nodes could run the job if they were idle.
+    /// Returns whether enough usable nodes could run the job if they were idle.
     pub(crate) fn could_run(&self, job: &Waiting) -> bool {
         has_as_many(&self.usable, job)
     }
 
-    /// Whether enough nodes, usable or not, could run the job if they were idle.
+    /// Returns whether enough nodes could run the job if they were usable and idle.
     pub(crate) fn could_ever_run(&self, job: &Waiting) -> bool {
         has_as_many(&self.all, job)
     }
 
-    /// Whether enough usable nodes have enough free for the job.
+    /// Returns whether enough usable nodes have enough free resources for the job.
     pub(crate) fn fits_now(&self, job: &Waiting) -> bool {
         has_as_many(&self.free, job)
     }
 
-    /// How many nodes, usable or not, could run a part of the job if they were idle.
+    /// Returns how many nodes could run a part of the job if they were usable and idle.
     pub(crate) fn able(&self, job: &Waiting) -> usize {
         self.all.all(&job.request, job.among()).count()
     }
@@ -141,7 +141,7 @@ impl Pool {
         self.node(ix).expect("the node is in the pool")
     }
 
-    /// One more than the highest node number ever set.
+    /// Returns one more than the highest node number that was ever used.
     pub(crate) fn slots(&self) -> usize {
         self.nodes.len()
     }
@@ -152,7 +152,7 @@ impl Pool {
         numbered.filter_map(|(i, node)| node.as_ref().map(|node| (NodeIx(i as u32), node)))
     }
 
-    /// Replaces a node and updates the indexes.
+    /// Replaces or removes a node and updates the indexes.
     fn put(&mut self, ix: NodeIx, after: Option<Node>) {
         let at = ix.0 as usize;
         if at >= self.nodes.len() {
@@ -173,7 +173,7 @@ impl Pool {
     }
 }
 
-/// Whether the index has enough nodes that cover the job's request.
+/// Returns whether the index has as many nodes that cover the job's request as the job needs.
 fn has_as_many(index: &FitIndex, job: &Waiting) -> bool {
     let nodes = job.nodes as usize;
     index.all(&job.request, job.among()).take(nodes).count() == nodes

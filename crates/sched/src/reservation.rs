@@ -16,50 +16,50 @@ use crate::amount::{NOTHING, at_most, distance, sum, times, without};
 use crate::fit::{Class, Fit};
 use crate::{NodeIx, Pool, Waiting};
 
-/// The nodes reserved for a waiting job.
+/// Nodes that are reserved for a waiting job from a time on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// The job.
+    /// The job's id.
     pub job: JobId,
     /// The reserved nodes, as many as the job requests.
     pub nodes: Vec<NodeIx>,
-    /// The latest start, if every running task keeps its time limit and the nodes stay up. [`Timestamp::NEVER`] if it is unknown because
-    /// of tasks without a time limit.
+    /// The latest time at which the job starts, if running tasks keep their time limits and the nodes stay up.
+    /// [`Timestamp::NEVER`] if it depends on tasks without a time limit.
     pub at: Timestamp,
 }
 
-/// An allocation on a node.
+/// An allocation of resources on a node, with its latest end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// The node.
+    /// The node's number.
     pub node: NodeIx,
     /// The allocated resources.
     pub request: Request,
-    /// The latest end; [`Timestamp::NEVER`] without a time limit. An end in the past means that the task is expected to end at any
-    /// moment.
+    /// The latest end of the allocation; [`Timestamp::NEVER`] without a time limit. If it is in the past, the task
+    /// should end at any moment.
     pub ends_at: Timestamp,
 }
 
-/// A reservation during a pass: nodes, time, and what other tasks may still use there.
+/// A reservation during a pass: its time, its nodes, and what other tasks may still use on them.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) at: Timestamp,
     shares: BTreeMap<NodeIx, Share>,
-    /// Nodes on which a task may still start.
+    /// Reserved nodes on which a task may still start now.
     open: BTreeSet<NodeIx>,
 }
 
-/// A reserved node.
+/// A node of a reservation.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) node: NodeIx,
-    /// The resources that remain free when the reserved task has started.
+    /// The resources on the node that remain free when the reserved task has started.
     spare: Request,
 }
 
 impl Slot {
-    /// The best slot for one task of the job, or `None` if too few usable nodes could ever run it. `free_on` returns the free resources
-    /// of a node, and `running` lists the allocations.
+    /// Finds the nodes and the time at which one task of the job can start first. `None` if too few usable nodes could
+    /// ever run it. `free_on` returns the free resources of a node; `running` has all allocations.
     pub(crate) fn find<'a>(
         pool: &Pool,
         free_on: impl Fn(NodeIx) -> Request,
@@ -96,28 +96,30 @@ impl Slot {
         self.shares.keys().copied()
     }
 
-    /// The reserved nodes on which a task may still start.
+    /// Iterates over the reserved nodes on which a task may still start now.
     pub(crate) fn open_nodes(&self) -> impl Iterator<Item = &Share> {
         self.open.iter().map(|node| &self.shares[node])
     }
 
-    /// How many tasks that end at `ends_at` may start on a reserved node now, with `free` resources free.
+    /// Returns how many tasks that end at `ends_at` may start on a reserved node now. The node has `free` resources
+    /// free.
     pub(crate) fn room(&self, share: &Share, free: &Request, request: &Request, ends_at: Timestamp) -> u32 {
         if self.is_clear_of(ends_at) { times(free, request) } else { times(&at_most(free, &share.spare), request) }
     }
 
-    /// Removes nodes from `open` on which nothing can start any more.
+    /// Removes nodes from `open` on which no task can start.
     pub(crate) fn close(&mut self, free_on: impl Fn(NodeIx) -> Request) {
         let (is_unknown, shares) = (self.at == Timestamp::NEVER, &self.shares);
         self.open.retain(|node| free_on(*node).cpus > 0 && !(is_unknown && shares[node].spare.cpus == 0));
     }
 
-    /// Whether nothing can start on any reserved node, as of the last [`Self::close`].
+    /// Returns whether no task can start on a reserved node, according to the last call of [`Self::close`].
     pub(crate) fn is_closed(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Records that tasks ending at `ends_at` started on these nodes, reserved or not, and hold `held` on each.
+    /// Records that tasks have started on these nodes, reserved or not. They hold `held` on each node and end at
+    /// `ends_at`.
     pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
         if !self.is_clear_of(ends_at) {
             for node in nodes {
@@ -128,13 +130,13 @@ impl Slot {
         }
     }
 
-    /// Whether a task with this end has ended when the reserved job starts.
+    /// Returns whether a task with this end has ended before the reserved job starts.
     fn is_clear_of(&self, ends_at: Timestamp) -> bool {
         self.at != Timestamp::NEVER && ends_at <= self.at
     }
 }
 
-/// The `count` lowest-ranked nodes, or `None` when there are fewer.
+/// Returns the `count` nodes with the lowest rank; `None` if there are fewer nodes.
 fn least(ranked: impl Iterator<Item = (Rank, Request)>, count: usize) -> Option<Vec<(Rank, Request)>> {
     if count == 1 {
         return ranked.min_by_key(|(rank, _)| *rank).map(|least| vec![least]);
@@ -150,18 +152,18 @@ fn least(ranked: impl Iterator<Item = (Rank, Request)>, count: usize) -> Option<
     Some(all)
 }
 
-/// The rank of a node for the reserved job; the lowest is the best. Fields are compared in order of declaration.
+/// The rank of a node for a reservation; the lowest is the best. Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// When the job can start there.
+    /// When the job can start on the node.
     at: Timestamp,
-    /// If the start is unknown: how far the node is from having enough free now.
+    /// How much the node lacks of the request now. Used if the start time is unknown; otherwise zero.
     distance: u32,
-    /// Best fit, by the resources that are free at the start.
+    /// The node's position in best-fit order, by the resources that are free at the start.
     fit: Fit,
 }
 
-/// Ranks a large enough node, and returns what the request leaves free there.
+/// Ranks a node that is large enough. Also returns the resources that remain free beside the request.
 fn rank(
     node: NodeIx,
     class: Class,
@@ -188,7 +190,7 @@ fn rank(
     (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, class, free_now) }, NOTHING)
 }
 
-/// The free resources of a node at a time.
+/// Returns the resources of a node that are free at a time.
 fn free_at(total: &Request, free_now: &Request, ends: &[&Running], at: Timestamp) -> Request {
     let over = ends.iter().take_while(|task| task.ends_at <= at);
     over.fold(free_now.clone(), |free, task| at_most(&sum(&free, &task.request), total))
@@ -197,7 +199,7 @@ fn free_at(total: &Request, free_now: &Request, ends: &[&Running], at: Timestamp
 /// Allocations with a known end, grouped by node and sorted by end.
 struct EndsByNode<'a> {
     ends: Vec<&'a Running>,
-    /// The index in `ends` where each node begins; the last entry is the length of `ends`.
+    /// Where the allocations of each node begin in `ends`. The last entry is the length of `ends`.
     begins: Vec<usize>,
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Atomically replaces the file at `path`. The file has `mode` from the start, and is synced on return. A crash leaves the old file or
-/// the new.
+/// Replaces the file at `path` atomically. The new file has `mode` from the start and is synced on return. After a
+/// crash, the old or the new file exists.
 ///
 /// # Errors
 /// When the file cannot be written; the old file remains.
@@ -16,7 +16,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// Like [`replace_file`], without a sync, for caches: a power failure may damage the file.
+/// Replaces a file like [`replace_file`], but without a sync. For caches only, because a power failure may damage the
+/// file.
 ///
 /// # Errors
 /// When the file cannot be written; the old file remains.
@@ -47,7 +48,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32, flush: bool) -> io::Result<()> 
     written
 }
 
-/// A name in the directory of `path` that no other thread or process uses.
+/// Returns a path next to `path` that no other thread or process uses.
 fn temporary_name(path: &Path) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     path.with_added_extension(format!("{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))

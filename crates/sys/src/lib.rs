@@ -7,7 +7,7 @@ use std::io;
 
 pub use file::{replace_file, replace_file_unflushed};
 
-/// The boot id, which changes at every boot of the machine.
+/// Returns the boot id, which the kernel changes at every boot of the machine.
 ///
 /// # Errors
 /// When `/proc` is not mounted.
@@ -15,7 +15,7 @@ pub fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Cryptographically secure random bytes. Needs no file descriptor.
+/// Returns cryptographically secure random bytes. Needs no file descriptor.
 ///
 /// # Panics
 /// On Linux before 3.17, which lacks the system call.

@@ -144,7 +144,12 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
     machines.head.ok(&["hostler", "node", "drain", "n2", "--reason", "new disk"]);
     wait_until("n2 to take no commands", 30, || (machines.candidates(0) == ["n1", "n3"]).then_some(()));
     assert_eq!(machines.ok(0, ran), "n3");
-    refused(&machines, "dsh --node n2 true", 125, &["no node can run this command", "n2: it accepts no commands now"]);
+    refused(
+        &machines,
+        "dsh --node n2 true",
+        125,
+        &["no node can run this command", "n2: the node accepts no commands now"],
+    );
     refused(&machines, "dsh --node n9 true", 125, &["n9: no node of that name"]);
     refused(&machines, "dsh --memory 64G true", 125, &["n1: it has only", "n3: it has only"]);
     machines.head.ok(&["hostler", "node", "resume", "n2"]);

@@ -63,11 +63,11 @@ fn node_can_gossip_without_accepting_commands() {
     });
     assert!(load.lines().any(|line| line.starts_with("n3 ") && !line.contains("no calls")), "{load}");
     let told = machines.ok(0, "dsh --explain true");
-    assert!(told.contains("n2") && told.contains("its agent accepts no commands"), "{told}");
+    assert!(told.contains("n2") && told.contains("the node's agent accepts no commands"), "{told}");
     let ran = machines.ok(0, "for i in $(seq 20); do dsh sh -c 'echo $HOSTLER_NODE'; done");
     assert!(!ran.contains("n2"), "{ran}");
     let named = machines.run(0, "dsh --node n2 true");
-    assert!(named.code == 125 && named.stderr.contains("its agent accepts no commands"), "{named:?}");
+    assert!(named.code == 125 && named.stderr.contains("the node's agent accepts no commands"), "{named:?}");
     let from_there = machines.run(1, "dsh true");
     assert!(
         from_there.stderr.contains("no agent on this machine accepts remote commands; running the command here"),
@@ -105,10 +105,10 @@ fn explain_and_where_report_the_choice_of_a_node() {
         2,
         "{told}"
     );
-    assert!(lines.contains(&"n3: it is excluded"), "{told}");
+    assert!(lines.contains(&"n3: the node is excluded"), "{told}");
     let choice: Value = serde_json::from_str(&machines.ok(0, "dsh --explain --not n3 --json")).expect("JSON");
     assert_eq!(choice["candidates"].as_array().map(Vec::len), Some(2), "{choice}");
-    assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "it is excluded"]), "{choice}");
+    assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "the node is excluded"]), "{choice}");
     assert!(choice["candidates"][0]["score"].as_u64().is_some_and(|score| score >= 1000), "{choice}");
 
     for (node, place) in [("n1", "here, score"), ("n2", "(score")] {
