@@ -17,7 +17,7 @@ const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 /// How long a stage report waits, so that a later report of the same run can replace it.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
 
-/// Numbers outgoing frames.
+/// Numbers the outgoing frames of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
     sent: u64,

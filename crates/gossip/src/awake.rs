@@ -1,8 +1,8 @@
 //! A clock that stops while this node is suspended.
 //!
-//! A node that was suspended, stopped or without CPU has received nothing, so the silence of others means nothing. Silence is therefore
+//! A node that was suspended, stopped or without CPU has received nothing, so other nodes only seem to be silent. Silence is therefore
 //! measured on a clock that advances at most one round between two inputs of the node, if the gap is longer than normal. A node that is
-//! always late is thus always patient (local health in the Lifeguard paper).
+//! always late thus always waits longer (local health in the Lifeguard paper).
 
 use hostler_model::Timestamp;
 

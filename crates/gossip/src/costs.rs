@@ -1,7 +1,7 @@
 //! Costs of commands: run time by kind of command, and the overhead of running on another node.
 //!
-//! For a command of a millisecond the overhead is not worth an idle node; for a minute it is. Measurements update a moving average per
-//! kind of command.
+//! Running a command of a millisecond on an idle node costs more than it saves; for a command of a minute it pays. Measurements update
+//! a moving average per kind of command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

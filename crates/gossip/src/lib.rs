@@ -1,4 +1,4 @@
-//! Load gossip: every node knows the load of every other node and chooses one for a command without asking anyone.
+//! Load gossip: every node knows the load of every other node, and chooses a node for a command without asking any of them.
 //!
 //! ```text
 //! Load            a node's load                                                         load.rs

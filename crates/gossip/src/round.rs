@@ -1,4 +1,4 @@
-//! What a node sends in a round: its own news, new news of others, and questions.
+//! What a node sends in a round: news about itself, news that it forwards, and questions.
 
 use hostler_model::Timestamp;
 

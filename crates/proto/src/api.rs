@@ -22,7 +22,7 @@ pub const BASE: &str = "/api/v1";
 /// Version of this API. The head refuses clients with another version.
 pub const API_VERSION: u32 = 1;
 
-/// Header in which a client sends its [`API_VERSION`].
+/// Header in which a client sends the [`API_VERSION`] that it was built with.
 pub const VERSION_HEADER: &str = "hostler-api";
 
 /// Request body of `POST /jobs`: submits a job.
@@ -174,7 +174,7 @@ pub struct LiveCounts {
     pub completing: u64,
 }
 
-/// A total and its free part.
+/// A total amount and how much of it is free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Amount {
     /// Total amount.
@@ -395,7 +395,7 @@ pub struct JobSummary {
     /// Counted resources per task on each of its nodes.
     #[serde(default)]
     pub counted: Counted,
-    /// The array, as the user requested it.
+    /// The array, as submitted; absent if the job is not an array.
     pub array: Option<ArraySpec>,
     /// Number of tasks in each state.
     pub tasks: TaskCounts,
@@ -422,7 +422,7 @@ pub struct TaskCounts {
     pub live: u64,
     /// Tasks that ended with exit code 0.
     pub completed: u64,
-    /// Tasks that ended in a state other than completed and cancelled.
+    /// Tasks that neither completed nor were cancelled.
     pub failed: u64,
     /// Tasks that a user cancelled, before or after their start.
     #[serde(default)]
@@ -490,7 +490,7 @@ pub struct TaskView {
     /// GPUs of the task while it holds them; for a task on several nodes, see `parts`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_ids: Vec<GpuId>,
-    /// Exit code as a shell reports it.
+    /// Exit code of the task as a shell reports it.
     pub exit_code: Option<i32>,
     /// Details for people, such as why the task could not start.
     pub message: Option<String>,
@@ -516,10 +516,10 @@ pub struct PartView {
     pub node: NodeName,
     /// State of this part: `starting` until all nodes are ready.
     pub state: JobState,
-    /// GPUs of this part while it holds them.
+    /// GPUs of this part, while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_ids: Vec<GpuId>,
-    /// Exit code as a shell reports it.
+    /// Exit code of this part as a shell reports it.
     pub exit_code: Option<i32>,
     /// Details for people, such as why the part could not start.
     pub message: Option<String>,
@@ -548,11 +548,11 @@ pub struct Why {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobAction {
-    /// End the job; its state becomes `cancelled`.
+    /// End the job. Its state becomes `cancelled`.
     Cancel,
     /// Keep waiting tasks from starting.
     Hold,
-    /// Undo a hold.
+    /// Let a held job start.
     Release,
     /// Run the job again from the start. Running tasks are ended first; ended tasks run again.
     Requeue,

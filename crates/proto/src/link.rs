@@ -292,7 +292,7 @@ pub enum EndCause {
     Cancelled,
     /// A user requeued the job.
     Requeued,
-    /// The part on another node ended in a state other than completed.
+    /// The run's part on another node has failed or was cancelled.
     Broken,
     /// The program ran on the first node only and ended successfully; the other parts are no longer needed.
     Finished,
@@ -396,7 +396,7 @@ pub enum Fate {
 pub struct RunResult {
     /// Hash of the [`crate::manifest::ResultManifest`].
     pub manifest: Digest,
-    /// Manifest and chunks, if they are small. If empty, the agent has uploaded them before.
+    /// Manifest and chunks, if they are small. Otherwise empty: the agent has uploaded them before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inline: Vec<serde_bytes::ByteBuf>,
 }

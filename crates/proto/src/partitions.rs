@@ -98,7 +98,7 @@ pub struct TraitsChange {
     /// Nodes with a lower weight are used first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// All features of the node except those that its agent reports.
+    /// All features of the node that operators set. They replace the earlier ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1000)]
     pub features: Option<BTreeSet<Feature>>,

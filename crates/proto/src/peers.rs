@@ -67,7 +67,7 @@ pub struct LoadTable {
     pub refused: u64,
 }
 
-/// Whether a node sends gossip, and its load.
+/// What an agent knows about the presence and the load of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLoad {
     /// Name of the node.

@@ -88,7 +88,7 @@ impl From<Energy> for JobEnergy {
 /// Request body of `POST /nodes/{name}/power`: switches a node, or queries its controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PowerRequest {
-    /// What to do.
+    /// Whether to switch the node on, switch it off, or query its controller.
     pub action: PowerAction,
     /// For `off`: switch off without asking the agent or the operating system.
     #[serde(default)]

@@ -97,7 +97,7 @@ pub struct AddUser {
 /// An SSH public key, as a line of an `authorized_keys` file: ed25519, ecdsa with nistp256, or rsa of at least 2048 bits.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = "ssh-public-key")]
-#[expect(dead_code, reason = "only its schema is used")]
+#[expect(dead_code, reason = "the type only provides the schema")]
 struct PublicKey(String);
 
 /// Request body of `POST /users/import`: adds all users or none.
@@ -117,7 +117,7 @@ pub struct SetRole {
 /// Request body of `POST /users/{name}/keys`: adds and removes SSH keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeKeys {
-    /// Keys to add.
+    /// SSH keys to add.
     #[serde(default)]
     #[schema(value_type = Vec<PublicKey>, max_items = 64)]
     pub add: Vec<String>,

@@ -1,4 +1,4 @@
-//! Limits of a capture: the manifest must travel as one message and fit into the receiver's memory.
+//! Limits of a capture: the manifest must be sent as one message and fit into the receiver's memory.
 
 use hostler_model::format_bytes;
 

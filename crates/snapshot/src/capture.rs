@@ -194,7 +194,7 @@ impl Scan {
                     let content = match options.seen.recall(&path, &stat) {
                         Some(content) => content.clone(),
                         None => {
-                            let hashed = contents.next().expect("every file that was not seen was hashed");
+                            let hashed = contents.next().expect("every file without a remembered content was hashed");
                             // The manifest describes the file as it was read, even if its mode changed since the
                             // scan.
                             stat = hashed.stat;

@@ -72,7 +72,7 @@ fn is_leftover(path: &[u8]) -> bool {
 /// Returns the changes for an unreadable work directory: one problem. Removed files are unknown, so none are listed.
 fn directory_lost(error: &io::Error) -> Changes {
     let problem = match error.kind() {
-        io::ErrorKind::NotFound => "The work directory no longer exists; its files are lost.".to_owned(),
+        io::ErrorKind::NotFound => "The work directory no longer exists, so its files are lost.".to_owned(),
         _ => format!("The work directory cannot be read: {}.", plain(error)),
     };
     let tree = Manifest { version: VERSION, entries: Vec::new() };

@@ -1,6 +1,6 @@
 //! Folders as content-addressed data: capture, store, lay out, compare, deliver.
 //!
-//! The life of a project folder, module by module:
+//! The steps that a project folder goes through, by module:
 //!
 //! 1. [`capture`] walks the user's folder, hashes it in content-defined chunks ([`chunk`]) and returns a manifest. It
 //!    does not read unchanged files that an earlier capture has [`Seen`]. Nothing is copied: [`Sources`] reads a

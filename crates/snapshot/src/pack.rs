@@ -44,7 +44,7 @@ pub enum PackError {
     /// The body ended inside a frame.
     #[error("the received data end inside a chunk, {missing} bytes early")]
     Truncated {
-        /// The number of missing bytes, as far as it is known.
+        /// The number of missing bytes, if it is known; otherwise a lower bound.
         missing: usize,
     },
 }

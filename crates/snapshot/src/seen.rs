@@ -1,7 +1,7 @@
 //! The contents of a folder's files at its last capture, so that unchanged files need not be read again.
 //!
-//! As in every such index, the kernel's metadata stand for the content: size, inode, mtime, and ctime, which programs
-//! cannot set. A file changed just before it was read is not remembered, because a later change could have the same
+//! As in every such index, a file with equal metadata counts as unchanged: size, inode, mtime, and ctime, which
+//! programs cannot set. A file changed just before it was read is not remembered, because a later change could have the same
 //! time. The index is only a cache: chunks are checked when they are read for an upload, and without an index every
 //! file is read.
 

@@ -239,7 +239,7 @@ fn a_lost_directory_is_a_sentence() {
     let run = Run::of(&FOLDER);
     fs::remove_dir_all(run.work()).expect("the test owns it");
     let changes = run.changes();
-    assert_eq!(changes.problems, ["The work directory no longer exists; its files are lost."]);
+    assert_eq!(changes.problems, ["The work directory no longer exists, so its files are lost."]);
     assert!(changes.tree.entries.is_empty() && changes.removed.is_empty());
 }
 

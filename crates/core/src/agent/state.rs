@@ -220,7 +220,7 @@ pub enum Effect {
     Send(AgentMessage),
     /// Open a connection to the head and send a run's output over it.
     Stream(StreamRequest),
-    /// Create and update accounts on the machine, if the agent is allowed to, and block others.
+    /// Create and update accounts on the machine, if the agent is allowed to, and block accounts.
     Accounts {
         /// Accounts that must exist on the machine.
         accounts: Vec<Account>,
@@ -231,7 +231,8 @@ pub enum Effect {
     },
     /// Ask the head for the list of gossiping nodes.
     AskForPeers,
-    /// Stop accepting new commands and runs, unless something other than a run is active. Tell the head with `Resting`.
+    /// Stop accepting new commands and runs, unless anything besides runs is active on the node. Answer the head with
+    /// `Resting`.
     Rest {
         /// The number of the head's request, which `Resting` repeats.
         ask: u64,

@@ -203,7 +203,7 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No node is large enough for the job.
-    #[error("no node can ever run this job: it {0}")]
+    #[error("no node can ever run this job: the job {0}")]
     NeverFits(Box<NeverFits>),
     /// The job belongs to root, and no node that the job may use runs jobs of root.
     #[error("no node that this job may use runs jobs of root")]
@@ -215,8 +215,8 @@ pub enum Refusal {
     /// An account with more rights than a user submitted a job through a node. The text holds the account's name on
     /// that node.
     #[error(
-        "jobs of {0} are refused: through a node, its root could impersonate accounts with a role above user, and the \
-        account that runs the head"
+        "jobs of {0} are refused: the root of a node could submit jobs in the name of a privileged account \
+         (the head's own account, or one with a role above user)"
     )]
     NotThroughNodes(String),
     /// The job exceeds a quota of its user.

@@ -211,7 +211,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return bad("a job's name must have 1 to 255 characters and no control characters");
     }
     if spec.time_limit_ms == Some(0) {
-        return bad("a time limit of zero is not allowed; leave it out for no limit");
+        return bad("a time limit of zero is not allowed; omit the time limit to have none");
     }
     if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
         return bad("an array must have between one and a million tasks");
@@ -219,8 +219,8 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.after.len() > MAX_DEPENDENCIES {
         let many = spec.after.len();
         return Err(Refusal::BadSpec(format!(
-            "a job may depend on at most {MAX_DEPENDENCIES} jobs, and this one depends on {many}; add intermediate jobs \
-             that depend on some of them"
+            "a job may depend on at most {MAX_DEPENDENCIES} jobs, and this job depends on {many}; add intermediate jobs that each \
+             depend on a part of these jobs"
         )));
     }
     match &spec.work {
@@ -427,14 +427,15 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     events
 }
 
-/// Returns the event that forgets those jobs whose retention is over.
+/// Returns the event that forgets the jobs in `ended` whose retention is over.
 fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<Event> {
     let is_due = |(id, ended): &&(JobId, Timestamp)| state.kept_until(*ended) < now.at && state.job(*id).is_none();
     let jobs: Vec<JobId> = ended.iter().filter(is_due).map(|(id, _)| *id).collect();
     if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
 }
 
-/// Returns the events for a node that stayed silent up to its next limit: suspect, down, given up.
+/// Returns the events for a node that was silent up to its next limit, after which it is suspect, down, or loses its
+/// runs.
 fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     let name = node.name.clone();
     match node.silence {

@@ -191,7 +191,7 @@ pub enum Event {
         /// The node's name.
         node: NodeName,
     },
-    /// An admin removed a node: its keys are revoked and its runs given up.
+    /// An admin removed a node. Its keys are revoked, and the head gives up its runs.
     NodeRemoved {
         /// The node's name.
         node: NodeName,

@@ -40,7 +40,7 @@ pub struct Job {
     pub pending: IndexSet,
     /// Tasks that are placed on nodes, by index.
     pub active: BTreeMap<u32, Active>,
-    /// Indices of ended tasks, by how they ended.
+    /// Indices of ended tasks, by final state and exit code.
     pub endings: BTreeMap<Ending, IndexSet>,
     /// The last attempt of tasks that were placed and then requeued.
     pub attempts: BTreeMap<u32, Attempt>,

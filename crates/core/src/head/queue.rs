@@ -1,7 +1,7 @@
 //! The queue: startable jobs in scheduling order.
 //!
-//! Each partition has its own line. The queue also knows how many jobs are ahead of one in its line without counting them one by one: it
-//! counts jobs in blocks of neighbouring ids. So a list of thousands of waiting jobs can show each job's position.
+//! Each partition has its own line. The queue counts the jobs of a line in blocks of neighbouring ids, and so finds a job's position
+//! without visiting every job ahead of it. A list of thousands of waiting jobs can therefore show each job's position.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_set};

@@ -169,12 +169,12 @@ pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) ->
     })
 }
 
-/// Why a submission exceeds its user's quotas, as a sentence.
+/// Returns why a submission exceeds a quota of its user or groups, as a sentence; `None` if it does not.
 pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     refuses_tasks(state, user, spec, spec.array.as_ref().map_or(1, |array| array.indices.len()))
 }
 
-/// Why `tasks` more tasks of such a job exceed its user's quotas, as a sentence.
+/// Returns why `tasks` more tasks of such a job exceed a quota, as a sentence; `None` if they do not.
 pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<String> {
     for (party, quota) in parties(&state.users, user) {
         let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);

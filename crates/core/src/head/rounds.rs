@@ -121,8 +121,8 @@ impl<R> Rounds<R> {
         self.first_ended = Some(Timestamp(0));
     }
 
-    /// Decides a command and applies its events. `ended` has the ended jobs that the command refers to. Returns the
-    /// refusal if the command has no reply to carry it.
+    /// Decides a command and applies its events. `ended` has the ended jobs that the command refers to. Returns a
+    /// refusal only if no client waits for a reply.
     pub fn take(
         &mut self,
         state: &mut State,

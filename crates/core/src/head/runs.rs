@@ -345,7 +345,7 @@ fn verdict(state: &State, active: &Active) -> Option<Ending> {
     }
 }
 
-/// Iterates over the ends of those parts that have ended.
+/// Iterates over the ends of the parts that have ended.
 fn overs(active: &Active) -> impl Iterator<Item = &RunEnd> {
     active.parts.iter().filter_map(|part| part.over.as_deref())
 }

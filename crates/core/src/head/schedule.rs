@@ -14,7 +14,7 @@ use super::quotas::{Budget, waits_for_admin, waits_for_quota};
 use super::state::State;
 
 /// Returns the events that the state requires next: placements, or power actions. The caller applies them and calls
-/// again until none are left.
+/// again until no events are left.
 pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
     if state.needs_pass()
         && let Some(placed) = schedule(state, now)
@@ -162,7 +162,7 @@ struct Assignment {
 }
 
 impl Assignment {
-    /// The job's lowest pending index that is not assigned yet.
+    /// Returns the job's lowest pending index that this pass has not assigned yet.
     fn next_index(&mut self, job: &Job) -> u32 {
         let from = self.given.get(&job.id).map_or(0, |last| last + 1);
         let index = job.pending.next_from(from).expect("the plan starts no more tasks than wait");

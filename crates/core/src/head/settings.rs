@@ -103,39 +103,39 @@ impl Default for Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
-    /// [`Settings::heartbeat_ms`].
+    /// The setting `heartbeat`: [`Settings::heartbeat_ms`].
     Heartbeat,
-    /// [`Settings::suspect_after_ms`].
+    /// The setting `suspect-after`: [`Settings::suspect_after_ms`].
     SuspectAfter,
-    /// [`Settings::down_after_ms`].
+    /// The setting `down-after`: [`Settings::down_after_ms`].
     DownAfter,
-    /// [`Settings::lost_after_ms`].
+    /// The setting `lost-after`: [`Settings::lost_after_ms`].
     LostAfter,
-    /// [`Settings::grace_ms`].
+    /// The setting `grace`: [`Settings::grace_ms`].
     Grace,
-    /// [`Settings::retention_ms`].
+    /// The setting `retention`: [`Settings::retention_ms`].
     Retention,
-    /// [`Settings::results_cap_bytes`].
+    /// The setting `results-cap`: [`Settings::results_cap_bytes`].
     ResultsCap,
-    /// [`Settings::output_cap_bytes`].
+    /// The setting `output-cap`: [`Settings::output_cap_bytes`].
     OutputCap,
-    /// [`Settings::roles_through_nodes`].
+    /// The setting `roles-through-nodes`: [`Settings::roles_through_nodes`].
     RolesThroughNodes,
-    /// [`Settings::waiting_jobs`].
+    /// The setting `waiting-jobs`: [`Settings::waiting_jobs`].
     WaitingJobs,
-    /// [`Settings::waiting_bytes`].
+    /// The setting `waiting-bytes`: [`Settings::waiting_bytes`].
     WaitingBytes,
-    /// [`Settings::policy`].
+    /// The setting `policy`: [`Settings::policy`].
     Policy,
-    /// [`JobDefaults::nodes`].
+    /// The setting `default-nodes`: [`JobDefaults::nodes`].
     DefaultNodes,
-    /// [`JobDefaults::tasks_per_node`].
+    /// The setting `default-processes`: [`JobDefaults::tasks_per_node`].
     DefaultProcesses,
-    /// [`JobDefaults::cpus`].
+    /// The setting `default-cpus`: [`JobDefaults::cpus`].
     DefaultCpus,
-    /// [`JobDefaults::memory_bytes`].
+    /// The setting `default-memory`: [`JobDefaults::memory_bytes`].
     DefaultMemory,
-    /// [`JobDefaults::time_limit_ms`].
+    /// The setting `default-time-limit`: [`JobDefaults::time_limit_ms`].
     DefaultTimeLimit,
 }
 
@@ -152,7 +152,7 @@ pub enum Kind {
     Count(u32),
     /// `yes` or `no`.
     Switch,
-    /// A scheduling policy.
+    /// The word `fcfs` or `easy`.
     Policy,
 }
 
@@ -162,13 +162,13 @@ pub enum Kind {
 pub enum SettingValue {
     /// Milliseconds; zero means no limit where the setting allows `none`.
     TimeMs(u64),
-    /// Bytes.
+    /// A size in bytes.
     Bytes(u64),
     /// A number, as [`Kind::Count`].
     Count(u32),
-    /// Yes or no.
+    /// `true` for `yes`.
     Switch(bool),
-    /// A scheduling policy.
+    /// The scheduling policy.
     Policy(Policy),
 }
 
@@ -251,11 +251,11 @@ impl Setting {
             Self::Policy => {
                 "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later"
             }
-            Self::DefaultNodes => "nodes of a job that does not set them",
-            Self::DefaultProcesses => "processes per node of a job that does not set them",
-            Self::DefaultCpus => "CPUs per node of a job that does not set them",
-            Self::DefaultMemory => "memory per node of a job that does not set it",
-            Self::DefaultTimeLimit => "time limit of a job that does not set one",
+            Self::DefaultNodes => "nodes per task, for jobs that do not specify the number",
+            Self::DefaultProcesses => "processes per node, for jobs that do not specify the number",
+            Self::DefaultCpus => "CPUs per node, for jobs that do not specify the number",
+            Self::DefaultMemory => "memory per node, for jobs that do not specify it",
+            Self::DefaultTimeLimit => "time limit, for jobs that do not specify one",
         }
     }
 
@@ -283,7 +283,7 @@ impl Setting {
     /// The default value, as text for tables.
     ///
     /// # Panics
-    /// Never: a setting that is not matched here has a default in [`Settings::default`].
+    /// Never: every setting that the function does not match has a default in [`Settings::default`].
     #[must_use]
     pub fn default_text(self) -> String {
         match self {
@@ -396,7 +396,7 @@ impl fmt::Display for Kind {
 }
 
 impl Settings {
-    /// A setting's value. `None`: the head or the submitting tool uses its own default.
+    /// A setting's value. `None` if none is set: the head or the submitting tool then uses its own default.
     #[must_use]
     pub fn get(&self, setting: Setting) -> Option<SettingValue> {
         use SettingValue::{Bytes, Count, TimeMs};

@@ -26,8 +26,8 @@ use super::waiting::{Waiting, WaitingJobs};
 /// How many recent specifications a new job's specification is compared with. Equal ones share memory.
 const SPECS_AT_HAND: usize = 8;
 
-/// The head's whole state. A serialised state is a snapshot of the log. Skipped fields are derived from others, or end
-/// with the process.
+/// The head's whole state. A serialised state is a snapshot of the log. Skipped fields are derived from stored fields,
+/// or end with the process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct State {
     /// How many times a head has started on this store.
@@ -58,7 +58,7 @@ pub struct State {
     /// Who set each changed setting.
     #[serde(default)]
     pub set_by: BTreeMap<Setting, SetBy>,
-    /// Users and their tokens.
+    /// Users of the cluster, with their quotas, blocks and login tokens.
     #[serde(default)]
     pub users: Users,
     /// Partitions and node traits.
@@ -224,7 +224,7 @@ impl State {
         silence.into_iter().chain(self.peers.due()).chain(self.power.due()).min()
     }
 
-    /// Nodes that have passed their next silence limit.
+    /// Returns nodes that have passed their next silence limit.
     pub(super) fn overdue_nodes(&self, now: Timestamp) -> impl Iterator<Item = &Node> {
         self.silences.iter().take_while(move |(at, _)| *at < now).map(|(_, name)| &self.nodes[name])
     }
@@ -352,7 +352,7 @@ impl State {
         self.needs_pass && !self.queue.is_empty() && !self.connections.is_empty()
     }
 
-    /// A node's state including its power: a node that the head switched off is off, not down.
+    /// Returns a node's state, considering its power: a node that the head switched off is off, not down.
     #[must_use]
     pub fn node_state(&self, node: &Node) -> NodeState {
         match self.power.node(&node.name).map(|power| power.stage) {

@@ -17,19 +17,21 @@ use super::update::update;
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The snapshot cannot be read.
-    #[error("the snapshot up to event {sequence} cannot be read; was it written by a newer release?")]
+    #[error(
+        "the snapshot up to event {sequence} cannot be read; a newer release may have written it: start that release"
+    )]
     Snapshot {
         /// The number of the last event in the snapshot.
         sequence: u64,
-        /// The decoding error.
+        /// The error of the snapshot's decoder.
         source: DecodeError,
     },
     /// An event cannot be read.
-    #[error("event {sequence} cannot be read; was it written by a newer release?")]
+    #[error("event {sequence} cannot be read; a newer release may have written it: start that release")]
     Event {
         /// The number of the event.
         sequence: u64,
-        /// The decoding error.
+        /// The error of the event's decoder.
         source: DecodeError,
     },
 }

@@ -392,7 +392,10 @@ impl Step<'_> {
         if self.state.settings.heartbeat_ms < heartbeat_ms {
             let connections: Vec<ConnectionId> = self.state.connections.keys().copied().collect();
             for connection in connections {
-                self.close(connection, "the heartbeat interval has changed: reconnect to learn it");
+                self.close(
+                    connection,
+                    "the heartbeat interval has changed: the agent must reconnect to get the new one",
+                );
                 self.disconnect(connection);
             }
         }

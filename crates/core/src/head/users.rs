@@ -120,7 +120,7 @@ pub struct Block {
 /// A change of users, groups, quotas, blocks or tokens. The shell has already checked the caller's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsersCommand {
-    /// Add a user.
+    /// Add a user to the cluster.
     Add(NewUser),
     /// Add or update several users, all or none: replaces uid, role and groups, and adds keys.
     Import(Vec<NewUser>),
@@ -161,7 +161,7 @@ pub enum UsersCommand {
         /// The token's user.
         user: UserName,
     },
-    /// Revoke a token.
+    /// Revoke the token with this hash.
     RevokeToken(Digest),
 }
 
@@ -171,7 +171,7 @@ pub enum UsersCommand {
 pub enum UsersEvent {
     /// Users were added or changed.
     Put(Vec<User>),
-    /// A user was removed, with all their tokens.
+    /// A user was removed, and all tokens of the user were revoked.
     Removed(UserName),
     /// An account was blocked.
     Blocked {
@@ -196,7 +196,7 @@ pub enum UsersEvent {
         /// The quota, which replaces the earlier one.
         quota: Quota,
     },
-    /// A login succeeded.
+    /// A login succeeded, and the user got a token.
     TokenIssued {
         /// The token's hash.
         token: Digest,
@@ -226,9 +226,9 @@ pub enum UsersRefusal {
     UidTaken {
         /// The requested uid.
         uid: u32,
-        /// The user who has it.
+        /// The user who has the uid already.
         owner: UserName,
-        /// The user who should get it.
+        /// The user for whom the uid was requested.
         wanted: UserName,
     },
     /// An import names the same user twice.
@@ -348,7 +348,7 @@ impl Users {
         self.blocked.iter()
     }
 
-    /// The block that applies to this name or uid, if any.
+    /// Returns the block that applies to this name or uid; `None` if there is none.
     #[must_use]
     pub fn block_of(&self, name: &str, uid: Option<u32>) -> Option<(&UserName, &Block)> {
         let by_uid = || self.blocked.iter().find(|(_, block)| Some(block.uid) == uid);
@@ -364,12 +364,13 @@ impl Users {
         Err(UsersRefusal::Blocked { user: user.clone(), reason: block.reason.clone() })
     }
 
-    /// The accounts that every node blocks.
+    /// Returns the accounts that every node must block.
     fn kept_out(&self) -> Vec<Account> {
         self.blocked.iter().map(|(name, block)| Account { name: name.clone(), uid: block.uid }).collect()
     }
 
-    /// The user of a token, by its hash, and the token's expiry; `None` if it has expired.
+    /// Returns the user of a token, by the token's hash, and when the token expires. `None` if it is unknown or has
+    /// expired.
     #[must_use]
     pub fn by_token(&self, token: &Digest, now: Timestamp) -> Option<(&User, Timestamp)> {
         let token = self.tokens.get(token).filter(|token| now < token.ends)?;

@@ -1,4 +1,4 @@
-//! The head's memory that each user's waiting jobs take.
+//! Counts how much of the head's memory each user's waiting jobs use.
 //!
 //! The totals are updated as jobs start and stop waiting, so a submission is checked without looking at other jobs. They depend on the
 //! jobs alone: after a restart they are the same. Data that several jobs share counts for each of them, since which jobs share data
@@ -22,7 +22,7 @@ const CONSTRAINT_BYTE: usize = 32;
 pub struct WaitingJobs {
     /// The number of jobs; an array counts once.
     pub jobs: u64,
-    /// The memory of their specifications, in bytes.
+    /// The memory that the specifications of these jobs use, in bytes.
     pub bytes: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Compares a tree with a [`Memory`] of it: finds the unchanged entries and the others.
+//! Compares a tree with a [`Memory`] of it: finds the unchanged entries, and the new and changed ones.
 //!
-//! The look asks the kernel for the metadata of every remembered path, in one pass, and reads only directories that
+//! The comparison asks the kernel for the metadata of every remembered path, in one pass, and reads only directories that
 //! have changed. A path component that is replaced meanwhile is harmless: either the metadata still match, or the
 //! entry is opened beneath the root before it is described.
 

@@ -1,7 +1,7 @@
-//! The state of a tree at its last survey, so that the next call need not look at all of it again.
+//! The state of a tree at its last survey, so that the next survey need not read the whole tree.
 //!
-//! As in [`Seen`](crate::Seen), the kernel's metadata stand for the content, and a file changed just before the
-//! survey is not trusted. Directories are remembered as well: an unchanged directory holds the same names, so it is
+//! As in [`Seen`](crate::Seen), equal metadata mean equal content, except for a file that changed just before the
+//! survey. Directories are remembered as well: an unchanged directory holds the same names, so it is
 //! not read again. The memory is only a cache: chunks are checked when they are read, and without a memory everything
 //! is read.
 //!

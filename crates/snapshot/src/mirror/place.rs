@@ -95,12 +95,12 @@ impl Placing {
         self.directories.push((path.to_vec(), mode & MODE_BITS));
     }
 
-    /// Plans to remove the entry at `path` and everything below it, as far as this machine sent them.
+    /// Plans to remove the entry at `path` and everything below it. Entries that this machine did not send stay.
     pub fn remove(&mut self, path: Vec<u8>) {
         self.removed.push(path);
     }
 
-    /// Plans to remove everything below the directory `path`, as far as this machine sent it.
+    /// Plans to remove everything below the directory `path`. Entries that this machine did not send stay.
     pub fn empty(&mut self, path: Vec<u8>) {
         self.emptied.push(path);
     }

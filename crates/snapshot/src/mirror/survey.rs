@@ -33,7 +33,8 @@ struct Worth {
     bytes: u64,
 }
 
-/// Size in bytes below which a single thread reads all files, because starting another one takes longer than reading.
+/// Size in bytes up to which one thread reads all files. For so little data, starting threads takes longer than
+/// reading.
 const FOR_ONE_THREAD_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -100,7 +101,7 @@ struct Merged {
 enum From {
     /// The memory's record at this index.
     Memory(usize),
-    /// The disk.
+    /// The metadata that were just read from the disk.
     Look(Stat),
 }
 

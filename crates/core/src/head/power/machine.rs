@@ -204,7 +204,7 @@ impl View<'_> {
         }
         let why = match &self.power.live.refused {
             Some(why) => format!("the node could not be switched off: {why}"),
-            None => format!("the node was told to shut down {} ago, and is still on", self.so_far()),
+            None => format!("the node was ordered to shut down {} ago, and is still on", self.so_far()),
         };
         // A node with a live agent stays usable once the agent has confirmed that its machine is not shutting down.
         match self.is_linked() {
@@ -259,7 +259,7 @@ impl View<'_> {
         link.is_some_and(|link| self.power.live.agent_said == Some((link.connection, false)))
     }
 
-    /// Whether the connected agent belongs to the boot that was told to shut down.
+    /// Returns whether the connected agent belongs to the boot that was ordered to shut down.
     fn is_boot_before(&self) -> bool {
         self.is_linked() && self.node.is_some_and(|node| Some(&node.facts.boot) == self.power.boot_before.as_ref())
     }

@@ -74,11 +74,11 @@ pub struct Power {
     pub since_wall: WallTime,
     /// The reason for the stage, for people.
     pub why: String,
-    /// The boot of the machine when it was told to shut down. An agent of this boot must first confirm that its machine
-    /// stays on.
+    /// The boot of the machine when the head ordered it to shut down. An agent of this boot must first confirm that its
+    /// machine stays on.
     boot_before: Option<BootId>,
-    /// Until when an order to shut down may still take effect. Set if the node was told to shut down and has not been
-    /// up since.
+    /// The time until which an order to shut down may still take effect. Set if the node was ordered to shut down and
+    /// has not been up since.
     #[serde(default)]
     settles_at: Option<Timestamp>,
     /// When the node's agent connected, if the node is up.
@@ -202,7 +202,7 @@ pub enum PowerCommand {
         /// The node whose status is requested.
         node: NodeName,
     },
-    /// A controller's answer.
+    /// A power controller has answered a request.
     Said {
         /// The node of the controller.
         node: NodeName,
@@ -331,7 +331,7 @@ impl Power {
         matches!(self.stage, Stage::Up)
     }
 
-    /// Returns whether the node is on, or may be, as far as the head knows.
+    /// Returns whether the node is on or may be on.
     pub(super) const fn is_on(&self) -> bool {
         match self.stage {
             Stage::Off => false,

@@ -114,7 +114,7 @@ fn decide_on(state: &State, name: &NodeName, by: &str) -> Result<Vec<PowerEvent>
         Stage::Off | Stage::Failed | Stage::Unknown => Ok(vec![entered(name, (Stage::Waking, why))]),
         Stage::Asking => Ok(vec![entered(name, (Stage::Up, why))]),
         Stage::Waking | Stage::Up => Ok(Vec::new()),
-        Stage::Stopping => in_use("is being switched off; retry when it is off"),
+        Stage::Stopping => in_use("is being switched off; retry after the node is off"),
     }
 }
 
@@ -126,17 +126,18 @@ fn decide_off(state: &State, name: &NodeName, by: &str, force: bool) -> Result<V
     let why = format!("{by} asked to switch the node off");
     match power.stage {
         _ if tasks > 0 => in_use(format!(
-            "has {tasks} {}; drain it and wait, or cancel them",
+            "has {tasks} {}; drain the node and wait for its tasks, or cancel the tasks",
             if tasks == 1 { "task" } else { "tasks" }
         )),
         Stage::Off | Stage::Stopping => Ok(Vec::new()),
         Stage::Asking if !force => Ok(Vec::new()),
         _ if force => Ok(vec![entered(name, (Stage::Stopping, format!("{why}, by force")))]),
         Stage::Up | Stage::Asking if is_linked => Ok(vec![entered(name, (Stage::Asking, why))]),
-        Stage::Waking => in_use("is being switched on; retry when it is up, or use --force".to_owned()),
-        _ => {
-            in_use("has no connected agent to confirm that nothing runs there; if nothing does, use --force".to_owned())
-        }
+        Stage::Waking => in_use("is being switched on; retry after the node is up, or use --force".to_owned()),
+        _ => in_use(
+            "has no connected agent to confirm that nothing runs there; use --force if you know that nothing runs"
+                .to_owned(),
+        ),
     }
 }
 

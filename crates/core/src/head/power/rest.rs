@@ -1,4 +1,4 @@
-//! Chooses idle nodes to switch off, and cancels that when a job needs one.
+//! Chooses idle nodes to switch off. Keeps a chosen node on if a job needs it before it is switched off.
 
 use hostler_model::{NodeName, NodeState, PowerPolicy, Timestamp};
 
@@ -45,7 +45,8 @@ pub(super) fn due(state: &State, now: Timestamp) -> Option<Timestamp> {
     times.filter(|at| *at > now).min()
 }
 
-/// Returns when a node may be switched off as far as its own limits are concerned; `None` while it may not.
+/// Returns when the node's idle time, minimum time up and retry pause allow switching it off; `None` if it must stay
+/// on.
 fn may_rest_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestamp> {
     let (policy, traits): (&PowerPolicy, _) = (state.power.policy(), state.power.traits(name));
     if power.stage != Stage::Up || !traits.is_managed || !is_up(state, name) {

@@ -116,7 +116,7 @@ fn best_of_all<'c>(
     best.0
 }
 
-/// Takes as many candidates as the limits allow, then drops those without which as much starts.
+/// Takes as many candidates as the limits allow. Then drops candidates without which just as many tasks start.
 fn least_of_all<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
@@ -264,7 +264,7 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
         Stage::Waking | Stage::Up => return Some("is on".to_owned()),
     }
     if !state.power.is_planned(name) {
-        return Some("cannot be switched on: it is not in the head's power.toml".to_owned());
+        return Some("cannot be switched on: the node is not in the head's power.toml".to_owned());
     }
     if !state.power.traits(name).is_managed {
         return Some("is switched by operators only".to_owned());
