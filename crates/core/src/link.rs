@@ -112,7 +112,7 @@ impl Outgoing {
         }
     }
 
-    /// When the queue must be sent.
+    /// Returns when the queue must be sent.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         self.due
@@ -126,7 +126,7 @@ impl Outgoing {
     }
 }
 
-/// The approximate encoded size of a message, in bytes.
+/// Returns the approximate encoded size of a message, in bytes.
 fn size_of_message(message: &AgentMessage) -> usize {
     const FIXED: usize = 512;
     match message {
@@ -165,7 +165,7 @@ impl Beat {
         self.next = now + self.heartbeat;
     }
 
-    /// When the next heartbeat is due.
+    /// Returns when the next heartbeat is due.
     #[must_use]
     pub fn next(&self) -> Duration {
         self.next

@@ -28,7 +28,7 @@ impl Awake {
         awake
     }
 
-    /// The time on this clock. A time before the last input counts as the last input.
+    /// Returns the time on this clock. A time before the last input counts as the last input.
     pub(crate) fn at(&self, now: Timestamp) -> Timestamp {
         let gap_ms = now.ms_since(self.last);
         let counts_ms = if gap_ms > self.most_ms { self.round_ms } else { gap_ms };

@@ -84,15 +84,15 @@ impl Load {
         }
     }
 
-    /// Busy CPUs in hundredths: the maximum of the recent load average, runnable processes, and CPUs that jobs hold. A job's CPUs count
-    /// even while the job sleeps.
+    /// Returns the busy CPUs in hundredths: the maximum of the recent load average, runnable processes, and CPUs that
+    /// jobs hold. A job's CPUs count even while the job sleeps.
     #[must_use]
     pub fn busy(&self) -> u64 {
         let held = self.cpus.saturating_sub(self.unallocated_cpus);
         u64::from(self.recent).max(100 * u64::from(self.runnable)).max(100 * u64::from(held))
     }
 
-    /// Memory available to a command, in MiB.
+    /// Returns the memory available to a command, in MiB.
     #[must_use]
     pub fn available_memory_mib(&self) -> u32 {
         self.free_memory_mib.min(self.unallocated_memory_mib)

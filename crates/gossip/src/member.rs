@@ -43,31 +43,31 @@ impl Members {
         Self { sorted, by_name }
     }
 
-    /// The number of members.
+    /// Returns the number of members.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Whether there are no members.
+    /// Returns whether the list is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
-    /// The member with this number.
+    /// Returns the member with this number.
     #[must_use]
     pub fn get(&self, id: MemberId) -> Option<&Member> {
         self.place(id).map(|place| self.at(place))
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     #[must_use]
     pub fn named(&self, name: &NodeName) -> Option<&Member> {
         self.by_name.get(name).map(|place| self.at(*place))
     }
 
-    /// The members in order of their numbers.
+    /// Iterates over the members in order of their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.sorted.iter()
     }

@@ -130,7 +130,7 @@ impl Gossip {
         self.loads.retain(|id| members.get(*id).is_some());
     }
 
-    /// The node's own number.
+    /// Returns the node's own number.
     #[must_use]
     pub const fn me(&self) -> MemberId {
         self.me
@@ -166,13 +166,13 @@ impl Gossip {
         self.own.version
     }
 
-    /// The current update intervals.
+    /// Returns the current update intervals.
     #[must_use]
     pub const fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    /// The approximate memory of the member table, in bytes.
+    /// Returns the approximate memory of the member table, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
@@ -184,13 +184,13 @@ impl Gossip {
         Counters { away_ms: self.awake.slept_ms(), ..self.counters }
     }
 
-    /// The state of every member, in order of their numbers.
+    /// Iterates over the state of every member, in order of their numbers.
     pub fn nodes(&self, now: Timestamp) -> impl Iterator<Item = Node<'_>> {
         let now = self.awake.at(now);
         self.table.entries().map(move |(place, entry)| self.node(self.table.members.at(place), entry, now))
     }
 
-    /// The state of one member.
+    /// Returns the state of one member.
     #[must_use]
     pub fn get(&self, id: MemberId, now: Timestamp) -> Option<Node<'_>> {
         let place = self.table.members.place(id)?;

@@ -106,12 +106,12 @@ impl Table {
         self.entries[place].get_or_insert_with(|| Box::new(Entry::new(now)))
     }
 
-    /// The entries in order of their indexes.
+    /// Iterates over the entries in order of their indexes.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Option<&Entry>)> {
         self.entries.iter().map(Option::as_deref).enumerate()
     }
 
-    /// The approximate memory in bytes, without the shared list of members.
+    /// Returns the approximate memory in bytes, without the shared list of members.
     pub(crate) fn memory_bytes(&self) -> usize {
         let known = self.entries.iter().flatten();
         let published = known.clone().filter_map(|entry| entry.published.as_ref());

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// The next incarnation; saturates.
+    /// Returns the next incarnation; saturates.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))

@@ -82,62 +82,62 @@ impl Ranges {
 }
 
 impl IndexSet {
-    /// A set with one index.
+    /// Creates a set with one index.
     #[must_use]
     pub fn one(index: u32) -> Self {
         Self { ranges: Ranges::One([(index, index)]) }
     }
 
-    /// The number of indices.
+    /// Returns the number of indices.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// The memory that the ranges use, in bytes.
+    /// Returns the memory that the ranges use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         std::mem::size_of_val(&*self.ranges)
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The lowest index.
+    /// Returns the lowest index.
     #[must_use]
     pub fn first(&self) -> Option<u32> {
         self.ranges.first().map(|range| range.0)
     }
 
-    /// The highest index.
+    /// Returns the highest index.
     #[must_use]
     pub fn last(&self) -> Option<u32> {
         self.ranges.last().map(|range| range.1)
     }
 
-    /// The lowest index that is at least `from`.
+    /// Returns the lowest index that is at least `from`.
     #[must_use]
     pub fn next_from(&self, from: u32) -> Option<u32> {
         let at = self.ranges.partition_point(|range| range.1 < from);
         self.ranges.get(at).map(|range| range.0.max(from))
     }
 
-    /// Whether `index` is in the set.
+    /// Returns whether `index` is in the set.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
         let at = self.ranges.partition_point(|range| range.1 < index);
         self.ranges.get(at).is_some_and(|range| range.0 <= index)
     }
 
-    /// The indices in ascending order.
+    /// Iterates over the indices in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges.iter().flat_map(|&(first, last)| first..=last)
     }
 
-    /// Whether every index is in `other`.
+    /// Returns whether every index is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.ranges.iter().all(|(first, last)| {
@@ -146,7 +146,7 @@ impl IndexSet {
         })
     }
 
-    /// Whether no index is in `other`.
+    /// Returns whether no index is in `other`.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
         self.ranges.iter().all(|(first, last)| {

@@ -17,7 +17,7 @@ use crate::ParseError;
 pub struct Feature(Arc<str>);
 
 impl Feature {
-    /// The feature as text.
+    /// Returns the feature as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -96,12 +96,12 @@ const MAX_DEPTH: u32 = 32;
 const EXPECTED: &str = "a constraint on the features of nodes, such as ssd, ssd&!old or (intel|amd)&rack-2";
 
 impl Constraint {
-    /// Whether a node satisfies the constraint. `has` returns whether the node has a feature.
+    /// Returns whether a node satisfies the constraint. `has` returns whether the node has a feature.
     pub fn holds(&self, has: impl Fn(&Feature) -> bool) -> bool {
         self.0.holds(&has)
     }
 
-    /// Every feature in the constraint.
+    /// Returns every feature in the constraint.
     #[must_use]
     pub fn features(&self) -> BTreeSet<&Feature> {
         let mut all = BTreeSet::new();

@@ -97,19 +97,19 @@ impl Counted {
         self.entries().map(|(name, count)| Self(Some(Arc::new([(Arc::clone(name), *count)].into()))))
     }
 
-    /// The number of different names.
+    /// Returns the number of different names.
     #[must_use]
     pub fn kinds(&self) -> usize {
         self.0.as_ref().map_or(0, |counts| counts.len())
     }
 
-    /// The count of a name; 0 if the name is absent.
+    /// Returns the count of a name; 0 if the name is absent.
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.0.as_ref().and_then(|counts| counts.get(name)).copied().unwrap_or(0)
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -142,7 +142,7 @@ impl Counted {
         Ok(())
     }
 
-    /// Whether each count is at least the count in `wanted`.
+    /// Returns whether each count is at least the count in `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         wanted.iter().all(|(name, count)| self.count(name) >= count)

@@ -17,25 +17,25 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The ids `0..count`.
+    /// Returns the ids `0..count`.
     #[must_use]
     pub fn first(count: u32) -> Self {
         (0..count).collect()
     }
 
-    /// The number of CPUs.
+    /// Returns the number of CPUs.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Whether CPU `id` is in the set.
+    /// Returns whether CPU `id` is in the set.
     #[must_use]
     pub fn contains(&self, id: u32) -> bool {
         self.words.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
@@ -52,7 +52,7 @@ impl CpuSet {
         is_new
     }
 
-    /// The ids in ascending order.
+    /// Iterates over the ids in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
             let mut rest = word;
@@ -66,7 +66,7 @@ impl CpuSet {
         })
     }
 
-    /// The `count` lowest ids, or `None` when there are fewer.
+    /// Returns the `count` lowest ids, or `None` when there are fewer.
     #[must_use]
     pub fn lowest(&self, count: u32) -> Option<Self> {
         let taken: Self = self.iter().take(count as usize).collect();
@@ -89,7 +89,7 @@ impl CpuSet {
         }
     }
 
-    /// The ids that are in both sets.
+    /// Returns the ids that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut words: Vec<_> = self.words.iter().zip(&other.words).map(|(mine, theirs)| mine & theirs).collect();
@@ -99,7 +99,7 @@ impl CpuSet {
         Self { words }
     }
 
-    /// Whether every id of `other` is in this set.
+    /// Returns whether every id of `other` is in this set.
     #[must_use]
     pub fn is_superset(&self, other: &Self) -> bool {
         other.words.iter().enumerate().all(|(i, word)| word & !self.words.get(i).copied().unwrap_or(0) == 0)

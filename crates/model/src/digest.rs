@@ -14,7 +14,7 @@ use crate::ParseError;
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The first eight hexadecimal digits, for people.
+    /// Returns the first eight hexadecimal digits, for people.
     #[must_use]
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()

@@ -137,7 +137,7 @@ struct FreeGpu<'a> {
 }
 
 impl GpuId {
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -182,7 +182,7 @@ impl fmt::Display for GpuId {
 }
 
 impl Vendor {
-    /// The vendor as a word in output and JSON.
+    /// Returns the vendor as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

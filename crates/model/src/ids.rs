@@ -131,7 +131,7 @@ impl FromStr for RunId {
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

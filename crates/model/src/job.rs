@@ -117,7 +117,7 @@ impl JobSpec {
         }
     }
 
-    /// The number of processes of each task on all of its nodes.
+    /// Returns the number of processes of each task on all of its nodes.
     #[must_use]
     pub fn world_size(&self) -> u64 {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
@@ -257,7 +257,7 @@ pub enum Work {
     },
 }
 
-/// The JSON schema of a command line: a list of words, the first of which is not empty.
+/// Returns the JSON schema of a command line: a list of words, the first of which is not empty.
 fn argv_schema() -> Schema {
     let word = || ObjectBuilder::new().schema_type(Type::String);
     let program = Schema::from(word().min_length(Some(1)));
@@ -326,13 +326,13 @@ impl Request {
         self.pairs(self).map(|(amount, _)| amount)
     }
 
-    /// The request without CPUs and memory, which every node has: only GPUs and counted resources.
+    /// Returns the request without CPUs and memory, which every node has: only GPUs and counted resources.
     #[must_use]
     pub fn rare(&self) -> Self {
         Self { cpus: 0, memory_bytes: 0, ..self.clone() }
     }
 
-    /// The number of different rare resources, i.e. GPUs and counted resources.
+    /// Returns the number of different rare resources, i.e. GPUs and counted resources.
     #[must_use]
     pub fn rare_kinds(&self) -> usize {
         self.rare().amounts().filter(|amount| *amount > 0).count()
@@ -344,7 +344,7 @@ impl Request {
         gpus.into_iter().chain(self.counted.each_alone().map(|counted| Self { counted, ..Self::NOTHING }))
     }
 
-    /// Whether each amount is at least the amount in `wanted`.
+    /// Returns whether each amount is at least the amount in `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         wanted.pairs(self).all(|(wanted, had)| wanted <= had)
@@ -404,7 +404,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The condition as a word on the command line.
+    /// Returns the condition as a word on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -537,7 +537,7 @@ impl JobState {
         Self::Preempted,
     ];
 
-    /// Whether the state is final.
+    /// Returns whether the state is final.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         match self {
@@ -552,7 +552,7 @@ impl JobState {
         }
     }
 
-    /// The state as a word in output and JSON.
+    /// Returns the state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

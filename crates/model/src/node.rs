@@ -72,14 +72,14 @@ impl Resources {
         Self { cpus, memory_bytes: request.memory_bytes, gpus, counted: request.counted.clone() }
     }
 
-    /// The amounts of these resources, without ids.
+    /// Returns the amounts of these resources, without ids.
     #[must_use]
     pub fn counts(&self) -> Request {
         let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
         Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus, counted: self.counted.clone() }
     }
 
-    /// Whether these resources contain all of `part`.
+    /// Returns whether these resources contain all of `part`.
     #[must_use]
     pub fn includes(&self, part: &Self) -> bool {
         self.cpus.is_superset(&part.cpus)
@@ -154,7 +154,7 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// The state as a word in output and JSON.
+    /// Returns the state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ use crate::{NodeName, ParseError};
 pub struct PartitionName(Arc<str>);
 
 impl PartitionName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -73,7 +73,7 @@ pub enum PartitionState {
 }
 
 impl PartitionState {
-    /// The state as a word in output and on the command line.
+    /// Returns the state as a word in output and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -139,14 +139,14 @@ const MAX_CHOICES: usize = 4;
 const EXPECTED: &str = "a list of nodes such as n1,n3 or n[1-4,7] or gpu* or *";
 
 impl NodePatterns {
-    /// Whether a pattern matches the node.
+    /// Returns whether a pattern matches the node.
     #[must_use]
     pub fn matches(&self, node: &NodeName) -> bool {
         self.patterns.iter().any(|pattern| matches(&pattern.0, node.as_str()))
     }
 }
 
-/// Whether a name consists of these pieces.
+/// Returns whether a name consists of these pieces.
 fn matches(pieces: &[Piece], name: &str) -> bool {
     match pieces {
         [] => name.is_empty(),

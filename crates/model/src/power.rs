@@ -32,7 +32,7 @@ pub enum PowerVerb {
 }
 
 impl PowerVerb {
-    /// Whether the request switches the machine off.
+    /// Returns whether the request switches the machine off.
     #[must_use]
     pub const fn is_off(self) -> bool {
         matches!(self, Self::OffGracefully | Self::OffByForce)
@@ -60,7 +60,7 @@ pub enum PowerState {
 }
 
 impl PowerState {
-    /// The state as a word in output and JSON.
+    /// Returns the state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -144,7 +144,7 @@ impl Default for PowerPolicy {
 }
 
 impl PowerPolicy {
-    /// Whether nodes may be switched on at this time of day.
+    /// Returns whether nodes may be switched on at this time of day.
     #[must_use]
     pub fn allows(&self, wall: WallTime) -> bool {
         let minute = wall.0.div_euclid(60_000) + i64::from(self.utc_offset_minutes);
@@ -167,7 +167,7 @@ impl Hours {
     /// Minutes per day.
     pub const DAY: u16 = 24 * 60;
 
-    /// Whether the range contains a minute of the day.
+    /// Returns whether the range contains a minute of the day.
     #[must_use]
     pub const fn contain(self, minute: u16) -> bool {
         if self.from < self.to {
@@ -229,7 +229,7 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// The energy used since an earlier reading of the same meter.
+    /// Returns the energy used since an earlier reading of the same meter.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -238,7 +238,7 @@ impl Energy {
         }
     }
 
-    /// The energy times `parts / of`.
+    /// Returns the energy times `parts / of`.
     #[must_use]
     pub fn share(self, parts: u32, of: u32) -> Self {
         let share = |all: u64| {

@@ -37,21 +37,21 @@ impl PythonVersions {
         specifier.parse().ok()
     }
 
-    /// The versions that are in both sets.
+    /// Returns the versions that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(other.0.iter()).cloned().collect())
     }
 
-    /// Whether the set contains a version such as `3.11.7`. False for text that is not a version.
+    /// Returns whether the set contains a version such as `3.11.7`. False for text that is not a version.
     #[must_use]
     pub fn fit(&self, version: &str) -> bool {
         Version::from_str(version).is_ok_and(|version| self.0.contains(&version))
     }
 
-    /// A constraint for nodes that may have one of these versions, or can install one. It uses the features that agents
-    /// name after minor versions; the node checks the patch version later. `None` if every version of Python 3 is
-    /// allowed.
+    /// Returns a constraint for nodes that may have one of these versions, or can install one. It uses the features
+    /// that agents name after minor versions; the node checks the patch version later. `None` if every version of
+    /// Python 3 is allowed.
     #[must_use]
     pub fn constraint(&self) -> Option<Constraint> {
         let may_fit = |minor: &u32| (0..=LAST_PATCH).any(|patch| self.fit(&format!("3.{minor}.{patch}")));

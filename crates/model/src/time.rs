@@ -13,13 +13,13 @@ impl Timestamp {
     /// A time after all others, e.g. for the end of a job without a time limit.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// This time plus `ms` milliseconds; saturates at [`Timestamp::NEVER`].
+    /// Returns this time plus `ms` milliseconds; saturates at [`Timestamp::NEVER`].
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this time, zero when `earlier` is later.
+    /// Returns the milliseconds from `earlier` to this time, zero when `earlier` is later.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

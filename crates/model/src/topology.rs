@@ -135,14 +135,14 @@ impl Topology {
 }
 
 impl Topology {
-    /// Whether all CPUs are equivalent, i.e. have the same NUMA node and kind and a core of their own.
+    /// Returns whether all CPUs are equivalent, i.e. have the same NUMA node and kind and a core of their own.
     #[must_use]
     pub fn is_flat(&self) -> bool {
         let is_flat = |domain: &Domain| domain.threads_per_core == 1;
         !self.has_both_kinds && self.domains.len() <= 1 && self.domains.iter().all(is_flat)
     }
 
-    /// The subset of `cpus` in these NUMA nodes.
+    /// Returns the subset of `cpus` in these NUMA nodes.
     #[must_use]
     pub fn of_numa_nodes(&self, cpus: &CpuSet, numa_nodes: &BTreeSet<u32>) -> CpuSet {
         let near = self.domains.iter().filter(|domain| numa_nodes.contains(&domain.numa));
@@ -150,7 +150,7 @@ impl Topology {
         ids.filter(|id| cpus.contains(*id)).collect()
     }
 
-    /// Every CPU, sorted by NUMA node, package, core and id.
+    /// Iterates over every CPU, sorted by NUMA node, package, core and id.
     pub fn cpus(&self) -> impl Iterator<Item = Cpu> + '_ {
         self.domains.iter().flat_map(|domain| {
             let cpu = |core: &Core, id| Cpu {
@@ -164,7 +164,7 @@ impl Topology {
         })
     }
 
-    /// The topology restricted to `cpus`.
+    /// Returns the topology restricted to `cpus`.
     #[must_use]
     pub fn within(&self, cpus: &CpuSet) -> Self {
         Self::new(&self.cpus().filter(|cpu| cpus.contains(cpu.id)).collect::<Vec<_>>())
@@ -231,7 +231,7 @@ impl TryFrom<Vec<CoreGroup>> for Topology {
 }
 
 impl Core {
-    /// Whether `next` can follow this core in one group.
+    /// Returns whether `next` can follow this core in one group.
     fn is_followed_by(&self, next: &Self) -> bool {
         (self.package, self.kind, self.threads.len()) == (next.package, next.kind, next.threads.len())
             && self.threads.iter().zip(&next.threads).all(|(mine, theirs)| mine < theirs)

@@ -16,7 +16,7 @@ use crate::{ParseError, format_bytes};
 pub struct UserName(Arc<str>);
 
 impl UserName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,7 +79,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role as a word in output and on the command line.
+    /// Returns the role as a word in output and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Role {
 }
 
 impl Role {
-    /// The role with its article, such as `an admin`, for sentences.
+    /// Returns the role with its article, such as `an admin`, for sentences.
     #[must_use]
     pub const fn of_one(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Whether the quota has no limits.
+    /// Returns whether the quota has no limits.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()

@@ -143,7 +143,7 @@ pub struct LoginCode {
 }
 
 impl LoginCode {
-    /// Whether the text has the prefix of a login code, valid or not.
+    /// Returns whether the text has the prefix of a login code, valid or not.
     #[must_use]
     pub fn is_meant_by(text: &str) -> bool {
         text.trim().to_ascii_lowercase().starts_with(LOGIN_PREFIX)

@@ -75,7 +75,7 @@ pub struct PartitionChange {
     pub groups: Option<BTreeSet<UserName>>,
 }
 
-/// The schema of [`PartitionChange`] with the field `nodes` required.
+/// Returns the schema of [`PartitionChange`] with the field `nodes` required.
 fn change_with_nodes() -> Schema {
     let change = Ref::from_schema_name("PartitionChange");
     AllOfBuilder::new().item(change).item(ObjectBuilder::new().required("nodes")).into()

@@ -9,19 +9,19 @@ pub struct NodeSet {
 }
 
 impl NodeSet {
-    /// Whether the set contains a node.
+    /// Returns whether the set contains a node.
     #[must_use]
     pub fn contains(&self, node: NodeIx) -> bool {
         self.words.get(node.0 as usize / 64).is_some_and(|word| word >> (node.0 % 64) & 1 == 1)
     }
 
-    /// Whether the sets have a node in common.
+    /// Returns whether the sets have a node in common.
     #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(one, other)| one & other != 0)
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)

@@ -18,7 +18,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// The policy as a word in settings and on the command line.
+    /// Returns the policy as a word in settings and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

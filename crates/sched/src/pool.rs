@@ -146,7 +146,7 @@ impl Pool {
         self.nodes.len()
     }
 
-    /// The nodes in order of their numbers.
+    /// Iterates over the nodes in order of their numbers.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeIx, &Node)> {
         let numbered = self.nodes.iter().enumerate();
         numbered.filter_map(|(i, node)| node.as_ref().map(|node| (NodeIx(i as u32), node)))

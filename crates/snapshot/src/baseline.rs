@@ -59,12 +59,12 @@ impl Baseline {
         self.files.insert(path.to_vec(), Mark::from(stat));
     }
 
-    /// Whether `path` still has the metadata that it was laid out with.
+    /// Returns whether `path` still has the metadata that it was laid out with.
     pub(crate) fn is_untouched(&self, path: &[u8], stat: &Stat) -> bool {
         self.files.get(path) == Some(&Mark::from(stat))
     }
 
-    /// The permission bits of `path` at layout.
+    /// Returns the permission bits of `path` at layout.
     pub(crate) fn mode(&self, path: &[u8]) -> Option<u32> {
         self.files.get(path).map(|mark| mark.mode)
     }

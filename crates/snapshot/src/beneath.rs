@@ -45,7 +45,7 @@ impl Stat {
         Ok(Self::from(&fstat(file)?))
     }
 
-    /// The metadata of `name` in `directory`. Does not follow a link.
+    /// Returns the metadata of `name` in `directory`. Does not follow a link.
     pub(crate) fn at(directory: impl AsFd, name: &[u8]) -> io::Result<Self> {
         Ok(Self::from(&fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?))
     }
@@ -100,7 +100,7 @@ impl Root {
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// The full path of `path`, for messages.
+    /// Returns the full path of `path`, for messages.
     pub(crate) fn full(&self, path: &[u8]) -> PathBuf {
         self.path.join(std::ffi::OsStr::from_bytes(path))
     }
@@ -123,12 +123,12 @@ impl Root {
         if Stat::of(&file)?.kind == Kind::File { Ok(file) } else { Err(io::Error::other("not a regular file")) }
     }
 
-    /// The metadata of `path`. Does not follow a link.
+    /// Returns the metadata of `path`. Does not follow a link.
     pub(crate) fn stat(&self, path: &[u8]) -> io::Result<Stat> {
         Stat::at(self.open_directory(paths::parent(path))?, paths::name(path))
     }
 
-    /// The target of the link at `path`.
+    /// Returns the target of the link at `path`.
     pub(crate) fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         link_text(self.open_directory(paths::parent(path))?, paths::name(path))
     }
@@ -161,7 +161,7 @@ impl Root {
     }
 }
 
-/// The target of the link `name` in `directory`.
+/// Returns the target of the link `name` in `directory`.
 pub(crate) fn link_text(directory: impl AsFd, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(readlinkat(directory, name)?.as_bytes().to_vec())
 }

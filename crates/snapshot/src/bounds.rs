@@ -62,7 +62,7 @@ impl Tally {
         }
     }
 
-    /// The number of entries still allowed.
+    /// Returns the number of entries still allowed.
     pub(crate) fn left(&self) -> usize {
         self.most_entries.saturating_sub(self.entries)
     }

@@ -131,19 +131,19 @@ impl Scan {
         Ok(Self { path: path.to_owned(), root, found, left_out })
     }
 
-    /// Directories left out by default, sorted by kind and path.
+    /// Returns the directories left out by default, sorted by kind and path.
     #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// The number of files, without directories and links.
+    /// Returns the number of files, without directories and links.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.regular_files().count() as u64
     }
 
-    /// The size of all files together.
+    /// Returns the size of all files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.regular_files().map(|found| found.stat.size).sum()

@@ -64,7 +64,7 @@ pub fn changes(
     }
 }
 
-/// Whether programs create `path` as a by-product, e.g. a cache, so that it is not part of the result.
+/// Returns whether programs create `path` as a by-product, e.g. a cache, so that it is not part of the result.
 fn is_leftover(path: &[u8]) -> bool {
     path == b".hostler" || paths::name(path) == b"__pycache__" || path.ends_with(b".pyc")
 }
@@ -118,7 +118,7 @@ impl Comparison<'_> {
         Changes { tree, removed, problems, sources }
     }
 
-    /// Whether the file must be hashed to know if it changed.
+    /// Returns whether the file must be hashed to know if it changed.
     fn is_suspect(&self, found: &Found) -> bool {
         let known_file = matches!(self.known.get(found.path.as_slice()), Some(Entry { kind: EntryKind::File(_), .. }));
         found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
@@ -192,7 +192,7 @@ impl Comparison<'_> {
         (!same).then(|| entry(found, &found.stat, EntryKind::Directory))
     }
 
-    /// Whether `stat` has the mode that `entry` was laid out with; layout drops the set-id bits.
+    /// Returns whether `stat` has the mode that `entry` was laid out with; layout drops the set-id bits.
     fn has_mode(&self, entry: &Entry, stat: &Stat) -> bool {
         match self.baseline.mode(&entry.path) {
             Some(mode) => stat.mode == mode,
@@ -221,7 +221,7 @@ fn removed(manifest: &Manifest, found: &[Found], gone: &HashSet<Vec<u8>>, proble
         .collect()
 }
 
-/// The changed entries and their parent directories.
+/// Returns the changed entries and their parent directories.
 fn with_parents(found: &[Found], changed: Vec<Option<Entry>>) -> Vec<Entry> {
     let needed: BTreeSet<Vec<u8>> =
         changed.iter().flatten().flat_map(|entry| ancestors(&entry.path)).map(<[u8]>::to_vec).collect();

@@ -224,7 +224,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// The digests of the missing chunks, each once, in the order of their files.
+    /// Returns the digests of the missing chunks, each once, in the order of their files.
     #[must_use]
     pub fn missing(&self) -> Vec<Digest> {
         let mut seen = HashSet::with_capacity(self.wanted.len());
@@ -234,7 +234,7 @@ impl Delivery {
             .collect()
     }
 
-    /// The number of bytes that are still missing in all files together.
+    /// Returns the number of bytes that are still missing in all files together.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
         self.wanted.values().flatten().map(|place| u64::from(place.len)).sum()
@@ -487,7 +487,7 @@ fn standing(root: &Root, place: &[u8], entry: &Entry) -> io::Result<Standing> {
     Ok(Standing::Different { can_be_settled: !a_directory })
 }
 
-/// Whether the file at `place`, which has the right size, holds `content`.
+/// Returns whether the file at `place`, which has the right size, holds `content`.
 fn holds(root: &Root, place: &[u8], content: &Content) -> io::Result<bool> {
     let file = root.open_file(place)?;
     let mut offset = 0;

@@ -13,12 +13,12 @@ pub fn show(path: &[u8]) -> String {
     }
 }
 
-/// The parent directory of `path`; empty for the folder itself.
+/// Returns the parent directory of `path`; empty for the folder itself.
 pub(crate) fn parent(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
-/// The last component of `path`.
+/// Returns the last component of `path`.
 pub(crate) fn name(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }
@@ -51,8 +51,8 @@ const MAX_HOPS: usize = 40;
 /// million short links to the first, would take days.
 pub(crate) const EFFORT: u64 = 128 << 20;
 
-/// Whether the link at path `link` with text `target` stays inside the folder. Follows other links of the folder, which
-/// `link_at` returns.
+/// Returns whether the link at path `link` with text `target` stays inside the folder. Follows other links of the
+/// folder, which `link_at` returns.
 ///
 /// A missing target is judged by its text. A loop stays inside, since it ends nowhere. The function subtracts its cost
 /// from `effort`. Once that is used up, every link counts as leading outside.

@@ -20,7 +20,8 @@ use crate::beneath::Stat;
 /// time stamps are the coarsest.
 const SETTLED_NS: i64 = 2_000_000_000;
 
-/// Whether the metadata will show any later change of a file that was found at or after `now` (see [`Seen::now`]).
+/// Returns whether the metadata will show any later change of a file that was found at or after `now` (see
+/// [`Seen::now`]).
 pub(crate) fn is_settled(stat: &Stat, now: i64) -> bool {
     stat.changed_ns.max(stat.modified_ns).saturating_add(SETTLED_NS) < now
 }
@@ -61,7 +62,7 @@ impl Seen {
         hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
     }
 
-    /// The number of remembered files.
+    /// Returns the number of remembered files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.files.len()

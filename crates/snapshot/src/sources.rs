@@ -120,12 +120,12 @@ impl Sources {
         self.files.push(file);
     }
 
-    /// The digests of all chunks, each once, in no particular order.
+    /// Iterates over the digests of all chunks, each once, in no particular order.
     pub fn digests(&self) -> impl Iterator<Item = Digest> + '_ {
         self.blobs.keys().chain(self.places.keys().filter(|it| !self.blobs.contains_key(it))).copied()
     }
 
-    /// The length of the chunk `digest`, or `None` if it is not part of these sources.
+    /// Returns the length of the chunk `digest`, or `None` if it is not part of these sources.
     #[must_use]
     pub fn length(&self, digest: &Digest) -> Option<u64> {
         let blob = self.blobs.get(digest).map(|bytes| bytes.len() as u64);

@@ -176,7 +176,8 @@ impl ChunkStore {
         wire::decode(digest, &wire).map_err(|source| self.remove_corrupt(digest, source))
     }
 
-    /// The length of a chunk according to its header, without reading the rest; `None` if it is missing or invalid.
+    /// Returns the length of a chunk according to its header, without reading the rest; `None` if it is missing or
+    /// invalid.
     #[must_use]
     pub fn length_of(&self, digest: &Digest) -> Option<u64> {
         let file = File::open(self.path_of(digest)).ok()?;
@@ -355,7 +356,7 @@ impl ChunkStore {
         Ok(bytes)
     }
 
-    /// Free space of the file system for this user, in bytes.
+    /// Returns the free space of the file system for this user, in bytes.
     ///
     /// # Errors
     /// The file system does not report it.
@@ -620,12 +621,12 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// Whether the disk is full or the quota is used up.
+/// Returns whether the disk is full or the quota is used up.
 pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Free space of the file system of `path` for this user, in bytes.
+/// Returns the free space of the file system of `path` for this user, in bytes.
 pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = statvfs(path)?;
     Ok(stat.blocks_available() * stat.fragment_size())

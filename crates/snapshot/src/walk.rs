@@ -301,7 +301,7 @@ fn depth(path: &[u8]) -> usize {
     path.iter().filter(|&&byte| byte == b'/').count() + 1
 }
 
-/// The system's text for an error, without its number.
+/// Returns the system's text for an error, without its number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let mut text = text.split(" (os error").next().unwrap_or_default().to_owned();

@@ -116,7 +116,7 @@ fn decompressed(frame: &[u8]) -> Result<Vec<u8>, WireError> {
     DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(WireError::Damaged)
 }
 
-/// The declared content length of a frame, in bytes.
+/// Returns the declared content length of a frame, in bytes.
 fn length_of(frame: &[u8]) -> Result<usize, WireError> {
     let damaged = || WireError::Damaged(io::Error::other("not a valid frame"));
     let length = get_frame_content_size(frame).ok().flatten().ok_or_else(damaged)?;

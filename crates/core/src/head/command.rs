@@ -28,15 +28,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether the job belongs to this caller: same name, and same uid where both are known. The same name on another machine may
-    /// belong to another person.
+    /// Returns whether the job belongs to this caller: same name, and same uid where both are known. The same name on
+    /// another machine may belong to another person.
     #[must_use]
     pub fn owns(&self, job: &Job) -> bool {
         let is_same_uid = !matches!((self.uid, job.uid), (Some(own), Some(theirs)) if own != theirs);
         self.user == job.user && is_same_uid
     }
 
-    /// Whether this caller may see and change the job.
+    /// Returns whether this caller may see and change the job.
     #[must_use]
     pub fn may_touch(&self, job: &Job) -> bool {
         self.operator || self.owns(job)

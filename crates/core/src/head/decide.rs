@@ -38,7 +38,7 @@ pub(super) const MAX_DEPENDENCIES: usize = 1_000;
 /// The longest reason for a drain or a block, in characters.
 pub(super) const MAX_REASON_CHARACTERS: usize = 500;
 
-/// Whether a text is a valid reason: one line of limited length.
+/// Returns whether a text is a valid reason: one line of limited length.
 pub(super) fn is_reason(text: &str) -> bool {
     text.chars().count() <= MAX_REASON_CHARACTERS && !text.contains(char::is_control)
 }
@@ -390,7 +390,7 @@ fn never_began(state: &State, run: RunId, rank: u32) -> bool {
     state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
 }
 
-/// Whether a run on several nodes waits until all of them are ready.
+/// Returns whether a run on several nodes waits until all of them are ready.
 fn waits_for_others(state: &State, run: RunId) -> bool {
     state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }

@@ -74,7 +74,7 @@ impl Durability {
         Delivery { effects, replies: replies.into_iter().map(answer).collect() }
     }
 
-    /// Whether the state must be loaded again before the next round.
+    /// Returns whether the state must be loaded again before the next round.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed
@@ -92,7 +92,7 @@ impl Durability {
         NotDone::NotStored(self.trouble.clone().unwrap_or_default())
     }
 
-    /// The time of the next recovery attempt; `None` unless a batch has failed.
+    /// Returns the time of the next recovery attempt; `None` unless a batch has failed.
     #[must_use]
     pub fn recovers_at(&self) -> Option<Timestamp> {
         self.has_failed.then(|| self.last_recovery.map_or(Timestamp(0), |tried| tried.plus_ms(RECOVERY_PAUSE_MS)))

@@ -86,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Whether the node can get work. Down takes precedence over drained; [`Node::drain`] still shows the drain.
+    /// Returns whether the node can get work. Down takes precedence over drained; [`Node::drain`] still shows the
+    /// drain.
     #[must_use]
     pub fn state(&self) -> NodeState {
         match (&self.link, self.given_up, self.silence) {
@@ -116,7 +117,7 @@ impl Node {
         Some(self.last_heard.plus_ms(limit_ms))
     }
 
-    /// Resources that no run holds.
+    /// Returns the resources that no run holds.
     #[must_use]
     pub fn free_resources(&self) -> Resources {
         let mut free = self.facts.resources.clone();

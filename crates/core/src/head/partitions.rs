@@ -91,7 +91,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    /// Whether a node's agent runs jobs of this kind of owner.
+    /// Returns whether a node's agent runs jobs of this kind of owner.
     pub(super) const fn runs_on(self, node: &Node) -> bool {
         match self {
             Self::User => true,
@@ -145,7 +145,7 @@ pub enum PartitionsEvent {
 }
 
 impl Partitions {
-    /// The partitions by name.
+    /// Iterates over the partitions by name.
     pub fn iter(&self) -> impl Iterator<Item = &Partition> {
         self.all.values()
     }
@@ -162,20 +162,20 @@ impl Partitions {
         self.default.as_ref()
     }
 
-    /// The traits that operators have set for a node.
+    /// Returns the traits that operators have set for a node.
     #[must_use]
     pub fn traits(&self, node: &NodeName) -> Option<&NodeTraits> {
         self.traits.get(node)
     }
 
-    /// Whether a node has a feature: from its agent, from operators, or its name.
+    /// Returns whether a node has a feature: from its agent, from operators, or its name.
     fn has(&self, node: &Node, feature: &Feature) -> bool {
         node.facts.features.contains(feature)
             || node.name.as_str() == feature.as_str()
             || self.traits.get(&node.name).is_some_and(|traits| traits.features.contains(feature))
     }
 
-    /// Whether a job with this specification may use a node.
+    /// Returns whether a job with this specification may use a node.
     fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)
@@ -188,7 +188,7 @@ impl Partitions {
         self.get(name).ok_or_else(|| Refusal::NoSuchPartition { partition: name.clone(), there: there() })
     }
 
-    /// The priority of a job's partition.
+    /// Returns the priority of a job's partition.
     pub(super) fn tier(&self, name: Option<&PartitionName>) -> i32 {
         name.and_then(|name| self.get(name)).map_or(0, |partition| partition.priority)
     }
@@ -204,7 +204,7 @@ impl Partitions {
 }
 
 impl Partition {
-    /// Whether the partition allows its jobs to start.
+    /// Returns whether the partition allows its jobs to start.
     #[must_use]
     pub fn starts_jobs(&self) -> bool {
         self.state != PartitionState::Paused
@@ -262,18 +262,18 @@ impl State {
         spec
     }
 
-    /// The partitions that a node is in.
+    /// Iterates over the partitions that a node is in.
     pub fn partitions_of(&self, node: &NodeName) -> impl Iterator<Item = &Partition> {
         self.partitions.iter().filter(|partition| partition.nodes.matches(node))
     }
 
-    /// Whether a job may use a node, regardless of the node's size and state.
+    /// Returns whether a job may use a node, regardless of the node's size and state.
     #[must_use]
     pub fn may_use(&self, job: &Job, node: &Node) -> bool {
         self.partitions.may_use(self.owner_of(job), &job.spec, node)
     }
 
-    /// The kind of owner for this name in the cluster and this uid, if known.
+    /// Returns the kind of owner for this name in the cluster and this uid, if known.
     pub(super) fn owner(&self, user: &str, uid: Option<u32>) -> Owner {
         if self.is_name_through_node(user) {
             Owner::ThroughNode
@@ -288,7 +288,7 @@ impl State {
         self.owner(&job.user, job.uid)
     }
 
-    /// Whether the partition and the constraint allow some nodes, but all of these refuse jobs of this owner.
+    /// Returns whether the partition and the constraint allow some nodes, but all of these refuse jobs of this owner.
     pub(super) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
         if owner == Owner::User {
             return false;
@@ -297,7 +297,7 @@ impl State {
         its.peek().is_some() && !its.any(|node| owner.runs_on(node))
     }
 
-    /// All features of a node except its name.
+    /// Returns all features of a node except its name.
     #[must_use]
     pub fn features_of(&self, node: &Node) -> BTreeSet<Feature> {
         let set = self.partitions.traits(&node.name).into_iter().flat_map(|traits| traits.features.iter());
@@ -370,7 +370,7 @@ pub(super) fn admit(state: &State, user: &str, spec: &JobSpec) -> Result<(), Ref
     Ok(())
 }
 
-/// Why a job waits: its partition does not start jobs, or no node is allowed.
+/// Returns why a job waits: its partition does not start jobs, or no node is allowed.
 pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     let spec = &job.spec;
     if let Some(name) = &spec.partition {

@@ -53,7 +53,7 @@ impl Peers {
 }
 
 impl Node {
-    /// The address at which the node gossips.
+    /// Returns the address at which the node gossips.
     #[must_use]
     pub fn gossip_address(&self) -> Option<SocketAddr> {
         let at = self.facts.gossip_at?;

@@ -269,7 +269,7 @@ impl State {
         Some(drawn.share(part.resources.cpus.len(), all))
     }
 
-    /// The energy that a job has used, including requeued attempts; `None` if none of its nodes has a meter.
+    /// Returns the energy that a job has used, including requeued attempts; `None` if none of its nodes has a meter.
     #[must_use]
     pub fn energy_of(&self, job: &Job, now: Timestamp) -> Option<Energy> {
         let parts = job.active.values().flat_map(|active| &active.parts).filter(|part| part.over.is_none());

@@ -53,7 +53,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     (!starts.is_empty()).then_some(Event::Placed { starts })
 }
 
-/// Startable jobs in queue order, limited by quotas.
+/// Iterates over startable jobs in queue order, limited by quotas.
 pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
     let mut budget = Budget::of(state);
     state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
@@ -101,7 +101,7 @@ fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
 }
 
 impl State {
-    /// The latest expected start of a job with a reservation, if known.
+    /// Returns the latest expected start of a job with a reservation, if known.
     #[must_use]
     pub fn expected_start(&self, job: JobId) -> Option<Timestamp> {
         self.reservations

@@ -227,7 +227,7 @@ impl Setting {
         }
     }
 
-    /// A short description for tables.
+    /// Returns a short description for tables.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
@@ -259,7 +259,7 @@ impl Setting {
         }
     }
 
-    /// The kind of value that the setting takes.
+    /// Returns the kind of value that the setting takes.
     #[must_use]
     pub const fn kind(self) -> Kind {
         match self {
@@ -280,7 +280,7 @@ impl Setting {
         }
     }
 
-    /// The default value, as text for tables.
+    /// Returns the default value, as text for tables.
     ///
     /// # Panics
     /// Never: every setting that the function does not match has a default in [`Settings::default`].
@@ -396,7 +396,7 @@ impl fmt::Display for Kind {
 }
 
 impl Settings {
-    /// A setting's value. `None` if none is set: the head or the submitting tool then uses its own default.
+    /// Returns a setting's value. `None` if none is set: the head or the submitting tool then uses its own default.
     #[must_use]
     pub fn get(&self, setting: Setting) -> Option<SettingValue> {
         use SettingValue::{Bytes, Count, TimeMs};
@@ -421,7 +421,7 @@ impl Settings {
         }
     }
 
-    /// A copy of the settings with one value changed, or reset to its default when `value` is absent.
+    /// Creates a copy of the settings with one value changed, or reset to its default when `value` is absent.
     ///
     /// # Panics
     /// When the value is not of the setting's kind: it was not parsed by [`Setting::read`], or the log is damaged.

@@ -217,7 +217,8 @@ impl State {
         self.needs_pass = true;
     }
 
-    /// When the passage of time next requires a [`super::Command::Tick`]. The retention of ended jobs is [separate](Self::kept_until).
+    /// Returns when the passage of time next requires a [`super::Command::Tick`]. The retention of ended jobs is
+    /// [separate](Self::kept_until).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
@@ -229,7 +230,7 @@ impl State {
         self.silences.iter().take_while(move |(at, _)| *at < now).map(|(_, name)| &self.nodes[name])
     }
 
-    /// The next job's id.
+    /// Returns the next job's id.
     #[must_use]
     pub fn next_job(&self) -> JobId {
         JobId(self.last_job + 1)
@@ -241,34 +242,34 @@ impl State {
         self.jobs.get(&id)
     }
 
-    /// Jobs by ascending id. Includes ended jobs only until a head that archives them starts its epoch.
+    /// Iterates over jobs by ascending id. Includes ended jobs only until a head that archives them starts its epoch.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
 
-    /// The number of jobs in the state.
+    /// Returns the number of jobs in the state.
     #[must_use]
     pub fn job_count(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Live jobs by ascending id.
+    /// Iterates over live jobs by ascending id.
     pub fn live_jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values().filter(|job| !job.is_ended())
     }
 
-    /// Startable jobs in queue order.
+    /// Iterates over startable jobs in queue order.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.queue.iter(|_| true).map(|id| &self.jobs[&id])
     }
 
-    /// Startable jobs in queue order, without those in partitions that start no jobs.
+    /// Iterates over startable jobs in queue order, without those in partitions that start no jobs.
     pub(super) fn startable_queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         let starts_jobs = |name: &PartitionName| self.partitions.get(name).is_some_and(Partition::starts_jobs);
         self.queue.iter(move |partition| partition.is_none_or(starts_jobs)).map(|id| &self.jobs[&id])
     }
 
-    /// The number of startable jobs in a partition.
+    /// Returns the number of startable jobs in a partition.
     #[must_use]
     pub fn waiting_in(&self, partition: &PartitionName) -> u64 {
         self.queue.len_of(partition)
@@ -317,12 +318,12 @@ impl State {
         Some((run, self.active(run)?.rank_of(node)?))
     }
 
-    /// Nodes by name.
+    /// Iterates over nodes by name.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
 
-    /// A node by name.
+    /// Returns a node by name.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
         self.nodes.get(name)
@@ -334,7 +335,7 @@ impl State {
         self.connections.get(&connection).map(|name| &self.nodes[name])
     }
 
-    /// The live job that was submitted with this key.
+    /// Returns the live job that was submitted with this key.
     #[must_use]
     pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
         self.keys.get(&key).copied()
@@ -363,7 +364,7 @@ impl State {
         }
     }
 
-    /// The number of nodes in each state.
+    /// Returns the number of nodes in each state.
     #[must_use]
     pub fn node_counts(&self) -> NodeCounts {
         self.nodes.values().fold(NodeCounts::default(), |mut counts, node| {
@@ -382,7 +383,7 @@ impl State {
         })
     }
 
-    /// The number of live tasks in each stage.
+    /// Returns the number of live tasks in each stage.
     #[must_use]
     pub fn live_counts(&self) -> LiveCounts {
         let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
@@ -399,7 +400,7 @@ impl State {
         counts
     }
 
-    /// The total resources of the nodes that are up. Totals saturate, because agents may report any number.
+    /// Returns the total resources of the nodes that are up. Totals saturate, because agents may report any number.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         let mut all = Capacity::default();

@@ -267,7 +267,7 @@ fn because(reason: Option<&str>) -> String {
 }
 
 impl UsersRefusal {
-    /// A stable code for programs.
+    /// Returns the stable error code of the API.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -287,24 +287,24 @@ impl UsersRefusal {
 }
 
 impl Users {
-    /// A user by name.
+    /// Returns a user by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
 
-    /// Users by name.
+    /// Iterates over users by name.
     pub fn iter(&self) -> impl Iterator<Item = &User> {
         self.users.values()
     }
 
-    /// The user with this uid.
+    /// Returns the user with this uid.
     #[must_use]
     pub fn by_uid(&self, uid: u32) -> Option<&User> {
         self.users.values().find(|user| user.uid == uid)
     }
 
-    /// An allocator of uids for new users.
+    /// Returns an allocator of uids for new users.
     #[must_use]
     pub fn automatic_uids(&self) -> AutomaticUids {
         AutomaticUids {
@@ -315,17 +315,17 @@ impl Users {
         }
     }
 
-    /// Groups that have a quota.
+    /// Iterates over groups that have a quota.
     pub fn groups(&self) -> impl Iterator<Item = (&UserName, &Quota)> {
         self.groups.iter()
     }
 
-    /// A group's quota, with the group's name.
+    /// Returns a group's quota, with the group's name.
     pub(super) fn group_quota(&self, group: &UserName) -> Option<(&UserName, &Quota)> {
         self.groups.get_key_value(group.as_str())
     }
 
-    /// Whether any quota or block exists.
+    /// Returns whether any quota or block exists.
     pub(super) fn has_limits(&self) -> bool {
         let of_users = self.users.values().any(|user| !user.quota.is_unlimited());
         let of_former = || self.former.values().any(|former| !former.quota.is_unlimited());
@@ -338,12 +338,12 @@ impl Users {
         of_user.or_else(|| self.former.get_key_value(name).map(|(name, it)| (name, &it.groups, &it.quota)))
     }
 
-    /// Removed users, by name.
+    /// Iterates over removed users, by name.
     pub fn former(&self) -> impl Iterator<Item = (&UserName, &Former)> {
         self.former.iter()
     }
 
-    /// Blocked accounts, by name.
+    /// Iterates over blocked accounts, by name.
     pub fn blocks(&self) -> impl Iterator<Item = (&UserName, &Block)> {
         self.blocked.iter()
     }
@@ -510,7 +510,7 @@ fn add_keys(user: &mut User, add: &[String]) -> Result<(), UsersRefusal> {
     Ok(())
 }
 
-/// Whether two lines contain the same key, ignoring comments.
+/// Returns whether two lines contain the same key, ignoring comments.
 fn is_same_key(one: &str, other: &str) -> bool {
     let key = |line: &str| -> Vec<String> { line.split_ascii_whitespace().take(2).map(str::to_owned).collect() };
     key(one) == key(other)

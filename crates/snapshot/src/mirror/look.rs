@@ -23,7 +23,7 @@ use crate::paths;
 const STAMPS_DIRECTORIES: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
 
-/// Whether a directory is on a local disk of a known type, so that no other machine writes to it.
+/// Returns whether a directory is on a local disk of a known type, so that no other machine writes to it.
 pub(crate) fn is_of_this_machine(root: &Root) -> io::Result<bool> {
     let found = fstatfs(root.as_fd())?.filesystem_type();
     Ok(STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == found.0))
@@ -71,12 +71,12 @@ pub(crate) struct Look<'a> {
 }
 
 impl Looked {
-    /// Whether a directory's time stamps show changes of its entries.
+    /// Returns whether a directory's time stamps show changes of its entries.
     pub(crate) fn may_trust(&self, directory: &[u8]) -> bool {
         !self.untrusted.contains(directory)
     }
 
-    /// The size of all files together.
+    /// Returns the size of all files together.
     pub(crate) fn bytes(&self, memory: &Memory) -> u64 {
         let kept = self.kept.iter().map(|&place| memory.record(place as usize));
         let kept = kept.filter(|it| it.kind == Kind::File).map(|it| it.mark.size);
@@ -217,7 +217,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Whether the time stamps of an entry show its changes.
+    /// Returns whether the time stamps of an entry show its changes.
     fn is_trusted(&self, found: &libc::stat) -> bool {
         found.st_mode & libc::S_IFMT != libc::S_IFDIR || self.device == Some(found.st_dev)
     }

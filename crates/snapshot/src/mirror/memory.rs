@@ -90,13 +90,13 @@ impl Memory {
         self.places.len()
     }
 
-    /// The record at `index`, which must be less than [`Memory::len`].
+    /// Returns the record at `index`, which must be less than [`Memory::len`].
     pub(crate) fn record(&self, index: usize) -> Record<'_> {
         let at = self.places[index] as usize;
         record_at(&self.bytes[at..]).expect("the record was valid when the memory was read").0
     }
 
-    /// The index of the record of `path`.
+    /// Returns the index of the record of `path`.
     pub(crate) fn find(&self, path: &[u8]) -> Option<usize> {
         self.places.binary_search_by(|&at| path_at(&self.bytes[at as usize..]).cmp(path)).ok()
     }
@@ -121,7 +121,7 @@ impl Memory {
 }
 
 impl Record<'_> {
-    /// Whether the entry is unchanged: the record is settled, and all metadata match `stat`.
+    /// Returns whether the entry is unchanged: the record is settled, and all metadata match `stat`.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
         self.is_settled && self.kind == stat.kind && self.mark == Mark::from(stat)
     }
@@ -251,7 +251,7 @@ fn record_at(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     Some((Record { path, kind, is_settled, parent, mark, name, rest }, length))
 }
 
-/// The path of the first record of `bytes`, which must be valid.
+/// Returns the path of the first record of `bytes`, which must be valid.
 fn path_at(bytes: &[u8]) -> &[u8] {
     &bytes[FIXED_BYTES..][..number(&bytes[2..4]) as usize]
 }

@@ -30,7 +30,7 @@ impl Named {
         &self.entry
     }
 
-    /// The digest of the encoded entry.
+    /// Returns the digest of the encoded entry.
     #[must_use]
     pub const fn name(&self) -> &Digest {
         &self.name

@@ -147,7 +147,7 @@ fn merge(memory: &Memory, looked: &Looked, read: Vec<Option<(Arc<Named>, Stat)>>
     merged
 }
 
-/// Whether a new memory would save more time than writing it takes.
+/// Returns whether a new memory would save more time than writing it takes.
 fn pays(worth: Worth, looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> bool {
     let spared = merged.iter().filter_map(|it| match &it.from {
         From::Look(stat) if may_be_remembered(looked, &it.named.path, stat, now) => Some(stat),

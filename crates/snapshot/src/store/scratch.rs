@@ -39,7 +39,7 @@ impl Scratch {
         unreachable!("more than four thousand million names are available")
     }
 
-    /// A unique path for a new file.
+    /// Returns a unique path for a new file.
     pub(super) fn next_path(&self) -> PathBuf {
         self.path.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
     }

@@ -80,7 +80,7 @@ impl ChunkStore {
         self
     }
 
-    /// Whether layouts share disk blocks of unchanged files.
+    /// Returns whether layouts share disk blocks of unchanged files.
     #[must_use]
     pub fn shares_files(&self) -> bool {
         self.sharing().is_some()
@@ -116,7 +116,7 @@ impl ChunkStore {
         }
     }
 
-    /// Whether laying out this content will probably take no disk space, because a whole file exists.
+    /// Returns whether laying out this content will probably take no disk space, because a whole file exists.
     pub(crate) fn has_whole(&self, content: &Content) -> bool {
         let is_there = || fs::symlink_metadata(self.whole_path_of(&key_of(content))).is_ok();
         self.shares_files() && content.size >= WORTH_SHARING_BYTES && is_there()
@@ -231,8 +231,8 @@ impl ChunkStore {
 }
 
 impl WholeFiles {
-    /// Whether an open whole file counts as intact: its metadata equal those of its last verification, or `verified`,
-    /// which the caller passes after verifying the file. Marks the whole file as used.
+    /// Returns whether an open whole file counts as intact: its metadata equal those of its last verification, or
+    /// `verified`, which the caller passes after verifying the file. Marks the whole file as used.
     fn believes(&self, key: &Digest, file: &File, verified: Option<Stat>) -> bool {
         // Held so that no other thread renews the file in between.
         let mut known = self.known();
@@ -244,7 +244,8 @@ impl WholeFiles {
         true
     }
 
-    /// Whether to write a missing whole file: if its content was laid out before and no other thread is writing it.
+    /// Returns whether to write a missing whole file: if its content was laid out before and no other thread is writing
+    /// it.
     fn should_make(&self, key: &Digest) -> bool {
         // About 5 MiB. A forgotten file is verified again, or written one layout later.
         const REMEMBERED: usize = 50_000;
@@ -280,7 +281,7 @@ fn key_of(content: &Content) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// Whether `file` has exactly this content.
+/// Returns whether `file` has exactly this content.
 fn holds(file: &mut File, content: &Content, buffers: &mut Buffers) -> bool {
     let buffer = &mut buffers.raw;
     let chunks_are_right = content.chunks.iter().all(|chunk| {

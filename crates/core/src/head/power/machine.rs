@@ -253,7 +253,7 @@ impl View<'_> {
         is_over && self.is_boot_before() && !self.stays_on() && link.is_some_and(|link| !is_asked(link.connection))
     }
 
-    /// Whether the connected agent has answered that its machine is not shutting down.
+    /// Returns whether the connected agent has answered that its machine is not shutting down.
     fn stays_on(&self) -> bool {
         let link = self.node.and_then(|node| node.link.as_ref());
         link.is_some_and(|link| self.power.live.agent_said == Some((link.connection, false)))
@@ -318,7 +318,7 @@ impl View<'_> {
         !is_told && self.stop_limit().is_some_and(|at| at <= self.now)
     }
 
-    /// Whether the agent has connected from a new boot while the node is being switched off.
+    /// Returns whether the agent has connected from a new boot while the node is being switched off.
     fn is_started_again(&self) -> bool {
         self.is_linked() && !self.is_boot_before()
     }

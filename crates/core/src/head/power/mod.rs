@@ -326,7 +326,7 @@ impl Power {
         }
     }
 
-    /// Whether runs may be placed on the node.
+    /// Returns whether runs may be placed on the node.
     const fn takes_work(&self) -> bool {
         matches!(self.stage, Stage::Up)
     }
@@ -378,7 +378,7 @@ impl Powers {
         self.nodes.get(name)
     }
 
-    /// All nodes that the head can switch.
+    /// Iterates over all nodes that the head can switch.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &Power)> {
         self.nodes.iter()
     }

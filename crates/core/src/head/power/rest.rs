@@ -62,7 +62,7 @@ fn is_up(state: &State, name: &NodeName) -> bool {
     state.node(name).is_some_and(|node| matches!(node.state(), NodeState::Up | NodeState::Drained))
 }
 
-/// Whether a queued job could use the node.
+/// Returns whether a queued job could use the node.
 fn is_wanted(state: &State, node: &Node) -> bool {
     if node.drain.is_some() {
         return false;
