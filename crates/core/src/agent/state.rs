@@ -120,7 +120,7 @@ pub enum Found {
     Over(RunEnd),
 }
 
-/// An event that changes the agent's state; see [`update`](super::update).
+/// An event that changes the agent's state; see [`update`](super::update()).
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The connection to the head is open and the hello has been sent.
@@ -171,7 +171,7 @@ pub enum Event {
 /// Error: not all results of a run could be collected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncollected {
-    /// The cause, to follow "its results could not be collected: ".
+    /// The cause, to follow "the run's results could not be collected: ".
     pub reason: String,
     /// The results that could be collected despite the error.
     pub rest: Option<RunResult>,
