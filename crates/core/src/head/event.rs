@@ -123,7 +123,7 @@ pub enum Event {
     },
     /// The node has prepared its part of the run and waits for the other nodes.
     Ready {
-        /// The run that is being prepared.
+        /// The prepared run.
         run: RunId,
         /// The rank of the node.
         #[serde(default)]

@@ -214,7 +214,7 @@ impl Job {
         job
     }
 
-    /// Deletes the environment variables of a completed job, which will not run again.
+    /// Deletes the job's environment variables if the job has completed, since it then never runs again.
     pub(super) fn drop_environment_if_completed(&mut self) {
         let had_one = self.environment.is_some() || !self.spec.environment.is_empty();
         if !had_one || !self.is_ended() || self.state() != JobState::Completed {
