@@ -306,7 +306,7 @@ mod tests {
         let spec = spec("--resource license=2 --resource camera");
         assert_eq!(spec.request.counted.to_string(), "camera=1,license=2");
         for (line, part) in
-            [("--resource a --resource a=2", "counted twice"), ("--resource A=1", "not a valid resource name")]
+            [("--resource a --resource a=2", "listed twice"), ("--resource A=1", "not a valid resource name")]
         {
             let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
             let failure = match parse(line) {

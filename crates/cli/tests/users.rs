@@ -241,7 +241,7 @@ fn output_and_terminals_work_through_a_node() {
     assert_eq!(output, "one\ntwo");
     // Root on a node is unknown to other nodes.
     let said = cluster.run(&["--head", &socket, "run", "-m", "16M", "--", "true"]).stderr;
-    assert!(said.contains("jobs of a node's root are not run"), "{said}");
+    assert!(said.contains("jobs of a node's root account are not run"), "{said}");
     let folder = cluster.write("project/main.sh", "#!/bin/sh\necho made > made.txt\n");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("the test owns the file");
     let project = site.path("project");

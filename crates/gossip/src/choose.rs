@@ -49,7 +49,7 @@ pub struct Candidate {
 /// A node's score for one more command, in thousandths of the command's time on an idle reference node; lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Score {
-    /// The slowdown by sharing CPUs; 1000 without sharing.
+    /// The slowdown because commands share CPUs, in thousandths; 1000 if they share none.
     pub sharing: u64,
     /// The penalty for busy CPUs.
     pub fullness: u64,

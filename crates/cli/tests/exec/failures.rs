@@ -151,7 +151,7 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
         &["no node can run this command", "n2: the node accepts no commands now"],
     );
     refused(&machines, "dsh --node n9 true", 125, &["n9: no node of that name"]);
-    refused(&machines, "dsh --memory 64G true", 125, &["n1: it has only", "n3: it has only"]);
+    refused(&machines, "dsh --memory 64G true", 125, &["n1: the node has only", "n3: the node has only"]);
     machines.head.ok(&["hostler", "node", "resume", "n2"]);
     machines.wait_for(0, 3);
     assert_eq!(machines.ok(0, "dsh --node n2 echo again"), "again");

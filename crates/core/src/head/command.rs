@@ -104,7 +104,7 @@ pub enum Command {
     DropResults {
         /// The job whose results are dropped.
         job: JobId,
-        /// The tasks to drop results of; unfetched results stay.
+        /// The tasks whose results are dropped. Unfetched results stay.
         indices: IndexSet,
     },
     /// An operator forgets a node; the head lists the node again when its agent connects.
@@ -210,7 +210,7 @@ pub enum Refusal {
     NotForRoot,
     /// The job belongs to the root account of a node and was submitted through that node. No other node has this
     /// account.
-    #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
+    #[error("jobs of a node's root account are not run; submit the job as another user, or on the head's machine")]
     NotForRootOfNode,
     /// An account with more rights than a user submitted a job through a node. The text holds the account's name on
     /// that node.
@@ -262,7 +262,7 @@ pub enum Refusal {
     #[error("{0}")]
     BadSpec(String),
     /// The job requests a terminal for more than one process.
-    #[error("a job of several processes cannot have a terminal; leave out one of the two")]
+    #[error("a job of several processes cannot have a terminal; request one process, or no terminal")]
     TerminalForSeveral,
     /// The setting's new value is invalid, or conflicts with another setting.
     #[error("{0}")]

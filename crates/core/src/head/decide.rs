@@ -205,7 +205,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.request.memory_bytes < LEAST_MEMORY_BYTES {
         let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
-        return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory; this one asks for {asked}")));
+        return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory; this job asks for {asked}")));
     }
     if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.contains(char::is_control) {
         return bad("a job's name must have 1 to 255 characters and no control characters");
@@ -260,7 +260,7 @@ fn decide_action(
         JobAction::Release => Ok(vec![Event::Released { job: id, ended }]),
         JobAction::Requeue if job.active.is_empty() && job.endings.is_empty() => wrong("is waiting already"),
         JobAction::Requeue if job.lost_environment => {
-            wrong("has completed, and its environment variables were deleted; submit it again")
+            wrong("has completed, and its environment variables were deleted; submit the job again")
         }
         JobAction::Requeue => {
             // Tasks that wait again count like a submission.

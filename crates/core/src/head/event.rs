@@ -164,7 +164,7 @@ pub enum Event {
     NodeSeen {
         /// The node's name.
         node: NodeName,
-        /// The facts that its agent reports.
+        /// The facts that the node's agent reports.
         facts: NodeFacts,
     },
     /// A node was silent for `lost-after`: the head gives up its runs.
@@ -202,7 +202,7 @@ pub enum Event {
     NodeJoined {
         /// The node's name.
         node: NodeName,
-        /// The fingerprint of its public key.
+        /// The fingerprint of the node's public key.
         key: Digest,
         /// How long the key is valid, in milliseconds on the cluster's clock.
         life_ms: u64,

@@ -64,7 +64,7 @@ fn job_with_more_than_a_thousand_dependencies_is_refused() {
     head.submit(after(1_000)).expect("the most dependencies allowed");
     let refusal = head.submit(after(1_001)).expect_err("too many");
     assert_eq!(refusal.code(), "bad_spec");
-    assert!(refusal.to_string().contains("at most 1000 jobs, and this one depends on 1001"), "{refusal}");
+    assert!(refusal.to_string().contains("at most 1000 jobs, and this job depends on 1001"), "{refusal}");
 }
 
 #[test]

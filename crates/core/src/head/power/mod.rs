@@ -66,7 +66,7 @@ pub struct Powers {
 /// The power state of one node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Power {
-    /// The node's stage.
+    /// The node's stage of power management.
     pub stage: Stage,
     /// When the stage began, on the cluster's clock.
     pub since: Timestamp,
