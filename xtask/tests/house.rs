@@ -45,7 +45,7 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
@@ -53,18 +53,19 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("hostler-gossip", &["model"]),
     ("hostler-snapshot", &["model", "proto", "sys"]),
     ("hostler-sys", &[]),
+    ("hostler-tls", &["model"]),
     ("hostler-shepherd", &["sys"]),
-    ("hostler-remote", &["model", "proto", "snapshot"]),
+    ("hostler-remote", &["model", "proto", "snapshot", "tls"]),
     ("hostler-discovery", &["model"]),
-    ("hostler-power", &["model"]),
+    ("hostler-power", &["model", "tls"]),
     // Packet rules, leases and a VPN: it knows no cluster.
     ("hostler-gateway", &["sys"]),
     ("hostler-store", &["model", "proto"]),
-    ("hostler-client", &["model", "proto", "snapshot"]),
-    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store", "sys"]),
+    ("hostler-client", &["model", "proto", "snapshot", "tls"]),
+    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store", "sys", "tls"]),
     (
         "hostler-agent",
-        &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "remote", "sys"],
+        &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "remote", "sys", "tls"],
     ),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
     ("hostler-sim", &["model", "proto", "sched", "core", "store"]),

@@ -120,7 +120,7 @@ pub async fn join(
             Err(error) => return Err(error.into()),
         }
     };
-    if tls::fingerprint(&certificate_in(&authority)?) != code.authority {
+    if hostler_tls::fingerprint(&certificate_in(&authority)?) != code.authority {
         bail!("the head at {} answered with another cluster's authority", code.address);
     }
     files.store(AUTHORITY, authority.as_bytes())?;

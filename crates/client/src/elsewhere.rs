@@ -41,7 +41,7 @@ impl Endpoint {
 pub async fn authority_at(address: &str) -> Result<Digest, ClientError> {
     let (config, authority) = tls::looking();
     Endpoint::Elsewhere { address: address.to_owned(), config, token: None }.connect().await?;
-    authority.seen().ok_or_else(|| ClientError::NotAHead {
+    authority.get().copied().ok_or_else(|| ClientError::NotAHead {
         endpoint: address.to_owned(),
         what: "it sends no authority certificate".to_owned(),
     })

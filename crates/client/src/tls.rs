@@ -5,17 +5,14 @@
 //! within their validity; the head decides how long they are valid, by the cluster's clock.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
 
 use hostler_model::Digest;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use hostler_tls::{Verifier, client, fingerprint, provider};
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use rustls::{ClientConfig, Error, SignatureScheme};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -31,36 +28,24 @@ pub enum TlsError {
     Unusable(#[from] Error),
 }
 
-/// The fingerprint of an authority: BLAKE3 of its certificate's DER.
-#[must_use]
-pub fn fingerprint(authority_der: &[u8]) -> Digest {
-    Digest(*blake3::hash(authority_der).as_bytes())
-}
-
-/// Trusts servers whose certificate is signed by the authority with this [`fingerprint`]. The server sends the
+/// Trusts servers whose certificate is signed by the authority with this fingerprint. The server sends the
 /// authority's certificate.
-///
-/// # Panics
-/// Never: the built-in provider supports the default protocol versions.
 #[must_use]
 pub fn pinned(authority: Digest) -> Arc<ClientConfig> {
-    verified_by(Arc::new(Pinned::new(Some(authority))))
+    let verifier = Verifier::sent_authority(move |sent| fingerprint(sent) == authority);
+    Arc::new(client(verifier).with_no_client_auth())
 }
 
-/// Trusts any authority that the server sends, and records it. Used to read a fingerprint before sending data.
-pub(crate) fn looking() -> (Arc<ClientConfig>, Arc<Pinned>) {
-    let verifier = Arc::new(Pinned::new(None));
-    (verified_by(Arc::clone(&verifier)), verifier)
-}
-
-fn verified_by(verifier: Arc<Pinned>) -> Arc<ClientConfig> {
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .expect("the ring provider supports the default protocol versions")
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    Arc::new(config)
+/// Trusts any authority that the server sends, and records the fingerprint of the first. Used to read a fingerprint
+/// before sending data.
+pub(crate) fn looking() -> (Arc<ClientConfig>, Arc<OnceLock<Digest>>) {
+    let seen = Arc::new(OnceLock::new());
+    let record = Arc::clone(&seen);
+    let verifier = Verifier::sent_authority(move |sent| {
+        record.get_or_init(|| fingerprint(sent));
+        true
+    });
+    (Arc::new(client(verifier).with_no_client_auth()), seen)
 }
 
 /// Trusts servers of the cluster with this `authority`, and authenticates with `certificate` and `key`. All three are
@@ -77,12 +62,8 @@ pub fn mutual(authority: &str, certificate: &str, key: &str) -> Result<Arc<Clien
 /// # Errors
 /// If the authority is not PEM or not usable.
 pub fn mutual_as(authority: &str, own: Arc<OwnCertificate>) -> Result<Arc<ClientConfig>, TlsError> {
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Timeless(verifier(certificate_in(authority)?)?)))
-        .with_client_cert_resolver(own);
-    // A resumed session would still use the old certificate after a replacement.
+    let mut config = client(Verifier::authority(certificate_in(authority)?)?).with_client_cert_resolver(own);
+    // A resumed session would keep the certificate it began with, even after a replacement.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
@@ -127,137 +108,6 @@ fn certified(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, TlsError
     Ok(Arc::new(CertifiedKey::from_der(vec![certificate_in(certificate)?], key, &provider())?))
 }
 
-/// Returns the ring crypto provider. rustls's default would depend on the features of other crates.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
 fn certificate_in(pem: &str) -> Result<CertificateDer<'static>, TlsError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|source| TlsError::Pem { what: "certificate", source })
-}
-
-/// Verifies that a server's certificate is signed by this authority.
-fn verifier(authority: CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifier>, Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority)?;
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
-        .build()
-        .map_err(|error| Error::General(error.to_string()))
-}
-
-/// The start of the certificate's validity.
-fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
-    Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-}
-
-/// Verifies certificates at the start of their validity.
-#[derive(Debug)]
-struct Timeless(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for Timeless {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let then = valid_time(end_entity).unwrap_or(now);
-        self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, then)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-}
-
-/// Verifies a server's certificate against the authority that the server sends, after checking the authority's
-/// fingerprint.
-#[derive(Debug)]
-pub(crate) struct Pinned {
-    /// Trusted fingerprint; `None` accepts any.
-    trusted: Option<Digest>,
-    /// Fingerprint of the first authority seen.
-    seen: OnceLock<Digest>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl Pinned {
-    fn new(trusted: Option<Digest>) -> Self {
-        Self { trusted, seen: OnceLock::new(), algorithms: provider().signature_verification_algorithms }
-    }
-
-    /// The authority of the connected server.
-    pub(crate) fn seen(&self) -> Option<Digest> {
-        self.seen.get().copied()
-    }
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let is_trusted =
-            |certificate: &&CertificateDer<'_>| self.trusted.is_none_or(|trusted| fingerprint(certificate) == trusted);
-        let authority =
-            intermediates.iter().find(is_trusted).ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
-        let then = valid_time(end_entity).unwrap_or(now);
-        let verified = verifier(authority.clone().into_owned())?.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            then,
-        )?;
-        self.seen.get_or_init(|| fingerprint(authority));
-        Ok(verified)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }

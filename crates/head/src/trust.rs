@@ -15,23 +15,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use hostler_model::{Digest, NodeName};
 use hostler_proto::join::{Address, HEAD_NAME};
 use hostler_snapshot::chunk::digest_of;
+use hostler_tls::Verifier;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -297,80 +292,17 @@ fn set_validity(params: &mut CertificateParams) {
 }
 
 fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    // The provider is chosen explicitly, because rustls panics if two providers are linked and none is chosen.
-    let provider: Arc<CryptoProvider> = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.clone())?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .allow_unauthenticated()
-        .build()?;
-    let verifier = Arc::new(Timeless(verifier));
+    let verifier = Arc::new(Verifier::authority(authority.clone())?.with_optional_clients());
     // Sends the authority's certificate too, so that a node that knows only its fingerprint can verify the chain.
     let chain = vec![certificate_in(&server.certificate()?)?, authority.clone()];
     let key = PrivateKeyDer::from_pem_file(&server.key)
         .with_context(|| format!("{} contains no private key", server.key.display()))?;
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut config = rustls::ServerConfig::builder_with_provider(hostler_tls::provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
-}
-
-/// Verifies node certificates at the start of their validity, so that the machine's clock does not matter.
-#[derive(Debug)]
-struct Timeless(Arc<dyn ClientCertVerifier>);
-
-impl ClientCertVerifier for Timeless {
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        self.0.verify_client_cert(end_entity, intermediates, valid_time(end_entity).unwrap_or(now))
-    }
-
-    fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.0.client_auth_mandatory()
-    }
-
-    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        self.0.root_hint_subjects()
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-}
-
-/// The first moment of a certificate's validity.
-fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
-    Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 
 fn certificate_in(pem: &str) -> anyhow::Result<CertificateDer<'static>> {
@@ -389,6 +321,10 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+    use rustls::server::danger::ClientCertVerifier;
 
     use super::*;
 
@@ -412,12 +348,10 @@ mod tests {
     }
 
     fn verify(trust: &Trust, certificate: &CertificateDer<'_>, now_secs: u64) -> Result<(), rustls::Error> {
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate_in(trust.authority()).expect("a certificate")).expect("it can be trusted");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().expect("a verifier");
+        let authority = certificate_in(trust.authority()).expect("a certificate");
+        let verifier = Verifier::authority(authority).expect("it can be trusted");
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now_secs));
-        Timeless(inner).verify_client_cert(certificate, &[], now).map(drop)
+        verifier.verify_client_cert(certificate, &[], now).map(drop)
     }
 
     #[test]

@@ -7,17 +7,12 @@ use std::io;
 use std::sync::Arc;
 
 use hostler_model::Digest;
+use hostler_tls::{Verifier, fingerprint, provider};
 use rcgen::{CertificateParams, KeyPair};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::TLS13;
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{AlertDescription, ClientConfig, Error, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::frame::PROTOCOL;
@@ -51,7 +46,7 @@ impl Credentials {
     /// # Errors
     /// Fails when the PEM holds no certificate.
     pub fn fingerprint(&self) -> io::Result<Digest> {
-        Ok(fingerprint_of(&self.certificate()?))
+        Ok(fingerprint(&self.certificate()?))
     }
 
     /// Returns the TLS configuration of a server that accepts clients with the `trusted` fingerprints only.
@@ -62,7 +57,7 @@ impl Credentials {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(io::Error::other)?
-            .with_client_cert_verifier(Arc::new(Known { trusted }))
+            .with_client_cert_verifier(one_of(trusted))
             .with_single_cert(vec![self.certificate()?], self.key()?);
         let mut config = config.map_err(io::Error::other)?;
         // Connections are few, so session resumption is off.
@@ -80,7 +75,7 @@ impl Credentials {
             .with_protocol_versions(&[&TLS13])
             .map_err(io::Error::other)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Known { trusted: vec![on] }))
+            .with_custom_certificate_verifier(one_of(vec![on]))
             .with_client_auth_cert(vec![self.certificate()?], self.key()?);
         let mut config = config.map_err(io::Error::other)?;
         config.alpn_protocols = vec![alpn()];
@@ -122,116 +117,7 @@ pub fn server_name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("the constant is a valid server name")
 }
 
-/// Returns the fingerprint of a certificate: BLAKE3 of its DER.
-#[must_use]
-pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Digest {
-    Digest(*blake3::hash(certificate).as_bytes())
-}
-
-/// The crypto provider, named explicitly so that other crates' feature choices do not matter.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
 /// Accepts certificates with these fingerprints only.
-#[derive(Debug)]
-struct Known {
-    trusted: Vec<Digest>,
-}
-
-impl Known {
-    fn verify(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        let is_known = self.trusted.contains(&fingerprint_of(certificate));
-        is_known.then_some(()).ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
-    }
-}
-
-/// Verifies the handshake signature, which proves that the peer holds the private key.
-fn verify_signature(
-    message: &[u8],
-    certificate: &CertificateDer<'_>,
-    signature: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    verify_tls13_signature(message, certificate, signature, &provider().signature_verification_algorithms)
-}
-
-/// Refuses TLS 1.2: both ends always support TLS 1.3.
-fn refuse_tls12() -> Result<HandshakeSignatureValid, Error> {
-    Err(Error::General("the peer uses TLS 1.2, but TLS 1.3 is required".into()))
-}
-
-fn schemes() -> Vec<SignatureScheme> {
-    provider().signature_verification_algorithms.supported_schemes()
-}
-
-impl ServerCertVerifier for Known {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.verify(end_entity).map(|()| ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        refuse_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
-}
-
-impl ClientCertVerifier for Known {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        self.verify(end_entity).map(|()| ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        refuse_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+fn one_of(trusted: Vec<Digest>) -> Arc<Verifier> {
+    Arc::new(Verifier::certificate(move |certificate| trusted.contains(&fingerprint(certificate))))
 }

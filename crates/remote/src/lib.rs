@@ -42,7 +42,7 @@ pub mod step;
 mod streams;
 
 pub use connection::{Channel, Connection, Heartbeat, Incoming, multiplex};
-pub use credentials::{Credentials, explain_tls, fingerprint_of, server_name};
+pub use credentials::{Credentials, explain_tls, server_name};
 pub use follow::{Ending, Shown, follow, follow_home};
 pub use frame::{Frame, PIECE_BYTES, PROTOCOL, Stream, WINDOW, read_blocking, write_blocking};
 pub use hostler_model::WindowSize;

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Address;
-use super::trust::{self, Trust, Verifier};
+use super::trust::{self, Trust};
 use crate::fault::quoted;
 use crate::{Fault, FaultKind, Fingerprint};
 
@@ -129,16 +129,16 @@ async fn dial(address: &Address, trust: Trust) -> Result<Pin<Box<dyn Stream>>, F
     let name = ServerName::try_from(address.host().to_owned()).map_err(|_| {
         Fault::unprepared(format!("{} is not a valid host name", address.host())).hint("use the IP address instead")
     })?;
-    let (config, verifier) = trust::client(trust);
+    let (config, rejected) = trust::client(trust);
     match TlsConnector::from(Arc::clone(&config)).connect(name, tcp).await {
         Ok(stream) => Ok(Box::pin(stream)),
-        Err(error) => Err(no_tls(address, trust, &verifier, &error)),
+        Err(error) => Err(no_tls(address, trust, rejected.get().copied(), &error)),
     }
 }
 
 /// Explains why the TLS connection failed.
-fn no_tls(address: &Address, trust: Trust, verifier: &Verifier, error: &io::Error) -> Fault {
-    match (verifier.rejected_certificate(), trust) {
+fn no_tls(address: &Address, trust: Trust, rejected: Option<Fingerprint>, error: &io::Error) -> Fault {
+    match (rejected, trust) {
         (Some(seen), Trust::Pinned(expected)) => {
             let why =
                 format!("the server at {address} has an unexpected certificate: SHA-256 {seen} instead of {expected}");

@@ -9,13 +9,10 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use hostler_model::ParseError;
+use hostler_tls::Verifier;
+use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use serde::{Deserialize, Serialize};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// SHA-256 fingerprint of a certificate in DER form. The format is that of `openssl x509 -fingerprint -sha256`:
 /// `AB:CD:…`; colons are optional.
@@ -26,7 +23,7 @@ pub struct Fingerprint([u8; 32]);
 impl Fingerprint {
     #[must_use]
     pub fn of(certificate_der: &[u8]) -> Self {
-        let digest = ::ring::digest::digest(&::ring::digest::SHA256, certificate_der);
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate_der);
         Self(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 }
@@ -91,107 +88,31 @@ pub(crate) enum Trust {
     Anybody,
 }
 
-/// TLS configuration for one connection. The verifier keeps the fingerprint of the server's certificate.
-pub(crate) fn client(trust: Trust) -> (Arc<ClientConfig>, Arc<Verifier>) {
-    let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Verifier::new(trust, &provider));
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the ring provider supports TLS 1.2 and 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
-        .with_no_client_auth();
+impl Trust {
+    fn takes(self, fingerprint: Fingerprint) -> bool {
+        match self {
+            Self::Pinned(pinned) => fingerprint == pinned,
+            Self::Nobody => false,
+            Self::Anybody => true,
+        }
+    }
+}
+
+/// TLS configuration for one connection, and the place for the fingerprint of a rejected certificate.
+pub(crate) fn client(trust: Trust) -> (Arc<ClientConfig>, Arc<OnceLock<Fingerprint>>) {
+    let rejected = Arc::new(OnceLock::new());
+    let record = Arc::clone(&rejected);
+    let verifier = Verifier::certificate(move |certificate| {
+        let seen = Fingerprint::of(certificate);
+        let is_trusted = trust.takes(seen);
+        if !is_trusted {
+            record.get_or_init(|| seen);
+        }
+        is_trusted
+    });
+    let mut config = hostler_tls::client(verifier).with_no_client_auth();
     config.resumption = Resumption::disabled();
-    (Arc::new(config), verifier)
-}
-
-/// Accepts certificates by their fingerprint.
-#[derive(Debug)]
-pub(crate) struct Verifier {
-    trust: Trust,
-    seen: OnceLock<Fingerprint>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl Verifier {
-    fn new(trust: Trust, provider: &CryptoProvider) -> Self {
-        Self { trust, seen: OnceLock::new(), algorithms: provider.signature_verification_algorithms }
-    }
-
-    /// The certificate's fingerprint, if it was rejected.
-    pub(crate) fn rejected_certificate(&self) -> Option<Fingerprint> {
-        self.seen.get().copied().filter(|seen| !self.takes(*seen))
-    }
-
-    fn takes(&self, fingerprint: Fingerprint) -> bool {
-        match self.trust {
-            Trust::Pinned(pinned) => fingerprint == pinned,
-            Trust::Nobody => false,
-            Trust::Anybody => true,
-        }
-    }
-
-    /// Verifies that the server has the certificate's private key. Ignores other fields of the certificate.
-    fn verify_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        let key: &[u8] = &parsed.tbs_certificate.subject_pki.subject_public_key.data;
-        let candidates = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
-        let candidates = candidates.map_or(&[][..], |(_, algorithms)| algorithms);
-        let is_theirs = candidates.iter().any(|it| it.verify_signature(key, message, signed.signature()).is_ok());
-        is_theirs
-            .then(HandshakeSignatureValid::assertion)
-            .ok_or(Error::InvalidCertificate(CertificateError::BadSignature))
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let seen = *self.seen.get_or_init(|| Fingerprint::of(end_entity));
-        self.takes(seen)
-            .then(ServerCertVerified::assertion)
-            .ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        // TLS 1.3 also forbids these schemes for certificates.
-        if matches!(
-            signed.scheme,
-            SignatureScheme::RSA_PKCS1_SHA256 | SignatureScheme::RSA_PKCS1_SHA384 | SignatureScheme::RSA_PKCS1_SHA512
-        ) {
-            return Err(Error::InvalidCertificate(CertificateError::BadSignature));
-        }
-        self.verify_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    (Arc::new(config), rejected)
 }
 
 #[cfg(test)]
