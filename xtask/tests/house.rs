@@ -55,7 +55,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("hostler-sys", &[]),
     ("hostler-tls", &["model"]),
     ("hostler-shepherd", &["sys"]),
-    ("hostler-remote", &["model", "proto", "snapshot", "tls"]),
+    ("hostler-remote", &["model", "proto", "snapshot", "sys", "tls"]),
     ("hostler-discovery", &["model"]),
     ("hostler-power", &["model", "tls"]),
     // Packet rules, leases and a VPN: it knows no cluster.
@@ -69,7 +69,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
     ("hostler-sim", &["model", "proto", "sched", "core", "store"]),
-    ("hostler-testkit", &["model", "proto", "client"]),
+    ("hostler-testkit", &["model", "proto", "client", "sys"]),
     // Everything but the store: the command line reaches state through the API alone.
     (
         "hostler",

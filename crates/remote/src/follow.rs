@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use hostler_sys::{RawTerminal, is_in_background, window_size};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
-use nix::unistd::{Pid, Whence, getpgrp, lseek, tcgetpgrp};
+use nix::unistd::{Pid, Whence, lseek};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -85,7 +85,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     let mut channel = own.only_channel();
     let running = tokio::spawn(run);
     let mut signals = signals()?;
-    let mut terminal = if shown.has_terminal { Some(Raw::begin()?) } else { None };
+    let mut terminal = if shown.has_terminal { Some(RawTerminal::begin()?) } else { None };
     let mut input = Input::begin(shown.has_input)?;
     let mut outputs = Outputs::default();
     let mut looks = interval(BACKGROUND);
@@ -106,8 +106,8 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
             },
             Some(number) = signals.recv() => pass_on(&mut channel, number, shown.has_terminal).await,
             // The shell sends no signal when it moves a running job to the foreground.
-            _ = looks.tick(), if terminal.as_ref().is_some_and(|raw| !raw.is_taken) => {
-                terminal.iter_mut().for_each(Raw::enter);
+            _ = looks.tick(), if terminal.as_ref().is_some_and(|raw| !raw.is_raw()) => {
+                terminal.iter_mut().for_each(RawTerminal::enter);
                 Ok(())
             }
             piece = input.next() => {
@@ -163,7 +163,7 @@ fn hear(frame: Frame, input: &Input, outputs: &mut Outputs) -> io::Result<()> {
 
 async fn pass_on(channel: &mut Channel, number: libc::c_int, has_terminal: bool) -> io::Result<()> {
     match number {
-        libc::SIGWINCH => match window_size() {
+        libc::SIGWINCH => match window() {
             Some(size) if has_terminal => channel.send(Frame::Event(Event::Resize(size))).await,
             _ => Ok(()),
         },
@@ -174,7 +174,7 @@ async fn pass_on(channel: &mut Channel, number: libc::c_int, has_terminal: bool)
 /// Stops this program because the command was stopped. Continues the command when this program is continued.
 async fn stop(
     channel: &mut Channel,
-    mut terminal: Option<&mut Raw>,
+    mut terminal: Option<&mut RawTerminal>,
     outputs: &mut Outputs,
     signals: &mut mpsc::Receiver<libc::c_int>,
 ) -> io::Result<()> {
@@ -202,7 +202,7 @@ async fn stop(
     }
     if let Some(raw) = terminal {
         raw.enter();
-        if let Some(size) = window_size() {
+        if let Some(size) = window() {
             channel.send(Frame::Event(Event::Resize(size))).await?;
         }
     }
@@ -239,60 +239,8 @@ fn is_ignored(number: libc::c_int) -> bool {
 }
 
 /// The size of the caller's window.
-pub(crate) fn window_size() -> Option<WindowSize> {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the pointer is to a local of the type that this request writes.
-    let asked = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (asked == 0 && size.ws_row > 0).then_some(WindowSize { rows: size.ws_row, columns: size.ws_col })
-}
-
-/// The caller's terminal in raw mode while the command uses it. Dropping this restores the terminal.
-struct Raw {
-    before: Termios,
-    is_taken: bool,
-}
-
-impl Raw {
-    fn begin() -> io::Result<Self> {
-        let mut raw = Self { before: tcgetattr(standard(0))?, is_taken: false };
-        raw.enter();
-        Ok(raw)
-    }
-
-    /// Switches the terminal to raw mode, unless another job is in the terminal's foreground.
-    fn enter(&mut self) {
-        if is_in_background() {
-            return;
-        }
-        // While another job was in the foreground, the terminal's settings may have changed.
-        if !self.is_taken
-            && let Ok(now) = tcgetattr(standard(0))
-        {
-            self.before = now;
-        }
-        self.is_taken = true;
-        let mut raw = self.before.clone();
-        cfmakeraw(&mut raw);
-        let _ = tcsetattr(standard(0), SetArg::TCSADRAIN, &raw);
-    }
-
-    fn leave(&mut self) {
-        if self.is_taken && !is_in_background() {
-            let _ = tcsetattr(standard(0), SetArg::TCSADRAIN, &self.before);
-            self.is_taken = false;
-        }
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-/// Returns whether another job is in the foreground of the terminal.
-fn is_in_background() -> bool {
-    tcgetpgrp(standard(0)).is_ok_and(|foreground| foreground != getpgrp())
+fn window() -> Option<WindowSize> {
+    window_size(standard(0)).map(|(rows, columns)| WindowSize { rows, columns })
 }
 
 /// Borrows a standard stream.

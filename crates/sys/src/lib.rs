@@ -1,11 +1,15 @@
 //! Operating system functions that the standard library lacks.
 
 mod file;
+mod mounts;
+mod terminal;
 
 use std::fs;
 use std::io;
 
 pub use file::{replace_file, replace_file_unflushed};
+pub use mounts::{bind, change_propagation, mount_tmpfs, unshare_mounts};
+pub use terminal::{RawTerminal, is_in_background, window_size};
 
 /// Returns the boot id, which the kernel changes at every boot of the machine.
 ///

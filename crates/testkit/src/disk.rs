@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
+use hostler_sys::{mount_tmpfs, unshare_mounts};
+use nix::mount::{MntFlags, umount2};
 
 /// A small file system, unmounted on drop.
 pub struct SmallDisk {
@@ -61,15 +61,12 @@ fn run(command: &mut Command) {
 /// # Panics
 /// If the system refuses, e.g. without root.
 pub fn mount_for_this_thread(directory: &Path, bytes: u64) {
-    unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace needs root: run this test as root");
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("mounts stay in this namespace");
+    unshare_mounts().expect("a mount namespace needs root: run this test as root");
     mount_memory(directory, bytes);
 }
 
 fn mount_memory(directory: &Path, bytes: u64) {
-    let options = format!("size={bytes},mode=700");
-    mount(Some("none"), directory, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+    mount_tmpfs("none", directory, &format!("size={bytes},mode=700"))
         .expect("mounting needs root: run this test as root");
 }
 

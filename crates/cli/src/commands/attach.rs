@@ -7,7 +7,8 @@ use bytes::Bytes;
 use clap::Args;
 use hostler_client::{Client, Terminal, TerminalMessage};
 use hostler_model::{JobId, JobState, TaskId, WindowSize};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use hostler_sys::RawTerminal;
+use nix::libc;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -66,8 +67,9 @@ fn size() -> WindowSize {
 
 /// Connects the two terminals until the user detaches or the job's terminal closes.
 async fn share(context: &Context, mut terminal: Terminal, target: Target) -> Result<Left, Failure> {
-    let raw = RawMode::enter()?;
-    let left = exchange(context, &mut terminal).await;
+    let raw = io::stdin().is_terminal().then(RawTerminal::begin).transpose();
+    let mut raw = raw.during(|| "cannot control the terminal".to_owned())?;
+    let left = exchange(context, &mut terminal, raw.as_mut()).await;
     drop(raw);
     let left = left?;
     match left {
@@ -90,9 +92,14 @@ pub(crate) enum Left {
     Closed,
 }
 
-async fn exchange(context: &Context, terminal: &mut Terminal) -> Result<Left, Failure> {
-    let mut window =
-        signal(SignalKind::window_change()).during(|| "cannot receive changes of the window size".to_owned())?;
+async fn exchange(
+    context: &Context,
+    terminal: &mut Terminal,
+    mut raw: Option<&mut RawTerminal>,
+) -> Result<Left, Failure> {
+    // The shell restores its own mode when this program is stopped.
+    let mut resumed = signal(SignalKind::from_raw(libc::SIGCONT)).during(|| "cannot receive signals".to_owned())?;
+    let mut window = signal(SignalKind::window_change()).during(|| "cannot watch the window's size".to_owned())?;
     let mut stdin = tokio::io::stdin();
     let mut keys = vec![0; 4096];
     let mut input_is_open = true;
@@ -116,6 +123,7 @@ async fn exchange(context: &Context, terminal: &mut Terminal) -> Result<Left, Fa
                 }
             }
             _ = window.recv() => terminal.resize(size()).await?,
+            _ = resumed.recv() => raw.iter_mut().for_each(|raw| raw.enter()),
         }
     }
 }
@@ -144,35 +152,6 @@ impl Escape {
             }
         }
         (passed, false)
-    }
-}
-
-/// Keeps the terminal of standard input in raw mode until the value is dropped. Does nothing if standard input is not a
-/// terminal.
-struct RawMode {
-    before: Option<Termios>,
-}
-
-impl RawMode {
-    fn enter() -> Result<Self, Failure> {
-        if !io::stdin().is_terminal() {
-            return Ok(Self { before: None });
-        }
-        let failed = || "cannot control the terminal".to_owned();
-        let before = tcgetattr(io::stdin()).during(failed)?;
-        let mut raw = before.clone();
-        cfmakeraw(&mut raw);
-        tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw).during(failed)?;
-        Ok(Self { before: Some(before) })
-    }
-}
-
-impl Drop for RawMode {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // If this fails, the terminal no longer exists.
-            tcsetattr(io::stdin(), SetArg::TCSADRAIN, before).ok();
-        }
     }
 }
 

@@ -18,7 +18,6 @@ pub(crate) mod views;
 use std::io::{self, IsTerminal, Write};
 
 use hostler_model::{WindowSize, escaped_lines};
-use nix::libc;
 use serde::Serialize;
 
 pub(crate) use progress::Progress;
@@ -117,13 +116,9 @@ pub(crate) fn width() -> Option<usize> {
 
 /// The size of the terminal on stdout, stderr or stdin.
 pub(crate) fn window_size() -> Option<WindowSize> {
-    [libc::STDOUT_FILENO, libc::STDERR_FILENO, libc::STDIN_FILENO].into_iter().find_map(|fd| {
-        let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the request writes one `winsize` to the pointer's target.
-        let result = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &raw mut size) };
-        (result == 0 && size.ws_row > 0 && size.ws_col > 0)
-            .then_some(WindowSize { rows: size.ws_row, columns: size.ws_col })
-    })
+    let size = hostler_sys::window_size(io::stdout()).or_else(|| hostler_sys::window_size(io::stderr()));
+    let (rows, columns) = size.or_else(|| hostler_sys::window_size(io::stdin()))?;
+    Some(WindowSize { rows, columns })
 }
 
 fn to_stdout(bytes: &[u8]) {

@@ -435,11 +435,9 @@ fn seated_command_and_seat_end_when_the_caller_is_gone() {
 
 /// A mount namespace with a separate file system at `/mnt`, which has one file.
 fn namespace() -> OwnedFd {
-    use nix::mount::{MsFlags, mount};
     let make = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("root may");
-        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).expect("root may");
-        mount(Some("own"), "/mnt", Some("tmpfs"), MsFlags::empty(), None::<&str>).expect("root may");
+        hostler_sys::unshare_mounts().expect("root may");
+        hostler_sys::mount_tmpfs("own", std::path::Path::new("/mnt"), "size=1m").expect("root may");
         fs::write("/mnt/only-there", "seen\n").expect("writable");
         File::open("/proc/thread-self/ns/mnt").expect("it is this thread's").into()
     };

@@ -128,10 +128,8 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// Runs `work` with a file system of `bytes` mounted at `place`. Only this thread sees the mount, which ends with the
 /// thread.
 pub fn with_small_disk<T: Send>(place: &Path, bytes: u64, work: impl FnOnce() -> T + Send) -> T {
-    use nix::mount::{MsFlags, mount};
     with_mounts(|| {
-        let options = format!("size={bytes}");
-        mount(Some("none"), place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).expect("root may mount");
+        hostler_sys::mount_tmpfs("none", place, &format!("size={bytes}")).expect("root may mount");
         work()
     })
 }
@@ -158,13 +156,9 @@ fn run(command: &mut Command) {
 
 /// Runs `work` on a thread with its own mount namespace.
 fn with_mounts<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    use nix::mount::{MsFlags, mount};
-    use nix::sched::{CloneFlags, unshare};
     assert!(nix::unistd::geteuid().is_root(), "this test mounts a file system: run it as root");
     in_thread(|| {
-        unshare(CloneFlags::CLONE_NEWNS).expect("root may have a mount namespace");
-        let none: Option<&str> = None;
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("root may change propagation");
+        hostler_sys::unshare_mounts().expect("root may have a mount namespace");
         work()
     })
 }

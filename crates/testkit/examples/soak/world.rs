@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
+use hostler_sys::{bind, unshare_mounts};
 use hostler_testkit::{Outcome, SmallDisk, free_port, invite, kill, wait_until};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -37,9 +36,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn up(executable: &Path) -> Self {
-        unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace needs root");
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("root has permission");
+        unshare_mounts().expect("a mount namespace needs root");
         let home = tempfile::Builder::new().prefix("hostler-soak-").tempdir().expect("a temporary directory");
         fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just created");
         make_accounts(home.path());
@@ -243,9 +240,8 @@ fn make_accounts(home: &Path) {
     }
     for (file, content) in [("passwd", passwd), ("group", group)] {
         let path = home.join(file);
-        fs::write(&path, content).expect("the file is writable");
-        let target = format!("/etc/{file}");
-        mount(Some(&path), target.as_str(), None::<&str>, MsFlags::MS_BIND, None::<&str>).expect("root has permission");
+        fs::write(&path, content).expect("the test owns it");
+        bind(&path, &Path::new("/etc").join(file)).expect("root has permission");
     }
 }
 

@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use hostler_sys::{bind, change_propagation, mount_tmpfs, unshare_mounts};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, readlinkat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{chdir, pivot_root};
 
@@ -50,10 +50,8 @@ pub(super) fn make(layout: Layout) -> io::Result<OwnedFd> {
 }
 
 fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| said("cannot create a mount namespace", &error.into()))?;
+    unshare_mounts()?;
     let namespace = File::open("/proc/thread-self/ns/mnt")?;
-    // Later mounts of the node appear here too, but mounts made here do not appear outside.
-    change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
     let Nearest { path, directory, may_list } = nearest(layout)?;
     if path == Path::new("/") {
         replace_root(layout, may_list)?;
@@ -126,7 +124,7 @@ fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool)
     fs::create_dir(&staged)?;
     memory(&staged, &found)?;
     // The copy must not contain itself.
-    change(&staged, MsFlags::MS_UNBINDABLE)?;
+    change_propagation(&staged, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix(path).map_err(io::Error::other)?;
     if may_list {
         neighbours(&before, &staged, below)?;
@@ -146,7 +144,7 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     fs::create_dir(&new)?;
     memory(&new, &fs::metadata("/")?)?;
     // The copy must not contain itself.
-    change(&new, MsFlags::MS_UNBINDABLE)?;
+    change_propagation(&new, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix("/").unwrap_or(&layout.root);
     if !may_list {
         // Without the entries of `/` there would be no programs.
@@ -198,20 +196,9 @@ fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> 
 
 /// Mounts a tmpfs with the owner and mode of another directory.
 fn memory(at: &Path, like: &fs::Metadata) -> io::Result<()> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("hostler-mirror"), at, Some("tmpfs"), flags, Some("size=1m"))
-        .map_err(|error| said("cannot mount a tmpfs", &error.into()))?;
+    mount_tmpfs("hostler-mirror", at, "size=1m")?;
     std::os::unix::fs::chown(at, Some(like.uid()), Some(like.gid()))?;
     fs::set_permissions(at, Permissions::from_mode(like.mode() & 0o7777))
-}
-
-fn bind(from: &Path, to: &Path) -> io::Result<()> {
-    Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?)
-}
-
-fn change(at: impl AsRef<Path>, how: MsFlags) -> io::Result<()> {
-    mount(None::<&str>, at.as_ref(), None::<&str>, how, None::<&str>)
-        .map_err(|error| said("cannot change the mount propagation", &error.into()))
 }
 
 fn said(what: &str, error: &io::Error) -> io::Error {
@@ -220,7 +207,7 @@ fn said(what: &str, error: &io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use nix::sched::setns;
+    use nix::sched::{CloneFlags, setns, unshare};
 
     use super::*;
 
