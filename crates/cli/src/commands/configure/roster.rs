@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csv::{ReaderBuilder, StringRecord, Trim};
 use hostler_model::UserName;
 use hostler_proto::users::AddUser;
 
@@ -12,19 +13,29 @@ const MOST_PROBLEMS: usize = 20;
 
 /// Parses a roster. Returns the users, or the problems with their line numbers.
 pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
+    let text = text.trim_start_matches('\u{feff}');
     let mut users = Vec::new();
     let mut problems = Vec::new();
     let mut seen: BTreeMap<UserName, usize> = BTreeMap::new();
-    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate().map(|(at, line)| (at + 1, line)) {
-        if line.trim().is_empty() || line.trim_start().starts_with('#') || (number == 1 && is_heading(line)) {
+    let rows = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes());
+    for (at, row) in rows.into_records().enumerate() {
+        let row = row.expect("text in memory is read, and is UTF-8");
+        let is_heading = at == 0 && row.get(0).is_some_and(|first| first.eq_ignore_ascii_case(COLUMNS[0]));
+        if is_heading || row.iter().all(str::is_empty) {
             continue;
         }
-        match fields(line).and_then(|fields| user(&fields)) {
-            Ok(user) => match seen.insert(user.name.clone(), number) {
-                Some(earlier) => problems.push(format!("line {number}: {} is already in line {earlier}", user.name)),
+        let line = line_of(&row, text);
+        match user(&row) {
+            Ok(user) => match seen.insert(user.name.clone(), line) {
+                Some(earlier) => problems.push(format!("line {line}: {} is already in line {earlier}", user.name)),
                 None => users.push(user),
             },
-            Err(why) => problems.push(format!("line {number}: {why}")),
+            Err(why) => problems.push(format!("line {line}: {why}")),
         }
     }
     if users.is_empty() && problems.is_empty() {
@@ -34,15 +45,22 @@ pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
     if problems.is_empty() { Ok(users) } else { Err(problems) }
 }
 
-fn is_heading(line: &str) -> bool {
-    fields(line).is_ok_and(|fields| fields.first().is_some_and(|first| first.eq_ignore_ascii_case(COLUMNS[0])))
+/// The number of a row's first line. The row's position is that of the blank lines and comments before it.
+fn line_of(row: &StringRecord, text: &str) -> usize {
+    let position = row.position().expect("it was read from a text");
+    let before = &text[position.byte() as usize..];
+    let skipped = before.lines().take_while(|line| line.is_empty() || line.starts_with('#')).count();
+    position.line() as usize + skipped
 }
 
-fn user(fields: &[String]) -> Result<AddUser, String> {
+fn user(fields: &StringRecord) -> Result<AddUser, String> {
     if fields.len() > COLUMNS.len() {
         return Err(format!("{} columns instead of at most {}: {}", fields.len(), COLUMNS.len(), COLUMNS.join(", ")));
     }
-    let field = |at: usize| fields.get(at).map(|field| field.trim()).filter(|field| !field.is_empty());
+    if fields.iter().any(|field| field.contains('\n')) {
+        return Err("a quote is not closed".to_owned());
+    }
+    let field = |at: usize| fields.get(at).filter(|field| !field.is_empty());
     let name = field(0).ok_or("the name is missing")?.parse().map_err(|error| format!("{error}"))?;
     let uid = field(1).map(|uid| uid.parse::<u32>().ok().filter(|uid| *uid >= 1000).ok_or(uid)).transpose();
     let uid = uid.map_err(|uid| format!("`{uid}` is not a uid of 1000 or more"))?;
@@ -51,30 +69,6 @@ fn user(fields: &[String]) -> Result<AddUser, String> {
     let groups: Result<BTreeSet<UserName>, _> = groups.map(str::parse).collect();
     let groups = groups.map_err(|error| format!("group {error}"))?;
     Ok(AddUser { name, uid, role, groups, keys: field(4).map(str::to_owned).into_iter().collect() })
-}
-
-/// Splits a line into its fields. A quoted field may contain commas; two quotes in it mean one quote.
-fn fields(line: &str) -> Result<Vec<String>, String> {
-    let mut fields = vec![String::new()];
-    let mut characters = line.chars().peekable();
-    let mut is_quoted = false;
-    while let Some(c) = characters.next() {
-        let field = fields.last_mut().expect("the list of fields is never empty");
-        match (c, is_quoted) {
-            ('"', true) if characters.peek() == Some(&'"') => {
-                characters.next();
-                field.push('"');
-            }
-            ('"', true) => is_quoted = false,
-            ('"', false) if field.trim().is_empty() => {
-                field.clear();
-                is_quoted = true;
-            }
-            (',', false) => fields.push(String::new()),
-            (c, _) => field.push(c),
-        }
-    }
-    if is_quoted { Err("a quote is not closed".to_owned()) } else { Ok(fields) }
 }
 
 #[cfg(test)]
@@ -95,11 +89,11 @@ mod tests {
 
     #[test]
     fn mistakes_are_reported_with_line_numbers() {
-        let text = "name,uid\nAda,2000\nben,12\ncy,,boss\ndan,,,-x\ndan2,\"\ned,,,,,\nflo\nflo\n,5\n";
+        let text = "name,uid\nAda,2000\n\n# b\nben,12\r\ncy,,boss\r\ndan,,,-x\ned,,,,,\nflo\nflo\n,5\n ,,\ndan2,\"\nx";
         let problems = read(text).expect_err("an invalid roster");
         let lines: Vec<&str> = problems.iter().map(|problem| problem.split(':').next().expect("a line")).collect();
-        assert_eq!(lines, ["line 2", "line 3", "line 4", "line 5", "line 6", "line 7", "line 9", "line 10"]);
-        assert!(problems[6].contains("flo is already in line 8"), "{}", problems[6]);
+        assert_eq!(lines, ["line 2", "line 5", "line 6", "line 7", "line 8", "line 10", "line 11", "line 13"]);
+        assert!(problems[5].contains("flo is already in line 9"), "{}", problems[5]);
         assert_eq!(read("name,uid\n"), Err(vec!["the file contains no user".to_owned()]));
     }
 }
