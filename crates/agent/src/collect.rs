@@ -43,7 +43,7 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
     let found = match &launch.spec().work {
         Work::Project { .. } if directory.baseline().exists() => {
             let manifest: Manifest = hostler_proto::decode(&fs::read(directory.manifest())?)?;
-            let baseline = Baseline::load(&directory.baseline())?;
+            let baseline = Baseline::load(&directory.baseline());
             let work = directory.work();
             // Only the agent can change the parent directory, so the owner is reliable.
             owner = Ids::of_directory(&work).or_else(unless_gone).context("cannot read the run's working directory")?;

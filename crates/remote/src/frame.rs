@@ -30,7 +30,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 11;
 
 /// Version of the protocol. Both ends must use the same.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {

@@ -5,24 +5,23 @@
 //! baseline costs time but no correctness. It is saved to a file, so a restarted agent still finds the changes of a
 //! running job quickly.
 
-use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
+use serde_bytes::{ByteBuf, Bytes};
 
 use crate::beneath::{Stat, nanoseconds};
+use crate::index_file::{self, ByPath};
 
 /// Metadata of the files in a work directory right after layout, to find changed files later. The default is empty:
 /// every file may have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Baseline {
-    files: HashMap<Vec<u8>, Mark>,
+    files: ByPath<Mark>,
 }
 
 /// File metadata. A file counts as unchanged if all of them match. Programs cannot set the ctime, so a restored
@@ -36,37 +35,19 @@ pub(crate) struct Mark {
     pub(crate) mode: u32,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum BaselineError {
-    #[error("cannot read the baseline {}", .path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// The file is not a valid baseline.
-    #[error("{} is not a baseline of this version", .path.display())]
-    Damaged { path: PathBuf },
-}
-
-/// The file format: a version number, then pairs of a path and its metadata.
-type Stored = (u16, Vec<(ByteBuf, Mark)>);
-
-const VERSION: u16 = 1;
-
 impl Baseline {
     pub(crate) fn record(&mut self, path: &[u8], stat: &Stat) {
-        self.files.insert(path.to_vec(), Mark::from(stat));
+        self.files.insert(ByteBuf::from(path), Mark::from(stat));
     }
 
     /// Returns whether `path` still has the metadata that it was laid out with.
     pub(crate) fn is_untouched(&self, path: &[u8], stat: &Stat) -> bool {
-        self.files.get(path) == Some(&Mark::from(stat))
+        self.files.get(Bytes::new(path)) == Some(&Mark::from(stat))
     }
 
     /// Returns the permission bits of `path` at layout.
     pub(crate) fn mode(&self, path: &[u8]) -> Option<u32> {
-        self.files.get(path).map(|mark| mark.mode)
+        self.files.get(Bytes::new(path)).map(|mark| mark.mode)
     }
 
     /// Makes later changes visible in the metadata.
@@ -102,25 +83,13 @@ impl Baseline {
     /// # Errors
     /// Errors of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let mut files: Vec<_> = self.files.iter().map(|(path, mark)| (ByteBuf::from(path.clone()), *mark)).collect();
-        files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let stored: Stored = (VERSION, files);
-        let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
+        index_file::save(path, &self.files)
     }
 
-    /// Reads a baseline that [`Baseline::save`] wrote.
-    ///
-    /// # Errors
-    /// The file is missing or invalid. The caller can continue with an empty baseline.
-    pub fn load(path: &Path) -> Result<Self, BaselineError> {
-        let bytes = fs::read(path).map_err(|source| BaselineError::Read { path: path.to_owned(), source })?;
-        match rmp_serde::from_slice::<Stored>(&bytes) {
-            Ok((VERSION, files)) => {
-                Ok(Self { files: files.into_iter().map(|(path, mark)| (path.into_vec(), mark)).collect() })
-            }
-            _ => Err(BaselineError::Damaged { path: path.to_owned() }),
-        }
+    /// Reads a baseline that [`Baseline::save`] wrote; empty if it is missing or invalid.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        Self { files: index_file::load(path) }
     }
 }
 
@@ -148,20 +117,20 @@ mod tests {
     use crate::beneath::Kind;
 
     #[test]
-    fn survives_a_restart_and_says_when_it_did_not() {
+    fn survives_a_restart_and_is_empty_when_damaged() {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let path = dir.path().join("baseline");
         let stat = Stat { kind: Kind::File, mode: 0o644, size: 3, modified_ns: -5, changed_ns: 7, inode: 9 };
         let mut baseline = Baseline::default();
         baseline.record(b"a\xff/b", &stat);
         baseline.save(&path).expect("writable");
-        assert_eq!(Baseline::load(&path).expect("just saved"), baseline);
+        assert_eq!(Baseline::load(&path), baseline);
         assert!(baseline.is_untouched(b"a\xff/b", &stat));
         assert!(!baseline.is_untouched(b"a\xff/b", &Stat { changed_ns: 8, ..stat }));
         assert!(!baseline.is_untouched(b"other", &stat));
 
-        fs::write(&path, b"something else").expect("writable");
-        assert!(matches!(Baseline::load(&path), Err(BaselineError::Damaged { .. })));
-        assert!(matches!(Baseline::load(&dir.path().join("none")), Err(BaselineError::Read { .. })));
+        std::fs::write(&path, b"something else").expect("writable");
+        assert_eq!(Baseline::load(&path), Baseline::default());
+        assert_eq!(Baseline::load(&dir.path().join("none")), Baseline::default());
     }
 }

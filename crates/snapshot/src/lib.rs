@@ -29,6 +29,7 @@ pub mod chunk;
 mod deliver;
 mod hashing;
 mod ignores;
+mod index_file;
 mod layout;
 pub mod mirror;
 pub mod pack;
@@ -40,7 +41,7 @@ mod store;
 mod walk;
 pub mod wire;
 
-pub use baseline::{Baseline, BaselineError};
+pub use baseline::Baseline;
 pub use bounds::TooMuch;
 pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture};
 pub use changes::{Changes, ChangesOptions, changes};

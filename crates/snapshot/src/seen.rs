@@ -5,16 +5,16 @@
 //! time. The index is only a cache: chunks are checked when they are read for an upload, and without an index every
 //! file is read.
 
-use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use hostler_proto::manifest::Content;
-use serde_bytes::ByteBuf;
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteBuf, Bytes};
 
 use crate::baseline::{Mark, ticking_clock};
 use crate::beneath::Stat;
+use crate::index_file::{self, ByPath};
 
 /// How old the last change of a file must be before the file is remembered, in nanoseconds: the precision of FAT, whose
 /// time stamps are the coarsest.
@@ -29,24 +29,20 @@ pub(crate) fn is_settled(stat: &Stat, now: i64) -> bool {
 /// The contents of a folder's files by path. The default is empty: every file is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    files: HashMap<Vec<u8>, (Mark, Content)>,
+    files: ByPath<SeenFile>,
 }
 
-/// The file format: a version, then paths with metadata and contents.
-type Stored = (u16, Vec<(ByteBuf, Mark, Content)>);
-
-const VERSION: u16 = 1;
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct SeenFile {
+    mark: Mark,
+    content: Content,
+}
 
 impl Seen {
     /// Reads an index that [`Seen::save`] wrote; empty if it is missing or invalid.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        match fs::read(path).map(|bytes| rmp_serde::from_slice::<Stored>(&bytes)) {
-            Ok(Ok((VERSION, files))) => Self {
-                files: files.into_iter().map(|(path, mark, content)| (path.into_vec(), (mark, content))).collect(),
-            },
-            _ => Self::default(),
-        }
+        Self { files: index_file::load(path) }
     }
 
     /// Writes the index to `path` and replaces an existing file atomically.
@@ -54,12 +50,7 @@ impl Seen {
     /// # Errors
     /// Errors of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let files = self.files.iter();
-        let files =
-            files.map(|(path, (mark, content))| (ByteBuf::from(path.clone()), *mark, content.clone())).collect();
-        let stored: Stored = (VERSION, files);
-        let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        hostler_sys::replace_file_unflushed(path, &encoded, 0o600)
+        index_file::save(path, &self.files)
     }
 
     /// Returns the number of remembered files.
@@ -75,13 +66,15 @@ impl Seen {
 
     /// Returns the content of the file if all its metadata match.
     pub(crate) fn recall(&self, path: &[u8], stat: &Stat) -> Option<&Content> {
-        self.files.get(path).filter(|(mark, _)| *mark == Mark::from(stat)).map(|(_, content)| content)
+        let file = self.files.get(Bytes::new(path)).filter(|file| file.mark == Mark::from(stat));
+        file.map(|file| &file.content)
     }
 
     /// Remembers the content of a file that was read after `now` (see [`Seen::now`]).
     pub(crate) fn remember(&mut self, path: &[u8], stat: &Stat, content: &Content, now: i64) {
         if is_settled(stat, now) {
-            self.files.insert(path.to_vec(), (Mark::from(stat), content.clone()));
+            let file = SeenFile { mark: Mark::from(stat), content: content.clone() };
+            self.files.insert(ByteBuf::from(path), file);
         }
     }
 
@@ -128,7 +121,7 @@ mod tests {
         seen.remember(b"a\xff", &stat(), &Content::default(), 99 * SECOND);
         seen.save(&path).expect("writable");
         assert_eq!(Seen::load(&path), seen);
-        fs::write(&path, b"something else").expect("writable");
+        std::fs::write(&path, b"something else").expect("writable");
         assert!(Seen::load(&path).is_empty());
         assert!(Seen::load(&directory.path().join("none")).is_empty());
     }

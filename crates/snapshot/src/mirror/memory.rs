@@ -21,8 +21,8 @@ use crate::baseline::Mark;
 use crate::beneath::{Kind, Stat};
 use crate::chunk::digest_of;
 
-/// The first bytes of the file. They must be changed together with the record format.
-const MAGIC: [u8; 8] = *b"hsttree3";
+/// The start of the file. A change of the record format must change it.
+const MAGIC: [u8; 8] = *b"hsttree4";
 
 /// The size of the header in bytes: [`MAGIC`], the user's uid, and the digest of the records.
 const HEAD_BYTES: usize = MAGIC.len() + 4 + 32;

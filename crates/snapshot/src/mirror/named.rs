@@ -16,7 +16,7 @@ impl Named {
     /// Computes the digest of an entry.
     #[must_use]
     pub fn new(entry: Entry) -> Self {
-        let name = digest_of(&rmp_serde::to_vec(&entry).expect("plain data can always be encoded"));
+        let name = digest_of(&hostler_proto::encode(&entry));
         Self { entry, name }
     }
 
