@@ -36,7 +36,7 @@ struct Head {
 impl Head {
     fn new() -> Self {
         let mut head = Self::default();
-        head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true, owner: None });
+        head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), owner: None });
         head
     }
 
@@ -87,7 +87,7 @@ impl Head {
         let bytes = hostler_proto::encode(&self.state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         assert_eq!(self.state.member(&n1()), from_log.member(&n1()), "log and snapshot agree");
-        self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), archives: true, owner: None });
+        self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), owner: None });
     }
 
     fn join(&mut self, key: Digest, may_replace: bool) -> Result<(), Refusal> {
@@ -251,7 +251,7 @@ fn node_that_joined_before_keys_were_stored_is_accepted() {
     old.as_object_mut().expect("an object").remove("members").expect("the field exists");
     old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("the field exists");
     head.state = serde_json::from_value::<State>(old).expect("new fields may be absent").restored();
-    head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true, owner: None });
+    head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), owner: None });
     head.hello(SECOND, 2).expect("its certificate is the cluster's");
     assert_eq!(
         head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)),

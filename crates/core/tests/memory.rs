@@ -49,7 +49,7 @@ fn state_with_jobs(spec: impl Fn(u64) -> JobSpec) -> State {
 fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
     let mut state = State::default();
     let epoch = state.next_epoch();
-    apply(&mut state, Event::EpochStarted { epoch, archives: true, owner: None });
+    apply(&mut state, Event::EpochStarted { epoch, owner: None });
     for number in 1..=jobs {
         // As received from the network: without sharing and spare capacity.
         let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("it was just encoded");

@@ -291,7 +291,7 @@ fn agents_get_the_privileged_uids() {
         .collect()
     };
     let epoch = head.state.next_epoch();
-    head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(1000) });
+    head.apply(Event::EpochStarted { epoch, owner: Some(1000) });
     head.connect("n1", 1);
     assert_eq!(guarded(&mut head), [(1, vec![1000])], "the head's own account");
     head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("accepted");
@@ -304,6 +304,6 @@ fn agents_get_the_privileged_uids() {
     assert_eq!(guarded(&mut head), [(1, vec![1000, 2000]), (1, vec![1000])]);
     // Root is handled separately.
     let epoch = head.state.next_epoch();
-    head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(0) });
+    head.apply(Event::EpochStarted { epoch, owner: Some(0) });
     assert_eq!(head.state.guarded_uids(), Vec::<u32>::new());
 }

@@ -179,7 +179,7 @@ impl<'t> World<'t> {
             rule,
         };
         let epoch = world.state.next_epoch();
-        world.apply(Event::EpochStarted { epoch, archives: true, owner: None });
+        world.apply(Event::EpochStarted { epoch, owner: None });
         world
     }
 
@@ -198,7 +198,7 @@ impl<'t> World<'t> {
         if matches!(self.rule, Rule::Script) {
             self.later(SCRIPT_MS, Happening::ScriptLooks);
         }
-        while self.now_ms < least_ms || self.starts_ms.contains(&None) || self.state.live_jobs().next().is_some() {
+        while self.now_ms < least_ms || self.starts_ms.contains(&None) || self.state.jobs().next().is_some() {
             let happens = self.queue.keys().next().map(|(at, _)| *at);
             let due = self.state.next_deadline().map(|at| at.0.max(self.now_ms));
             match (happens, due) {

@@ -51,10 +51,6 @@ pub enum Event {
     EpochStarted {
         /// The head's epoch.
         epoch: Epoch,
-        /// Whether ended jobs leave the state from now on. Older releases kept them in the state, so replays of their
-        /// logs do too.
-        #[serde(default)]
-        archives: bool,
         /// The uid that the head runs under. A user with this uid on the head's machine is an admin.
         #[serde(default)]
         owner: Option<u32>,
@@ -71,7 +67,7 @@ pub enum Event {
         uid: Option<u32>,
         /// The job's specification.
         spec: Arc<JobSpec>,
-        /// The digest of the environment variables, which the store keeps. Older logs keep the variables in `spec`.
+        /// The digest of the environment variables, which the store has; those in `spec` are empty.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<Digest>,
         /// The states of dependencies that had already ended.

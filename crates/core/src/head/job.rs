@@ -216,14 +216,9 @@ impl Job {
 
     /// Deletes the job's environment variables if the job has completed, since it then never runs again.
     pub(super) fn drop_environment_if_completed(&mut self) {
-        let had_one = self.environment.is_some() || !self.spec.environment.is_empty();
-        if !had_one || !self.is_ended() || self.state() != JobState::Completed {
-            return;
-        }
-        self.lost_environment = true;
-        self.environment = None;
-        if !self.spec.environment.is_empty() {
-            Arc::make_mut(&mut self.spec).environment.clear();
+        if self.environment.is_some() && self.is_ended() && self.state() == JobState::Completed {
+            self.lost_environment = true;
+            self.environment = None;
         }
     }
 

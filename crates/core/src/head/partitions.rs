@@ -422,7 +422,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
         PartitionsCommand::Remove(name) => {
             partitions.known(name)?;
             let waits = |job: &&Arc<Job>| job.spec.partition.as_ref() == Some(name) && !job.pending.is_empty();
-            match state.live_jobs().filter(waits).count() {
+            match state.jobs().filter(waits).count() {
                 0 => Ok(vec![PartitionsEvent::Removed(name.clone())]),
                 jobs => Err(Refusal::PartitionInUse { partition: name.clone(), jobs }),
             }

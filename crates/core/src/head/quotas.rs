@@ -184,7 +184,7 @@ pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u6
         }
         let Some(most) = quota.queued else { continue };
         let counts = |other: &str| parties(&state.users, other).any(|(theirs, _)| theirs == party);
-        let waiting: u64 = state.live_jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
+        let waiting: u64 = state.jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
         if waiting + tasks > most {
             let whose = party.describe();
             return Some(format!("{whose} may have at most {most} tasks waiting, and has {waiting} now"));

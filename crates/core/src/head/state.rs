@@ -45,9 +45,6 @@ pub struct State {
     last_job: u64,
     /// Jobs that have not ended.
     jobs: BTreeMap<JobId, Arc<Job>>,
-    /// Whether ended jobs leave the state. Older releases kept them in the state, so replays of their logs do too.
-    #[serde(default)]
-    pub(super) archives: bool,
     pub(super) nodes: BTreeMap<NodeName, Node>,
     /// Nodes that have joined, whether or not their agents have ever connected.
     #[serde(default)]
@@ -242,7 +239,7 @@ impl State {
         self.jobs.get(&id)
     }
 
-    /// Iterates over jobs by ascending id. Includes ended jobs only until a head that archives them starts its epoch.
+    /// Jobs that have not ended, by ascending id.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
@@ -253,12 +250,7 @@ impl State {
         self.jobs.len()
     }
 
-    /// Iterates over live jobs by ascending id.
-    pub fn live_jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
-        self.jobs.values().filter(|job| !job.is_ended())
-    }
-
-    /// Iterates over startable jobs in queue order.
+    /// Startable jobs in queue order.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.queue.iter(|_| true).map(|id| &self.jobs[&id])
     }

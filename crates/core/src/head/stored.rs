@@ -59,11 +59,11 @@ pub fn restore(first: State, loaded: &Loaded) -> Result<(State, u64), RestoreErr
 /// Returns the first event of a new epoch for a restored state. `owner` is the uid that the head runs under.
 #[must_use]
 pub fn epoch_starts(state: &State, now: Now, owner: Option<u32>) -> Stamped {
-    Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), archives: true, owner } }
+    Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), owner } }
 }
 
 /// Applies the first event of an epoch to a state whose log ends before `next_sequence`. Returns the batch that must be
-/// stored first. The batch includes jobs that ended under a release that kept ended jobs in the state.
+/// stored first.
 pub fn begin_epoch(state: &mut State, next_sequence: u64, first: &Stamped) -> Batch {
     let mut changes = Changes::default();
     update(state, first, &mut changes);

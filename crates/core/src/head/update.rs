@@ -29,9 +29,9 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     state.last_event_wall = now.wall;
     let mut step = Step { state, now, changes, moved: Vec::new() };
     match &stamped.event {
-        Event::EpochStarted { epoch, archives, owner } => {
+        Event::EpochStarted { epoch, owner } => {
             step.state.owner = *owner;
-            step.start_epoch(*epoch, *archives);
+            step.start_epoch(*epoch);
         }
         Event::Submitted { job, key, user, uid, spec, environment, after } => {
             let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now.wall) };
@@ -111,15 +111,9 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn start_epoch(&mut self, epoch: hostler_model::Epoch, archives: bool) {
+    fn start_epoch(&mut self, epoch: hostler_model::Epoch) {
         self.state.epoch = epoch;
         self.state.power.begin_epoch(epoch);
-        if archives && !self.state.archives {
-            self.state.archives = true;
-            // An older head kept these ended jobs in its state.
-            let ended = self.state.jobs().filter(|job| job.is_ended());
-            self.moved = ended.map(|job| job.id).collect();
-        }
         self.state.unconfirmed.clear();
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();
@@ -157,9 +151,6 @@ impl Step<'_> {
 
     /// Moves ended jobs from the state to the store, and deletes requeued jobs from the store.
     fn let_ended_jobs_go(&mut self) {
-        if !self.state.archives {
-            return;
-        }
         for id in std::mem::take(&mut self.moved) {
             match self.state.job(id) {
                 Some(job) if job.is_ended() => {

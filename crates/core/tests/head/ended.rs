@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use hostler_core::head::{Changes, Command, Event, Record, Refusal, Stamped, State, SubmissionKey, update};
-use hostler_model::{Dependency, Digest, Environment, IndexSet, JobId, JobSpec, JobState};
+use hostler_core::head::{Command, Refusal, SubmissionKey};
+use hostler_model::{Dependency, Digest, IndexSet, JobId, JobSpec, JobState};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{HeadMessage, RunEnd, RunResult, RunStatus};
 use hostler_proto::stored::Change;
 
-use crate::harness::{Head, ended, name, spec, user};
+use crate::harness::{Head, ended, spec, user};
 
 /// A head with a node, and a job that has ended on it with this exit code.
 fn head_with_ended_job(code: i32) -> (Head, JobId) {
@@ -160,43 +160,4 @@ fn environment_is_deleted_only_when_its_job_completes() {
             .any(|message| matches!(message, HeadMessage::Launch(launch) if launch.environment == environment));
         assert_eq!(relaunched, is_kept);
     }
-}
-
-/// Older heads kept ended jobs in the state and environments in specifications.
-#[test]
-fn ended_jobs_of_an_older_head_move_to_the_store() {
-    let mut head = Head::new();
-    head.state = State::default();
-    head.stored.0.clear();
-    let epoch = head.state.next_epoch();
-    head.apply(Event::EpochStarted { epoch, archives: false, owner: None });
-    head.hello("n1", 1, "boot", vec![]);
-    let environment = Environment::from([("SECRET".to_owned(), "hush".to_owned())]);
-    let done = head.submit(JobSpec { environment: environment.clone(), ..spec() }).expect("accepted");
-    let failed = head.submit(JobSpec { environment: environment.clone(), ..spec() }).expect("accepted");
-    let lives = head.submit(JobSpec { hold: true, environment: environment.clone(), ..spec() }).expect("accepted");
-    end(&mut head, done, 0);
-    end(&mut head, failed, 1);
-    head.apply(Event::Fetched { job: done, indices: IndexSet::one(0), ended: None });
-    assert_eq!((head.state.job_count(), head.stored.0.len()), (3, 0), "the state of an older head");
-
-    let bytes = hostler_proto::encode(&head.state);
-    head.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
-    let epoch = head.state.next_epoch();
-    let now = head.now;
-    let mut changes = Changes::default();
-    let stamped = Stamped { now, event: Event::EpochStarted { epoch, archives: true, owner: None } };
-    update(&mut head.state.clone(), &stamped, &mut changes);
-    let moved: Vec<JobId> = changes
-        .records
-        .iter()
-        .filter_map(|record| if let Record::JobEnded(job) = record { Some(job.id) } else { None })
-        .collect();
-    assert_eq!(moved, [done, failed]);
-    head.apply(stamped.event);
-    assert_eq!(head.state.jobs().map(|job| job.id).collect::<Vec<_>>(), [lives]);
-    assert!(head.stored.0[&done].fetched.contains(0));
-    assert!(head.stored.0[&done].spec.environment.is_empty() && head.stored.0[&done].lost_environment);
-    assert_eq!(head.stored.0[&failed].spec.environment, environment, "it may run again");
-    assert!(head.state.node(&name("n1")).is_some());
 }

@@ -57,7 +57,7 @@ impl Head {
             advisory: Advisory::default(),
         };
         let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch, archives: true, owner: None });
+        head.apply(Event::EpochStarted { epoch, owner: None });
         head
     }
 
@@ -250,7 +250,7 @@ impl Head {
         let bytes = hostler_proto::encode(&state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         let epoch = self.state.next_epoch();
-        self.apply(Event::EpochStarted { epoch, archives: true, owner: None });
+        self.apply(Event::EpochStarted { epoch, owner: None });
         self.rounds.restart(1);
         self.finish().expect("no command waits for a reply");
     }

@@ -165,7 +165,7 @@ fn cheapest_sufficient_nodes_are_switched_on_and_off_again_when_idle() {
     head.hello("r3", 13, "second", vec![]);
     assert_eq!(head.stage("r2"), Stage::Up);
     assert_eq!(head.state.power.node(&name("r2")).expect("it is in the plan").boots.count, 1);
-    let jobs: Vec<_> = head.state.live_jobs().map(|job| job.id).collect();
+    let jobs: Vec<_> = head.state.jobs().map(|job| job.id).collect();
     for job in &jobs {
         assert_eq!(head.state_of(*job), JobState::Starting);
     }
@@ -248,7 +248,7 @@ fn head_orders_nothing_while_the_state_of_a_machine_is_unconfirmed() {
         head.pass_ms(MINUTE);
     }
     assert_eq!((head.stage("r1"), head.pending_orders()), (Stage::Unknown, vec![]));
-    let job = head.state.live_jobs().next().expect("the job waits").id;
+    let job = head.state.jobs().next().expect("the job waits").id;
     let reason = explain(&head.state, head.job(job)).expect("the job waits").to_string();
     assert!(reason.contains("r1 is not known to be off"), "{reason}");
     // An answer to an old request is ignored.
@@ -319,7 +319,7 @@ fn killed_head_continues_where_it_stopped() {
     head.restart();
     assert_eq!(head.answer(&["r2"]), [], "the machine is on");
     head.hello("r2", 12, "second", vec![]);
-    let job = head.state.live_jobs().next().expect("the job runs").id;
+    let job = head.state.jobs().next().expect("the job runs").id;
     let run = head.run_of(job);
     head.report(12, run, RunStatus::Running).expect("connected");
     head.report(12, run, ended(0)).expect("connected");

@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn account_of_the_head_has_no_privileges_through_a_node() {
         let mut state = Cluster::default();
-        let event = Event::EpochStarted { epoch: state.next_epoch(), archives: true, owner: Some(1000) };
+        let event = Event::EpochStarted { epoch: state.next_epoch(), owner: Some(1000) };
         update(&mut state, &Stamped { now: Now::default(), event }, &mut Changes::default());
         let node = "n1".parse().expect("a name");
         let who = |state: &Cluster, said: &str| match relayed(state, &node, said.as_bytes()) {

@@ -64,7 +64,7 @@ async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), Ap
         LiveJobs::Refuse => {
             // Wait for accepted submissions that are still in the queue, so that they are counted.
             let _ = head.engine.settled().await;
-            let live = head.engine.state().live_jobs().count();
+            let live = head.engine.state().jobs().count();
             if live > 0 {
                 head.closing.store(false, Ordering::Release);
                 return Err(jobs_live(live));
@@ -95,7 +95,7 @@ fn jobs_live(live: usize) -> ApiError {
 async fn cancel_all(head: &Head, caller: &Caller) {
     let deadline = Instant::now() + ENDING_TIME;
     let mut notices = head.engine.notices();
-    let live: Vec<JobId> = head.engine.state().live_jobs().map(|job| job.id).collect();
+    let live: Vec<JobId> = head.engine.state().jobs().map(|job| job.id).collect();
     for job in live {
         let command = Command::Act { caller: caller.clone(), job, index: None, action: JobAction::Cancel };
         head.engine.post(command, Vec::new()).await;
@@ -105,7 +105,7 @@ async fn cancel_all(head: &Head, caller: &Caller) {
     while is_anything_ending(&head.engine.state()) {
         // Any notice is a reason to check again.
         if timeout_at(deadline, notices.recv()).await.is_err() {
-            let left = head.engine.state().live_jobs().count();
+            let left = head.engine.state().jobs().count();
             tracing::warn!(left, "jobs did not end within the timeout; stopping anyway");
             return;
         }
@@ -118,5 +118,5 @@ fn is_anything_ending(state: &Cluster) -> bool {
         let mut nodes = job.active.values().flat_map(Active::nodes);
         nodes.any(|name| state.node(name).is_some_and(|node| node.link.is_some()))
     };
-    state.live_jobs().any(on_connected_node)
+    state.jobs().any(on_connected_node)
 }

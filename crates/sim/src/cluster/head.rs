@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 use hostler_core::head::{
-    After, Answer, Command, Commit, ConnectionId, Delivery, Durability, Effect, Ended, Event, Moves, NotDone, Now,
-    Rounds, Stamped, State, begin_epoch, epoch_starts, restore,
+    After, Answer, Command, Commit, ConnectionId, Delivery, Durability, Effect, Ended, Moves, NotDone, Now, Rounds,
+    Stamped, State, begin_epoch, epoch_starts, restore,
 };
 use hostler_model::{NodeState, TaskId, Timestamp, WallTime};
 use hostler_proto::stored::{Batch, Change, Loaded};
@@ -42,9 +42,7 @@ pub(super) struct Head {
     pub(super) wall_offset_ms: i64,
     /// Events that are delayed while the process is frozen.
     pub(super) frozen: Option<Vec<Happening>>,
-    /// From this start of the head on, jobs leave the state when they end. Earlier heads simulate an older release.
-    pub(super) archives_from: u64,
-    /// The planned crash of the head.
+    /// The number of steps until the head is killed, and the number of steps of its successor.
     pub(super) doom: Option<Doom>,
 }
 
@@ -153,7 +151,8 @@ impl World {
         let began = committer.reload().map_err(|error| error.to_string()).and_then(|loaded| {
             let Some((mut state, next)) = self.read_back(&loaded) else { return Err("its log is damaged".to_owned()) };
             let origin = state.last_event_at;
-            let first = self.first_batch(&mut state, next, life, self.now_after(origin, self.now_us));
+            let first = epoch_starts(&state, self.now_after(origin, self.now_us), None);
+            let first = begin_epoch(&mut state, next, &first);
             committer.commit(&[first]).remove(0).map_err(|error| error.to_string())?;
             Ok((state, origin, loaded.first_sequence(), next + 1))
         });
@@ -205,15 +204,6 @@ impl World {
                 None
             }
         }
-    }
-
-    /// Begins an epoch: returns the batch that must be stored before all other batches.
-    fn first_batch(&self, state: &mut State, next_sequence: u64, life: u64, now: Now) -> Batch {
-        let mut first = epoch_starts(state, now, None);
-        if let Event::EpochStarted { archives, .. } = &mut first.event {
-            *archives = life >= self.head.archives_from;
-        }
-        begin_epoch(state, next_sequence, &first)
     }
 
     /// The current time for a process that started at `started_us` on a log whose last event has the time `origin`.
@@ -546,8 +536,8 @@ impl World {
             Err(error) => return self.end_reload(Err(error.to_string())),
         };
         let Some((mut state, next)) = self.read_back(&loaded) else { return };
-        let (now, life) = (self.head_now(), self.head.lives);
-        let batch = self.first_batch(&mut state, next, life, now);
+        let first = epoch_starts(&state, self.head_now(), None);
+        let batch = begin_epoch(&mut state, next, &first);
         self.order(Request::Commit { batch, done: Waits::Epoch(Box::new((state, next + 1))) });
     }
 

@@ -219,7 +219,7 @@ impl World {
     fn tidy_up(&mut self) {
         let act = |job, index, action| Command::Act { caller: ada(), job, index, action };
         let mut wanted = Vec::new();
-        for job in self.head.process.iter().flat_map(|process| process.state.live_jobs()) {
+        for job in self.head.process.iter().flat_map(|process| process.state.jobs()) {
             if job.held {
                 wanted.push(act(job.id, None, JobAction::Release));
             }

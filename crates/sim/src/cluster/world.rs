@@ -70,9 +70,6 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed);
-        // In some worlds the first heads simulate a release that kept ended jobs in its state.
-        let mut release_dice = Rng::new(seed.rotate_left(16));
-        let archives_from = if release_dice.chance(200) { release_dice.range(2, 5) } else { 1 };
         let settings = settings(&mut rng);
         let nodes: Vec<Node> = (0..rng.range(2, 5)).map(|number| Node::new(number as usize, &mut rng)).collect();
         let mut world = Self {
@@ -83,7 +80,7 @@ impl World {
                 &settings,
             ),
             settings,
-            head: Head { archives_from, ..Head::default() },
+            head: Head::default(),
             network: Network::new(nodes.len()),
             nodes,
             users: Users::default(),
@@ -170,7 +167,7 @@ impl World {
             return Some(unanswered);
         }
         let Some(process) = &self.head.process else { return Some("the head is down".to_owned()) };
-        if let Some(job) = process.state.live_jobs().next() {
+        if let Some(job) = process.state.jobs().next() {
             return Some(format!("job {} has not ended: {job:?}", job.id));
         }
         let nodes = (0..self.nodes.len()).filter(|node| !self.is_off_at_will(*node));
