@@ -188,19 +188,6 @@ impl SlurmConfig {
 }
 
 impl ControllerConfig {
-    /// Whether a graceful shutdown needs the node's agent. If so, the machine cannot be switched off in any other way.
-    #[must_use]
-    pub const fn needs_the_agent(&self) -> bool {
-        matches!(self, Self::WakeOnLan(_))
-    }
-
-    /// Whether no one can confirm that a machine is off. If so, the machine counts as off while its agent is not
-    /// connected.
-    #[must_use]
-    pub const fn guesses(&self) -> bool {
-        matches!(self, Self::WakeOnLan(WakeOnLanConfig { probe: None, .. }))
-    }
-
     /// Identifies the controller, so that nodes that share it take turns.
     pub(crate) fn shares(&self) -> Option<String> {
         match self {
