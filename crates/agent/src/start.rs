@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
 use hostler_gossip::Policy;
-use hostler_model::{BootId, Counted, CpuSet, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
+use hostler_model::{BootId, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
@@ -39,13 +39,10 @@ pub struct Config {
     pub environments: Option<PathBuf>,
     /// Required node name; if absent, the name under which the node joined.
     pub name: Option<NodeName>,
-    /// CPUs that the node offers.
-    pub cpus: CpuSet,
-    /// Memory that the node offers, in bytes.
-    pub memory_bytes: u64,
+    /// Resources that the node offers, without its GPUs.
+    pub resources: Resources,
     /// Features of the node, which jobs can require.
     pub features: BTreeSet<Feature>,
-    pub counted: Counted,
     pub topology: Topology,
     /// GPUs of the machine, including those that the node does not offer.
     pub gpus: Vec<MachineGpu>,
@@ -164,18 +161,16 @@ async fn serve(
         tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by process ancestry");
     }
     let gpus = Gpus::new(config.gpus);
-    let hardware = Hardware { topology: config.topology.within(&config.cpus), gpus: gpus.given().cloned().collect() };
+    let hardware =
+        Hardware { topology: config.topology.within(&config.resources.cpus), gpus: gpus.given().cloned().collect() };
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
     let settings = environment::Settings {
         node: name.to_string(),
         install_python: config.install_python,
         ..environment::Settings::new(CACHE_BYTES)
     };
-    let resources = Resources {
-        gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(),
-        counted: config.counted,
-        ..Resources::new(config.cpus.clone(), config.memory_bytes)
-    };
+    let resources = Resources { gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(), ..config.resources };
+    let cpus = resources.cpus.clone();
     let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
     let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
@@ -213,7 +208,7 @@ async fn serve(
     let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
     let (renew, due) = watch::channel(None);
     if let Some(gossiping) = &gossiping {
-        gossiping.start(handle.clone(), config.cpus)?;
+        gossiping.start(handle.clone(), cpus)?;
     }
     if !config.calls {
         tracing::info!("this node does not accept remote commands, as configured");

@@ -159,6 +159,15 @@ pub struct PartialRequest {
     pub counted: Counted,
 }
 
+impl PartialRequest {
+    /// Fills absent values.
+    #[must_use]
+    pub fn or(self, cpus: u32, memory_bytes: u64) -> Request {
+        let (cpus, memory_bytes) = (self.cpus.unwrap_or(cpus), self.memory_bytes.unwrap_or(memory_bytes));
+        Request { cpus, memory_bytes, gpus: self.gpus, counted: self.counted }
+    }
+}
+
 impl Serialize for PartialRequest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Self::serialize(self, serializer)

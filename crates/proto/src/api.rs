@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{
     Advisory, ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState,
-    NodeName, NodeState, PartitionName, Reason, Submission, TaskId, Vendor, WallTime,
+    NodeName, NodeState, PartitionName, Reason, Request, Submission, TaskId, Vendor, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -73,14 +73,22 @@ pub struct Info {
     pub nodes: NodeCounts,
     /// Number of tasks in each live state.
     pub tasks: LiveCounts,
-    /// CPUs of the nodes that are up: total and free.
+    /// Resources of the nodes that are up.
+    #[serde(flatten)]
+    pub capacity: Capacity,
+}
+
+/// The resources of the nodes that are up, in [`Info`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Capacity {
+    /// CPUs: total and free.
     pub cpus: Amount,
-    /// Memory of the nodes that are up, in bytes: total and free.
+    /// Memory in bytes: total and free.
     pub memory_bytes: Amount,
-    /// GPUs of the nodes that are up: total and free.
+    /// GPUs: total and free.
     #[serde(default)]
     pub gpus: Amount,
-    /// Amounts of counted resources of the nodes that are up, by name.
+    /// Counted resources.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
     /// Amounts of counted resources that no job holds, by name.
@@ -88,7 +96,25 @@ pub struct Info {
     pub counted_free: BTreeMap<String, u64>,
 }
 
-/// Facts about the head process, in [`Info`].
+impl Capacity {
+    /// Adds a node. The sums saturate.
+    pub fn add(&mut self, total: &Request, free: &Request) {
+        let add = |amount: &mut Amount, total: u64, free: u64| {
+            *amount = Amount { total: amount.total.saturating_add(total), free: amount.free.saturating_add(free) };
+        };
+        add(&mut self.cpus, total.cpus.into(), free.cpus.into());
+        add(&mut self.memory_bytes, total.memory_bytes, free.memory_bytes);
+        add(&mut self.gpus, total.gpus.into(), free.gpus.into());
+        for (sums, counted) in [(&mut self.counted, &total.counted), (&mut self.counted_free, &free.counted)] {
+            for (name, count) in counted.iter() {
+                let sum = sums.entry(name.to_owned()).or_insert(0);
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
+}
+
+/// The head process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeadInfo {
     /// Process id.
@@ -405,6 +431,15 @@ pub struct JobSummary {
     pub started_at: Option<WallTime>,
     /// Time at which the job ended.
     pub ended_at: Option<WallTime>,
+}
+
+impl JobSummary {
+    /// Resources per task and node.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        let Self { cpus, memory_bytes, gpus, .. } = *self;
+        Request { cpus, memory_bytes, gpus, counted: self.counted.clone() }
+    }
 }
 
 const fn one() -> u32 {

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts, StatusPorts, Weight, Weights};
 use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
-use hostler_model::{Counted, CpuSet, Feature, NodeName};
+use hostler_model::{Counted, CpuSet, Feature, NodeName, Resources};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -363,9 +363,10 @@ impl AgentRun {
             directory: places.directory,
             environments: self.environments.or(caps.environments),
             name: self.name,
-            cpus,
-            memory_bytes,
-            counted: if self.resource.is_empty() { caps.resources } else { counted(&self.resource)? },
+            resources: Resources {
+                counted: if self.resource.is_empty() { caps.resources } else { counted(&self.resource)? },
+                ..Resources::new(cpus, memory_bytes)
+            },
             features: std::iter::once(architecture()).chain(caps.features).chain(self.feature).collect(),
             topology: there_is.topology(),
             gpus,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, GpuId, JobState, NodeName, Request, TaskId, WallTime, format_bytes, format_duration};
+use hostler_model::{Attempt, GpuId, JobState, NodeName, TaskId, WallTime, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
 use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
@@ -178,8 +178,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         1 => String::new(),
         nodes => format!("{nodes} nodes, on each "),
     };
-    let JobSummary { cpus, memory_bytes, gpus, ref counted, .. } = *summary;
-    lines.add("needs", format!("{each}{}", Request { cpus, memory_bytes, gpus, counted: counted.clone() }));
+    lines.add("needs", format!("{each}{}", summary.request()));
     lines.add_some("partition", summary.partition.as_ref().map(ToString::to_string));
     lines.add_some("nodes have", job.constraint.as_ref().map(ToString::to_string));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
@@ -409,15 +408,15 @@ pub(crate) fn info(info: &Info) -> String {
     let power = power.iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!(", {count} {state}"));
     let power: String = power.collect();
     lines.add("nodes", format!("{} up, {} suspect, {} down{power}{drained}", nodes.up, nodes.suspect, nodes.down));
-    lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
-    let memory = &info.memory_bytes;
+    lines.add("cpus", format!("{} of {} free", info.capacity.cpus.free, info.capacity.cpus.total));
+    let memory = &info.capacity.memory_bytes;
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
-    let gpus = &info.gpus;
+    let gpus = &info.capacity.gpus;
     lines.add_some("gpus", (gpus.total > 0).then(|| format!("{} of {} free", gpus.free, gpus.total)));
     lines.add_some(
         "resources",
-        counted(info.counted.iter().map(|(name, all)| (name.as_str(), *all)), |name| {
-            info.counted_free.get(name).copied().unwrap_or(0)
+        counted(info.capacity.counted.iter().map(|(name, all)| (name.as_str(), *all)), |name| {
+            info.capacity.counted_free.get(name).copied().unwrap_or(0)
         }),
     );
     let tasks = &info.tasks;

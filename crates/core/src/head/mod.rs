@@ -44,7 +44,7 @@ pub use power::{Boots, Meter, Power, PowerCommand, PowerEvent, PowerFault, Power
 pub use rounds::{After, Commit, Done, Input, Rounds};
 pub use schedule::{explain, follow_up, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
-pub use state::{Capacity, State};
+pub use state::State;
 pub use stored::{RestoreError, begin_epoch, epoch_starts, read_ended_job, restore};
 pub use update::update;
 pub use users::{

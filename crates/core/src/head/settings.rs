@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hostler_model::{JobSpec, ParseError, PartialRequest, Request, Submission, WallTime, parse_bytes, parse_duration};
+use hostler_model::{JobSpec, ParseError, Submission, WallTime, parse_bytes, parse_duration};
 use hostler_proto::link::OUTPUT_CAP_BYTES;
 use hostler_sched::Policy;
 use serde::{Deserialize, Serialize};
@@ -509,13 +509,8 @@ impl Settings {
     /// A job with a terminal always stays a single process.
     #[must_use]
     pub fn complete(&self, submission: Submission) -> JobSpec {
-        let PartialRequest { cpus, memory_bytes, gpus, counted } = submission.request.clone();
-        let request = Request {
-            cpus: cpus.or(self.job.cpus).unwrap_or(1),
-            memory_bytes: memory_bytes.or(self.job.memory_bytes).unwrap_or(USUAL_MEMORY_BYTES),
-            gpus,
-            counted,
-        };
+        let (cpus, memory_bytes) = (self.job.cpus.unwrap_or(1), self.job.memory_bytes.unwrap_or(USUAL_MEMORY_BYTES));
+        let request = submission.request.clone().or(cpus, memory_bytes);
         let usual = |count: Option<u32>| count.filter(|_| submission.pty.is_none()).unwrap_or(1);
         let nodes = submission.nodes.unwrap_or_else(|| usual(self.job.nodes));
         let tasks_per_node = submission.tasks_per_node.unwrap_or_else(|| usual(self.job.tasks_per_node));
@@ -558,7 +553,7 @@ fn write_size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{WindowSize, Work};
+    use hostler_model::{PartialRequest, Request, WindowSize, Work};
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hostler_model::{
-    Counted, Dependency, Digest, Epoch, JobId, JobSpec, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
+    Dependency, Digest, Epoch, JobId, JobSpec, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
 };
-use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
+use hostler_proto::api::{Capacity, LiveCounts, NodeCounts};
 use hostler_proto::link::RunEnd;
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
@@ -103,29 +103,6 @@ pub struct State {
     /// The timer for notifying gossiping nodes.
     #[serde(skip)]
     pub(super) peers: Peers,
-}
-
-/// The total resources of the nodes that are up.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Capacity {
-    /// Number of CPUs.
-    pub cpus: Amount,
-    /// Memory in bytes.
-    pub memory_bytes: Amount,
-    /// Number of GPUs.
-    pub gpus: Amount,
-    /// Amounts of counted resources by name.
-    pub counted: BTreeMap<String, u64>,
-    /// Amounts of counted resources that no run holds, by name.
-    pub counted_free: BTreeMap<String, u64>,
-}
-
-/// Adds the counts of a node to the totals. Sums saturate.
-fn add_counts(sums: &mut BTreeMap<String, u64>, counted: &Counted) {
-    for (name, count) in counted.iter() {
-        let sum = sums.entry(name.to_owned()).or_insert(0);
-        *sum = sum.saturating_add(count);
-    }
 }
 
 impl State {
@@ -397,15 +374,7 @@ impl State {
     pub fn capacity(&self) -> Capacity {
         let mut all = Capacity::default();
         for node in self.nodes.values().filter(|node| self.node_state(node) == NodeState::Up) {
-            let (total, free) = (node.total(), node.free());
-            all.cpus.total += u64::from(total.cpus);
-            all.cpus.free += u64::from(free.cpus);
-            all.memory_bytes.total = all.memory_bytes.total.saturating_add(total.memory_bytes);
-            all.memory_bytes.free = all.memory_bytes.free.saturating_add(free.memory_bytes);
-            all.gpus.total += u64::from(total.gpus);
-            all.gpus.free += u64::from(free.gpus);
-            add_counts(&mut all.counted, &total.counted);
-            add_counts(&mut all.counted_free, &free.counted);
+            all.add(&node.total(), &node.free());
         }
         all
     }

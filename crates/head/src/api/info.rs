@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use hostler_core::head::Capacity;
 use hostler_proto::api::{API_VERSION, HeadInfo, HeadMachine, Info};
 use tokio::sync::OnceCell;
 use utoipa::ToSchema;
@@ -20,7 +19,6 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
     let machine = Some(machine().await.clone());
     let refusing = head.refusing();
     let state = head.engine.state();
-    let Capacity { cpus, memory_bytes, gpus, counted, counted_free } = state.capacity();
     Json(Info {
         head: HeadInfo {
             pid: std::process::id(),
@@ -39,11 +37,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
         },
         nodes: state.node_counts(),
         tasks: state.live_counts(),
-        cpus,
-        memory_bytes,
-        gpus,
-        counted,
-        counted_free,
+        capacity: state.capacity(),
     })
 }
 

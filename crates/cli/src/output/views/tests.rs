@@ -1,7 +1,7 @@
 //! Tests of the exact text of views.
 
 use hostler_model::{Counted, JobId};
-use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts};
+use hostler_proto::api::{Amount, Capacity, HeadInfo, LiveCounts, NodeCounts};
 use hostler_proto::link::{IoSource, IoUsage};
 use hostler_proto::power::JobEnergy;
 
@@ -212,11 +212,13 @@ fn info_summarises_the_cluster() {
         },
         nodes: NodeCounts { up: 4, ..NodeCounts::default() },
         tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
-        cpus: Amount { total: 8, free: 6 },
-        memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
-        gpus: Amount::default(),
-        counted: [("license".to_owned(), 10)].into(),
-        counted_free: [("license".to_owned(), 8)].into(),
+        capacity: Capacity {
+            cpus: Amount { total: 8, free: 6 },
+            memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
+            gpus: Amount::default(),
+            counted: [("license".to_owned(), 10)].into(),
+            counted_free: [("license".to_owned(), 8)].into(),
+        },
     };
     let expected = "\
 head       version 0.1.0, pid 42, epoch 3, embedded cluster
