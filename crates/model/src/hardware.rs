@@ -4,52 +4,10 @@
 //! the same node. It ignores links between GPUs, because on common machines the GPUs of one NUMA node are the ones that are linked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use crate::{CpuSet, ParseError, Request, Resources, Topology};
-
-/// The longest GPU id, in bytes.
-const MAX_ID_BYTES: usize = 128;
-
-/// The id of a GPU, such as `GPU-5d8f0c1a-…`, `MIG-…` or `pci-0000:07:00.0`. It is unique on its node and never
-/// changes. It consists of visible ASCII characters without commas, so that commas can separate ids.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, pattern = r"^[!-+\--~]{1,128}$")]
-pub struct GpuId(String);
-
-/// The vendor of a GPU. It decides which environment variables make the GPU visible to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Vendor {
-    /// NVIDIA.
-    Nvidia,
-    /// AMD.
-    Amd,
-    /// Intel.
-    Intel,
-}
-
-/// A GPU that a node offers, or a part of one that can be allocated separately (MIG).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// The GPU's id, unique on its node.
-    pub id: GpuId,
-    /// The GPU's vendor.
-    pub vendor: Vendor,
-    /// The GPU's model name, for people.
-    pub name: String,
-    /// The GPU's own memory in bytes. Absent if it shares the machine's memory, or if the size is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// The GPU's NUMA node. Absent if the machine has only one, or if it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub numa: Option<u32>,
-}
+use crate::{CpuSet, Gpu, GpuId, Request, Resources, Topology};
 
 /// A node's GPUs and CPU topology. Empty for nodes with agents of older releases; allocations then ignore locality.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,69 +94,12 @@ struct FreeGpu<'a> {
     numa: Option<u32>,
 }
 
-impl GpuId {
-    /// Returns the id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Creates an id from a name. Replaces characters that an id cannot have.
-    #[must_use]
-    pub fn from_name(name: &str) -> Self {
-        let fit = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '_' };
-        let text: String = name.chars().map(fit).take(MAX_ID_BYTES).collect();
-        Self(if text.is_empty() { "unknown".to_owned() } else { text })
-    }
-}
-
-impl FromStr for GpuId {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let is_id = (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic() && c != b',');
-        if is_id { Ok(Self(text.to_owned())) } else { Err(ParseError::new(text, "the unique id of a GPU")) }
-    }
-}
-
-impl TryFrom<String> for GpuId {
-    type Error = ParseError;
-
-    fn try_from(text: String) -> Result<Self, ParseError> {
-        text.parse()
-    }
-}
-
-impl From<GpuId> for String {
-    fn from(id: GpuId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for GpuId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Vendor {
-    /// Returns the vendor as a word in output and JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Nvidia => "nvidia",
-            Self::Amd => "amd",
-            Self::Intel => "intel",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{CoreKind, Counted, Cpu};
+    use crate::{CoreKind, Counted, Cpu, Vendor};
 
     /// Two NUMA nodes with `cores` cores of two threads each and `gpus` GPUs each.
     fn server(cores: u32, gpus: u32) -> (Hardware, Resources) {

@@ -10,6 +10,7 @@ mod constraint;
 mod counted;
 mod cpus;
 mod digest;
+mod gpu;
 mod hardware;
 mod ids;
 mod job;
@@ -18,6 +19,7 @@ mod partition;
 mod power;
 mod python;
 mod reason;
+mod resources;
 mod text;
 mod time;
 mod topology;
@@ -29,17 +31,19 @@ pub use constraint::{Constraint, Feature};
 pub use counted::{Counted, CountedError};
 pub use cpus::CpuSet;
 pub use digest::Digest;
-pub use hardware::{Gpu, GpuId, Hardware, Vendor};
+pub use gpu::{Gpu, GpuId, Vendor};
+pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use job::{
     Condition, Dependency, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, PartialRequest, Request,
     Submission, TaskState, WindowSize, Work,
 };
-pub use node::{Advisory, NodeFacts, NodeState, Resources};
+pub use node::{Advisory, NodeFacts, NodeState};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
 pub use python::{PYTHON_INSTALL, PythonVersions};
 pub use reason::{Reason, Shortfall, WakingNode};
+pub use resources::Resources;
 pub use text::{ParseError, escaped, escaped_lines};
 pub use time::{Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};

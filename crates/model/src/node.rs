@@ -1,4 +1,4 @@
-//! Nodes: their resources and states.
+//! Nodes: their facts and states.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{BootId, Counted, CpuSet, Digest, Feature, GpuId, Hardware, Request};
+use crate::{BootId, Digest, Feature, Hardware, Resources};
 
 /// The facts that an agent reports about its node in the hello. The head's log and state store them unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,73 +44,7 @@ impl NodeFacts {
     }
 }
 
-/// The resources that a node offers, or that an allocation holds on a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    /// The ids of the CPUs.
-    pub cpus: CpuSet,
-    /// Memory in bytes.
-    pub memory_bytes: u64,
-    /// The ids of the GPUs.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub gpus: BTreeSet<GpuId>,
-    /// Counted resources from the node's configuration.
-    #[serde(default, skip_serializing_if = "Counted::is_empty")]
-    pub counted: Counted,
-}
-
-impl Resources {
-    /// Creates resources that consist of CPUs and memory only.
-    #[must_use]
-    pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
-        Self { cpus, memory_bytes, gpus: BTreeSet::new(), counted: Counted::NONE }
-    }
-
-    /// Creates the resources for a request: these CPUs and GPUs, with the requested memory and counted resources.
-    #[must_use]
-    pub fn of_request(request: &Request, cpus: CpuSet, gpus: BTreeSet<GpuId>) -> Self {
-        Self { cpus, memory_bytes: request.memory_bytes, gpus, counted: request.counted.clone() }
-    }
-
-    /// Returns the amounts of these resources, without ids.
-    #[must_use]
-    pub fn counts(&self) -> Request {
-        let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
-        Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus, counted: self.counted.clone() }
-    }
-
-    /// Returns whether these resources contain all of `part`.
-    #[must_use]
-    pub fn includes(&self, part: &Self) -> bool {
-        self.cpus.is_superset(&part.cpus)
-            && self.memory_bytes >= part.memory_bytes
-            && (part.gpus.is_empty() || self.gpus.is_superset(&part.gpus))
-            && self.counted.covers(&part.counted)
-    }
-
-    /// Removes `part`. Ignores what these resources do not contain.
-    pub fn remove(&mut self, part: &Self) {
-        self.cpus.remove_all(&part.cpus);
-        self.memory_bytes = self.memory_bytes.saturating_sub(part.memory_bytes);
-        part.gpus.iter().for_each(|gpu| _ = self.gpus.remove(gpu));
-        if !part.counted.is_empty() {
-            self.counted = self.counted.minus(&part.counted);
-        }
-    }
-
-    /// Adds the resources in `part`.
-    pub fn add(&mut self, part: &Self) {
-        self.cpus.add_all(&part.cpus);
-        self.memory_bytes = self.memory_bytes.saturating_add(part.memory_bytes);
-        self.gpus.extend(part.gpus.iter().cloned());
-        if !part.counted.is_empty() {
-            self.counted = self.counted.plus(&part.counted);
-        }
-    }
-}
-
-/// Protections that a node does not provide, each with the reason; `None` for a protection that it provides. Most are
-/// limits that the node's kernel cannot enforce.
+/// Protections that a node does not provide, each with the reason; `None` where it does. Mostly limits that its kernel cannot enforce.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Advisory {
     /// Why jobs can use CPUs of other jobs.

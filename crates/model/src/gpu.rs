@@ -1,0 +1,105 @@
+//! GPUs: ids, vendors and locations.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ParseError;
+
+/// The longest GPU id, in bytes.
+const MAX_ID_BYTES: usize = 128;
+
+/// The id of a GPU: permanent and unique on its node, such as `GPU-5d8f0c1a-…`, `MIG-…` or `pci-0000:07:00.0`. Visible ASCII without
+/// commas, so that ids can be listed with commas.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = r"^[!-+\--~]{1,128}$")]
+pub struct GpuId(String);
+
+/// The vendor of a GPU; decides which environment variables make it visible to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Vendor {
+    /// NVIDIA.
+    Nvidia,
+    /// AMD.
+    Amd,
+    /// Intel.
+    Intel,
+}
+
+/// A GPU that a node offers, or a partition of one that can be assigned separately.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its id on the node.
+    pub id: GpuId,
+    /// Its vendor.
+    pub vendor: Vendor,
+    /// The model, for people.
+    pub name: String,
+    /// Its own memory in bytes; absent if it shares the machine's memory, or the size is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Its NUMA node; absent if there is only one, or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+}
+
+impl GpuId {
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// An id made from a name; replaces characters that an id cannot have.
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        let fit = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '_' };
+        let text: String = name.chars().map(fit).take(MAX_ID_BYTES).collect();
+        Self(if text.is_empty() { "unknown".to_owned() } else { text })
+    }
+}
+
+impl FromStr for GpuId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let is_id = (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic() && c != b',');
+        if is_id { Ok(Self(text.to_owned())) } else { Err(ParseError::new(text, "the unique id of a GPU")) }
+    }
+}
+
+impl TryFrom<String> for GpuId {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<GpuId> for String {
+    fn from(id: GpuId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for GpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Vendor {
+    /// The word in output and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Amd => "amd",
+            Self::Intel => "intel",
+        }
+    }
+}
