@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use hostler_client::Endpoint;
-use hostler_client::elsewhere::Token;
+use hostler_client::Token;
 use hostler_model::Digest;
 use hostler_proto::join::DEFAULT_PORT;
 use serde::{Deserialize, Serialize};

@@ -5,24 +5,11 @@
 //! and at any time, because no clock can be trusted. Certificates of nodes are client certificates, so a node cannot
 //! pose as the head.
 
-use std::fmt;
-
 use hostler_model::Digest;
 use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text};
 
 use crate::client::Call;
-use crate::{Client, ClientError, Endpoint, tls};
-
-/// A login token. Secret; sent only to the head.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(pub String);
-
-/// Hides the secret, because endpoints are logged.
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
+use crate::{Client, ClientError, Endpoint, Token, tls};
 
 impl Endpoint {
     /// Returns the endpoint of the head at `address` (host and port), in the cluster with this authority. Requests

@@ -17,7 +17,6 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::elsewhere::Token;
 use crate::{ClientError, ConnectFailure};
 
 /// Timeout for a connection, TLS included.
@@ -135,6 +134,17 @@ impl fmt::Display for Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({self})")
+    }
+}
+
+/// A login token. Secret; sent only to the head.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub String);
+
+/// Hides the secret, because endpoints are logged.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
     }
 }
 

@@ -30,7 +30,7 @@ mod uplink;
 pub mod upload;
 
 pub use client::Client;
-pub use endpoint::{Endpoint, Stream};
+pub use endpoint::{Endpoint, Stream, Token};
 pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};

@@ -9,7 +9,6 @@ use tokio::time::{Duration, sleep};
 
 use crate::connection::{Connection, failure};
 use crate::patience::Tries;
-use crate::routes::output_path;
 use crate::{Client, ClientError};
 
 /// Header with the attempt whose output the head sends.
@@ -68,6 +67,13 @@ impl Client {
             connection,
         })
     }
+}
+
+/// The path of one output of a task.
+fn output_path(task: TaskId, output: Output, part: &OutputPart) -> String {
+    let OutputPart { node_rank, from, follow } = part;
+    let output = output.as_str();
+    format!("/jobs/{}/tasks/{}/output/{output}?from={from}&follow={follow}&node_rank={node_rank}", task.job, task.index)
 }
 
 /// An event while following an output.

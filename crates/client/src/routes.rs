@@ -363,13 +363,6 @@ impl Client {
     }
 }
 
-/// The path of one output of a task.
-pub(crate) fn output_path(task: TaskId, output: hostler_proto::link::Output, part: &crate::OutputPart) -> String {
-    let crate::OutputPart { node_rank, from, follow } = part;
-    let output = output.as_str();
-    format!("/jobs/{}/tasks/{}/output/{output}?from={from}&follow={follow}&node_rank={node_rank}", task.job, task.index)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

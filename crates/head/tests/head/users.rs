@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_client::elsewhere::Token;
+use hostler_client::Token;
 use hostler_client::{Client, Endpoint, Patience};
 use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName};
 use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
