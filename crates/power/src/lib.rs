@@ -38,6 +38,7 @@ mod site;
 mod slurm;
 mod tree;
 mod wake_on_lan;
+mod wake_up;
 
 pub use config::{
     CommandConfig, ControllerConfig, CredentialsConfig, IpmiConfig, RedfishConfig, SlurmConfig, Span, VirtualConfig,
@@ -51,4 +52,4 @@ pub use pace::Pace;
 pub use redfish::{Address, Fingerprint};
 pub use secret::Secret;
 pub use site::{NoNodes, Reach, Site};
-pub use wake_on_lan::{MacAddress, WakeUp};
+pub use wake_up::{MacAddress, WakeUp};
