@@ -372,7 +372,7 @@ mod tests {
 
     use super::*;
     use crate::frame::Stream;
-    use crate::shared_files::Paths;
+    use crate::paths::Paths;
     use crate::{Caller, Command, Open, Reply, Report, Start};
 
     fn start() -> Frame {

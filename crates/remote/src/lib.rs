@@ -37,9 +37,11 @@ pub mod handover;
 mod keep_alive;
 mod message;
 pub mod mirror;
+mod paths;
 pub mod shared_files;
 pub mod step;
 mod streams;
+mod tree_spec;
 
 pub use connection::{Channel, Connection, Heartbeat, Incoming, multiplex};
 pub use credentials::{Credentials, explain_tls, server_name};
@@ -51,8 +53,9 @@ pub use message::{
     Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Event, How, Limit, Open, Placed, Proof, Refusal,
     RefusalKind, Reply, Report, Start, Started, StepStart, Tried,
 };
-pub use mirror::TreeSpec;
+pub use paths::{MOST_PATHS, Paths};
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
+pub use tree_spec::TreeSpec;
 
 /// Returns the path of the agent's socket for remote commands, given the path of its main socket.
 #[must_use]

@@ -10,8 +10,8 @@ use hostler_model::{Constraint, NodeName, WindowSize};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::mirror::TreeSpec;
-use crate::shared_files::Paths;
+use crate::paths::Paths;
+use crate::tree_spec::TreeSpec;
 
 /// Message that opens a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,18 +6,17 @@
 //! and removing an entry invalidates the cache.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::sys::statfs::statfs;
-use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
 
 use crate::message::{Command, Proof};
+use crate::paths::MOST_PATHS;
 
 /// Magic numbers (`statfs`) of file systems that several machines can write: NFS, FUSE, CIFS, SMB, SMB 2, 9P, Ceph,
 /// AFS, Lustre, GPFS, OCFS2, GFS2, BeeGFS, Coda.
@@ -40,9 +39,6 @@ const SHARED: [u64; 14] = [
 
 /// Magic number of FUSE. A FUSE program may have a cache of its own.
 const FUSE: u64 = 0x6573_5546;
-
-/// Maximum number of paths sent with one command, in either direction.
-pub const MOST_PATHS: usize = 1000;
 
 /// Returns whether other machines may write the files in a directory.
 #[must_use]
@@ -124,30 +120,10 @@ fn thread_number() -> i32 {
     nix::unistd::gettid().as_raw()
 }
 
-/// Paths in a message: absolute, of bounded length and number.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Paths(Vec<ByteBuf>);
-
-impl Paths {
-    /// Returns the valid paths.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<PathBuf> {
-        const LONGEST: usize = 4096;
-        let is_sound = |bytes: &&ByteBuf| bytes.starts_with(b"/") && bytes.len() < LONGEST && !bytes.contains(&0);
-        let path = |bytes: &ByteBuf| PathBuf::from(OsString::from_vec(bytes.to_vec()));
-        self.0.iter().take(MOST_PATHS).filter(is_sound).map(path).collect()
-    }
-}
-
-impl FromIterator<PathBuf> for Paths {
-    fn from_iter<I: IntoIterator<Item = PathBuf>>(paths: I) -> Self {
-        Self(paths.into_iter().take(MOST_PATHS).map(|path| path.into_os_string().into_vec().into()).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     #[test]
@@ -159,14 +135,6 @@ mod tests {
             assert!(names.contains(&PathBuf::from(name)), "{name}: {names:?}");
         }
         assert!(!names.iter().any(|name| name.to_string_lossy().contains("--flag")));
-    }
-
-    #[test]
-    fn what_travels_is_looked_at() {
-        let long = format!("/{}", "e".repeat(5000));
-        let all: Paths = ["/a", "b", "/c\0d", &long].into_iter().map(PathBuf::from).collect();
-        assert_eq!(all.to_vec(), [PathBuf::from("/a")]);
-        assert_eq!((0..2 * MOST_PATHS).map(|_| "/a".into()).collect::<Paths>().to_vec().len(), MOST_PATHS);
     }
 
     #[test]

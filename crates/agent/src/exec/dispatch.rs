@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
-use hostler_remote::shared_files::Paths;
+use hostler_remote::Paths;
 use hostler_remote::{
     Ask, Caller, Channel, Choice, Command, Cost, DirectoryId, Event, Frame, How, Open, Placed, Proof, Refusal,
     RefusalKind, Reply, Start, Started, Tried,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hostler_model::{CpuSet, NodeName, format_bytes};
-use hostler_remote::shared_files::Paths;
+use hostler_remote::Paths;
 use hostler_remote::{
     Became, Caller, Channel, Command, DirectoryId, Frame, Input, Limit, Placed, Refusal, RefusalKind, Reply, Report,
     Start, Started, Streams, Wanted, carry_home, shared_files,

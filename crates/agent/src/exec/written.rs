@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use hostler_remote::MOST_PATHS;
 use hostler_remote::Proof;
-use hostler_remote::shared_files::{MOST_PATHS, is_shared};
+use hostler_remote::shared_files::is_shared;
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};

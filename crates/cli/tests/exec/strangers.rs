@@ -50,11 +50,7 @@ fn start_frame(command: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_blocking(
         &mut bytes,
-        &Frame::Open(Open::Start(Box::new(Start {
-            command,
-            caller,
-            written: hostler_remote::shared_files::Paths::default(),
-        }))),
+        &Frame::Open(Open::Start(Box::new(Start { command, caller, written: hostler_remote::Paths::default() }))),
     )
     .expect("memory");
     bytes[..4].copy_from_slice(&1_u32.to_be_bytes());

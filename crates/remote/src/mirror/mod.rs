@@ -19,9 +19,7 @@
 //! Pieces of a windowed stream carry the messages, and relaying agents pass them on unread. The remote side asks all
 //! questions until the command has ended; then it only reports.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Entry;
@@ -79,40 +77,6 @@ pub fn is_left_out(path: &[u8]) -> bool {
 pub fn belongs_to_machine(root: &Path) -> bool {
     OUT_OF_BOUNDS.iter().any(|place| root == Path::new(place))
         || DEEPLY_OUT_OF_BOUNDS.iter().any(|place| root.starts_with(place))
-}
-
-/// The tree that is mirrored for a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeSpec {
-    root: ByteBuf,
-    /// The digest that names the tree.
-    pub tree: Digest,
-    /// Digest that the program on the node must have. `None` if the program is in the tree, or any program is allowed.
-    #[serde(default)]
-    pub program: Option<Digest>,
-}
-
-impl TreeSpec {
-    /// Describes the tree at `root`, an absolute path without symbolic links.
-    #[must_use]
-    pub fn new(root: PathBuf, tree: Digest, program: Option<Digest>) -> Self {
-        Self { root: ByteBuf::from(root.into_os_string().as_bytes().to_vec()), tree, program }
-    }
-
-    /// Returns the tree's path, which is the same for the caller and the command.
-    #[must_use]
-    pub fn root(&self) -> PathBuf {
-        OsStr::from_bytes(&self.root).into()
-    }
-
-    /// Returns whether a tree may be mounted at this path, and a command may start in its subdirectory `directory`.
-    pub(crate) fn is_sound(&self, directory: &[u8]) -> bool {
-        let below = directory.strip_prefix(self.root.as_slice());
-        self.root.strip_prefix(b"/").is_some_and(|path| hostler_snapshot::fault(path).is_none())
-            && below.is_some_and(|below| {
-                below.is_empty() || below.strip_prefix(b"/").is_some_and(|path| hostler_snapshot::fault(path).is_none())
-            })
-    }
 }
 
 /// A message about a command's tree.
