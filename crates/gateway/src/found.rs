@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::observed::Observed;
 use crate::setup::{InterfaceSetup, VPN_INTERFACE};
-use crate::steps::Observed;
 use crate::subnet::InterfaceAddress;
 
 /// The original state of everything that the gateway has changed. The gateway stores it before each change.

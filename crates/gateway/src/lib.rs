@@ -21,6 +21,7 @@ mod mac;
 mod machine;
 mod mistake;
 mod names;
+mod observed;
 mod others;
 mod reading;
 mod render;
@@ -40,9 +41,10 @@ pub use machine::{
     Status, Trial, VpnStatus,
 };
 pub use mistake::Mistake;
+pub use observed::{Observed, ObservedInterface};
 pub use others::{Obstacle, obstacles};
 pub use render::{profile, qr_code};
 pub use setup::{InterfaceSetup, Setup, TABLE, VPN_INTERFACE, VpnSetup};
-pub use steps::{Observed, ObservedInterface, Step, Wanted, WantedTable, WantedVpn, steps};
+pub use steps::{Step, Wanted, WantedTable, WantedVpn, steps};
 pub use subnet::{InterfaceAddress, Subnet};
 pub use vpn_state::{ObservedVpn, Peer};

@@ -2,6 +2,7 @@
 
 mod checks;
 mod raw;
+mod reader;
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
@@ -9,6 +10,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 
+use self::reader::Reader;
 use crate::description::{BootServer, Description, Machine, Management, Nodes, Pxe, Reach, Vpn};
 use crate::mac::Mac;
 use crate::mistake::Mistake;
@@ -26,12 +28,6 @@ const DEFAULT_DOMAIN: &str = "cluster";
 struct At<T> {
     line: usize,
     value: T,
-}
-
-/// Parses one description and collects the mistakes in it.
-struct Reader<'a> {
-    text: &'a str,
-    mistakes: Vec<Mistake>,
 }
 
 /// Lines of values, for checks across tables.
@@ -116,17 +112,6 @@ impl Reader<'_> {
             vpn: valid_or_absent(vpn)?,
             pxe: valid_or_absent(pxe)?,
         })
-    }
-
-    fn syntax_mistake(&mut self, error: &toml::de::Error) {
-        let line = error.span().map(|span| self.line(span.start));
-        let advice = "`hostler gateway plan --example` prints a description with every field";
-        self.mistakes.push(Mistake {
-            line,
-            field: String::new(),
-            what: error.message().trim().replace('\n', ", "),
-            advice: advice.to_owned(),
-        });
     }
 
     fn nodes(&mut self, raw: &raw::Nodes, lines: &mut Lines, parts: &mut Parts) -> Option<Nodes> {
@@ -338,25 +323,6 @@ impl Reader<'_> {
             self.mistake(self.line_of(text), field, &format!("`{shown}` is not valid"), &format!("write {advice}"));
         }
         value
-    }
-
-    /// Reports that a required field or table is missing. `line` is the line of the field's table.
-    fn missing(&mut self, line: Option<usize>, field: &str, advice: &str) {
-        let (field, what) = (field.to_owned(), "required, but missing".to_owned());
-        self.mistakes.push(Mistake { line, field, what, advice: advice.to_owned() });
-    }
-
-    fn mistake(&mut self, line: usize, field: &str, what: &str, advice: &str) {
-        let (what, advice) = (what.to_owned(), advice.to_owned());
-        self.mistakes.push(Mistake { line: Some(line), field: field.to_owned(), what, advice });
-    }
-
-    fn line_of<T>(&self, text: &Spanned<T>) -> usize {
-        self.line(text.span().start)
-    }
-
-    fn line(&self, offset: usize) -> usize {
-        1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count()
     }
 }
 

@@ -11,29 +11,9 @@ use serde::Serialize;
 
 use crate::found::Found;
 use crate::keys::PublicKey;
+use crate::observed::{Observed, ObservedInterface};
 use crate::setup::{InterfaceSetup, TABLE, VPN_INTERFACE};
 use crate::subnet::InterfaceAddress;
-use crate::vpn_state::ObservedVpn;
-
-/// The parts of the machine's current state that the gateway needs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Observed {
-    pub interfaces: BTreeMap<String, ObservedInterface>,
-    /// Whether forwarding is enabled for the whole machine (`net.ipv4.ip_forward`).
-    pub is_router: bool,
-    /// The gateway's table as `nft` lists it, without counters.
-    pub table: Option<String>,
-    /// The configuration of the gateway's dnsmasq, if it runs.
-    pub dnsmasq: Option<String>,
-    pub vpn: Option<ObservedVpn>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ObservedInterface {
-    pub up: bool,
-    pub forwarding: bool,
-    pub addresses: Vec<InterfaceAddress>,
-}
 
 /// The wanted state. The default means no gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

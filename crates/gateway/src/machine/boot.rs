@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
 
-use super::Gateway;
 use super::carry_out::Endpoints;
 use super::command::run;
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::records::{Confirmed, Record, Trial};
-use super::service::{Service, is_systemd, stop_unit};
+use super::service::{Service, UNIT, is_systemd, stop_unit};
 use crate::clients::Clients;
 use crate::found::Found;
 use crate::steps::{Step, Wanted, steps};
-
-/// The unit that sets the gateway up after a boot, and again when its VPN program has died.
-pub(super) const UNIT: &str = "hostler-gateway.service";
 
 impl Gateway {
     /// Applies the confirmed setup, e.g. after a boot. Returns the steps that were necessary.

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::Gateway;
 use super::command::{find, run, run_with_input};
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::observe::{forwarding_file, table};
 use super::records::{Loaded, Record};
 use super::service::Service;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::Gateway;
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::process::Process;
 use super::records::Trial;
 

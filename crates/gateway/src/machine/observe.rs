@@ -6,12 +6,12 @@ use std::fs;
 use nix::sched::{CloneFlags, unshare};
 use serde::Deserialize;
 
-use super::Gateway;
 use super::command::{find, require, run};
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::service::Service;
+use crate::observed::{Observed, ObservedInterface};
 use crate::setup::{Setup, TABLE, VPN_INTERFACE};
-use crate::steps::{Observed, ObservedInterface};
 use crate::subnet::InterfaceAddress;
 use crate::vpn_state::ObservedVpn;
 

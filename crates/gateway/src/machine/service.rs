@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
-use super::boot::UNIT;
 use super::command::{find, run, search_path};
 use super::error::GatewayError;
 use super::process::Process;
@@ -21,6 +20,9 @@ use super::records::Records;
 
 /// Directory that exists when systemd runs the machine.
 const BOOTED_BY_SYSTEMD: &str = "/run/systemd/system";
+
+/// The unit that sets the gateway up after a boot, and again when its VPN program has died.
+pub(super) const UNIT: &str = "hostler-gateway.service";
 
 /// Starts and stops the programs.
 #[derive(Debug)]

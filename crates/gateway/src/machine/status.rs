@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Gateway;
 use super::carry_out::DNSMASQ_LEASES;
 use super::command::{find, run};
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::observe::interfaces;
 use super::records::{Confirmed, Loaded, RolledBack, Trial};
 use super::service::Service;

@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Gateway;
 use super::carry_out::Endpoints;
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::process::{boot_id, since_boot_ms, wall_secs};
 use super::records::{Before, Confirmed, Loaded, Record, RolledBack, Trial};
 use super::service::Service;
 use crate::found::Found;
 use crate::keys::PrivateKey;
+use crate::observed::Observed;
 use crate::setup::{Setup, TABLE, VPN_INTERFACE};
-use crate::steps::{Observed, Step, Wanted, WantedTable, WantedVpn, steps};
+use crate::steps::{Step, Wanted, WantedTable, WantedVpn, steps};
 
 /// Timeout for the start of the guard.
 const GUARD_READY: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! Adding and revoking VPN clients. Changes take effect immediately without confirmation, because they cannot cut off
 //! other access.
 
-use super::Gateway;
 use super::carry_out::Endpoints;
 use super::error::GatewayError;
+use super::gateway::Gateway;
 use super::process::wall_secs;
 use crate::clients::{Client, Clients};
 use crate::keys::PrivateKey;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::Ipv4Addr;
 
-use super::{Lines, MachineLines, MachineParts, Parts, Reader};
+use super::reader::Reader;
+use super::{Lines, MachineLines, MachineParts, Parts};
 use crate::description::{HEAD_NAME, MANAGEMENT_SUFFIX, Reach};
 use crate::setup::VPN_INTERFACE;
 use crate::subnet::InterfaceAddress;

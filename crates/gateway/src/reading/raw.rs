@@ -5,7 +5,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Reader;
+use super::reader::Reader;
 
 /// A text and its position. `None` if the field is missing or has another type, which the reader reports.
 pub(super) type Text = Option<Spanned<String>>;

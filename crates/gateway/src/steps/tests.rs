@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::description::{Description, EXAMPLE};
 use crate::setup::Setup;
+use crate::vpn_state::ObservedVpn;
 use crate::vpn_state::Peer;
 
 /// Executes a step on a simulated machine.
