@@ -14,14 +14,16 @@ mod fixture;
 mod gpu;
 mod machine;
 mod memory;
+mod note;
 mod source;
 mod within;
 
 pub use caps::{Caps, GpuPick};
 pub use fixture::{Fixture, FixtureError};
+pub use gpu::card::{DeviceFile, Gpu};
 pub use gpu::nvml::{NvmlAnswer, NvmlCard, NvmlSlice};
-pub use gpu::{DeviceFile, Gpu};
 pub use hostler_model::Vendor;
-pub use machine::{Machine, Note, Topic, capture, machine};
+pub use machine::{Machine, capture, machine};
 pub use memory::Memory;
+pub use note::{Note, Topic};
 pub use source::Source;

@@ -1,6 +1,5 @@
 //! The result of discovery, and its entry points.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use hostler_model::{Cpu, CpuSet, Resources, Topology};
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Groups;
 use crate::cpus::Cpus;
 use crate::gpu;
-use crate::{Fixture, Gpu, Memory, Source};
+use crate::{Fixture, Gpu, Memory, Note, Source};
 
 /// Timeout for drivers. Without NVIDIA's persistence daemon, a healthy card needs about a second to wake up.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -28,24 +27,6 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     /// Facts that are unknown or assumed, and resources that are not offered, with reasons.
     pub notes: Vec<Note>,
-}
-
-/// A remark about the detection of a [`Machine`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
-    /// The affected resource.
-    pub about: Topic,
-    /// One sentence without a full stop.
-    pub text: String,
-}
-
-/// The resource that a note is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Topic {
-    Cpus,
-    Memory,
-    Gpus,
 }
 
 /// Detects the resources that jobs of this process may use on this machine.
@@ -96,29 +77,5 @@ impl Machine {
     pub fn siblings(&self, id: u32) -> CpuSet {
         let core = self.cpus.iter().find(|cpu| cpu.id == id).map(|cpu| cpu.core);
         self.cpus.iter().filter(|cpu| Some(cpu.core) == core).map(|cpu| cpu.id).collect()
-    }
-}
-
-impl Note {
-    pub(crate) fn new(about: Topic, text: impl Into<String>) -> Self {
-        Self { about, text: text.into() }
-    }
-}
-
-impl Topic {
-    /// The name for display and JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cpus => "cpus",
-            Self::Memory => "memory",
-            Self::Gpus => "gpus",
-        }
-    }
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.about.as_str(), self.text)
     }
 }

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceFile, Found, Gpu, Vendor, clean, device_file, note, numa_of_pci, pci_address};
+use hostler_model::Vendor;
+
+use super::card::{DeviceFile, Found, Gpu, clean, device_file, note, numa_of_pci, pci_address};
 use crate::Source;
 
 /// The list of AMD's compute driver.

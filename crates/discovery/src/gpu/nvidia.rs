@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use hostler_model::Vendor;
+
+use super::card::{DeviceFile, Found, Gpu, clean, device_file, note, numa_of_pci, pci_address};
 use super::nvml::{self, NvmlAnswer, NvmlCard, NvmlSlice};
-use super::{DeviceFile, Found, Gpu, Vendor, clean, device_file, note, numa_of_pci, pci_address};
 use crate::source::Nvml;
 use crate::within::TimedCall;
 use crate::{Note, Source};
