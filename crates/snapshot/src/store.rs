@@ -16,11 +16,12 @@
 
 mod scratch;
 mod whole;
+mod whole_files;
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -30,8 +31,8 @@ use hostler_proto::manifest::Content;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::statvfs::statvfs;
 
-use self::scratch::Scratch;
-use self::whole::WholeFiles;
+use self::scratch::{Scratch, make_private};
+use self::whole_files::WholeFiles;
 use crate::chunk::digest_of;
 use crate::pack;
 use crate::wire::{self, WireError};
@@ -613,10 +614,6 @@ fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]
 }
 
 /// Creates a directory and its parents with access only for the owner.
-fn make_private(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }

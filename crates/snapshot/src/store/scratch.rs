@@ -6,7 +6,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::make_private;
 use crate::remove::remove_tree;
 
 /// A locked directory for temporary files of one store. A directory without a lock belongs to a killed process; opening
@@ -59,4 +58,8 @@ fn remove_if_abandoned(path: &Path) {
     {
         let _ = remove_tree(path);
     }
+}
+
+pub(super) fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

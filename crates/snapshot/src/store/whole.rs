@@ -29,8 +29,8 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Content;
@@ -38,6 +38,7 @@ use nix::errno::Errno;
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 
+use super::whole_files::{Known, WholeFiles};
 use super::{Buffers, ChunkStore, ContentError, Freed, StoreError, is_disk_full, place_in};
 use crate::beneath::{Stat, nanoseconds};
 use crate::chunk::digest_of;
@@ -46,25 +47,6 @@ use crate::remove::remove_tree;
 /// Size in bytes from which on files share blocks; shorter files are written from their chunks. Cloning takes about as
 /// long as writing this much. In addition, a clone is not in the page cache, so the job reads it from the disk.
 const WORTH_SHARING_BYTES: u64 = 128 << 10;
-
-/// What the store knows about its whole files.
-#[derive(Debug, Default)]
-pub(super) struct WholeFiles {
-    /// Whether sharing is switched off because a clone has failed, e.g. because folders are laid out on another file
-    /// system.
-    is_off: AtomicBool,
-    known: Mutex<HashMap<Digest, Known>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// The content was laid out once; no whole file exists.
-    Seen,
-    /// A thread is writing the whole file.
-    BeingMade,
-    /// The whole file was verified when it had these metadata.
-    Right(Stat),
-}
 
 impl ChunkStore {
     /// Makes the store keep whole files too, so that layouts can share their blocks, if the file system supports it;
