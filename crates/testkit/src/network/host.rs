@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::groups::Groups;
-use super::switch::{Network, in_network_of, start, succeed};
+use super::process::{in_network_of, start, succeed};
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
@@ -271,14 +271,6 @@ impl Host {
         self.shell(&format!("kill -{signal} -1"));
     }
 
-    /// Connects the host to another network, with an interface of this name. The interface is down and has no address.
-    pub fn also_on(&self, network: &Network, interface: &str) {
-        let (port, pid) = (network.next_port(), self.holder());
-        network.at_switch(&format!(
-            "ip link add {port} type veth peer name {interface} netns {pid} && ip link set {port} master switch up"
-        ));
-    }
-
     fn plug_in(&self) {
         let (port, pid, address) = (self.port(), self.holder(), self.address());
         // The old link may not be removed yet.
@@ -298,7 +290,7 @@ impl Host {
     }
 
     /// The process that holds the namespaces; 0 if the host is off.
-    fn holder(&self) -> u32 {
+    pub(super) fn holder(&self) -> u32 {
         self.running.as_ref().map_or(0, |running| running.holder.id())
     }
 }

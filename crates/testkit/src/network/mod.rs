@@ -13,6 +13,7 @@
 mod groups;
 mod host;
 mod link;
+mod process;
 mod switch;
 
 pub use host::{Daemon, Host};

@@ -1,14 +1,14 @@
 //! The switch: a bridge in its own network namespace, and the hosts connected to it.
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
 use super::groups::sweep_stale;
 use super::host::{Daemon, Host, Plan};
+use super::process::{in_network_of, start};
 use crate::wait::wait_until;
 
 /// Required programs, with their Debian packages.
@@ -79,13 +79,13 @@ impl Network {
         (head, daemon)
     }
 
-    /// Returns a new name for a port of the switch.
-    pub(super) fn next_port(&self) -> String {
+    /// A port without a host.
+    fn next_port(&self) -> String {
         format!("port{}", self.hosts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Runs a shell command in the switch's network namespace. It must succeed.
-    pub(super) fn at_switch(&self, script: &str) {
+    fn at_switch(&self, script: &str) {
         in_network_of(self.holder.id(), script);
     }
 
@@ -95,30 +95,21 @@ impl Network {
     }
 }
 
+impl Host {
+    /// Connects the host to another network, with an interface of this name. The interface is down and has no address.
+    pub fn also_on(&self, network: &Network, interface: &str) {
+        let (port, pid) = (network.next_port(), self.holder());
+        network.at_switch(&format!(
+            "ip link add {port} type veth peer name {interface} netns {pid} && ip link set {port} master switch up"
+        ));
+    }
+}
+
 impl Drop for Network {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
-}
-
-/// Starts a process that prints `ready` and runs until its stdin is closed.
-pub(super) fn start(command: &mut Command) -> Child {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is installed");
-    let mut said = String::new();
-    let _ = BufReader::new(child.stdout.take().expect("stdout is piped")).read_line(&mut said);
-    assert_eq!(said.trim(), "ready", "cannot create a namespace; the error is printed above");
-    child
-}
-
-pub(super) fn succeed(command: &mut Command) {
-    let output = command.output().expect("the program can be started");
-    assert!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Runs a shell command in a process's network namespace. It must succeed.
-pub(super) fn in_network_of(process: u32, script: &str) {
-    succeed(Command::new("nsenter").args(["--target", &process.to_string(), "--net", "sh", "-c", script]));
 }
 
 fn require_all() {
