@@ -1,7 +1,6 @@
 //! The link to the head: connects, sends the hello, carries messages in both directions, and reconnects when the link
-//! breaks. [`Outgoing`] decides when waiting messages are sent.
+//! breaks. [`AgentLink`] decides what is sent when, and [`Dialler`] how long to wait before the next connection.
 
-use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -9,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{ClientError, ConnectFailure, Stream};
-use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
-use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES};
+use hostler_core::link::{AgentLink, Attempt, Dialler, HELLO_TIMEOUT, LinkEnd, Terms};
+use hostler_proto::link::{AgentMessage, MAX_FRAME_BYTES};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -22,17 +21,8 @@ use crate::identity::Identity;
 use crate::rapl::{POWERCAP, Rapl};
 use crate::renewal::Due;
 
-/// Timeout for the head's answer to a hello.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Interval of power reports to the head.
 const READING: Duration = Duration::from_secs(60);
-
-/// First and longest delay between connection attempts.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// Longest delay after the head has refused this agent. Retrying helps only if the node joins again.
-const REFUSED_PAUSE: Duration = Duration::from_secs(15);
 
 /// Read buffer size; most frames are smaller.
 const READ_BYTES: usize = 8 << 10;
@@ -41,16 +31,14 @@ type Socket = WebSocketStream<Stream>;
 
 /// Keeps the link open while the agent runs.
 pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew: watch::Sender<Due>) {
-    let mut pause = PAUSES.0;
+    let mut dialler = Dialler::default();
     let (mut complaint, mut remark) = (String::new(), String::new());
     loop {
-        let mut terms = None;
-        let mut longest = PAUSES.1;
         match identity.refresh() {
             Ok(true) => {
                 tracing::info!("this node has joined again; using its new certificate");
                 node.head.renew_connections();
-                pause = PAUSES.0;
+                dialler = Dialler::default();
             }
             Ok(false) => {}
             Err(error) => {
@@ -61,11 +49,12 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
                 }
             }
         }
-        let outcome = connect_once(&engine, node, identity, &renew, &mut terms).await;
+        let mut attempt = Attempt::Failed;
+        let outcome = connect_once(&engine, node, identity, &renew, &mut attempt).await;
         engine.disconnected();
         if let Err(error) = outcome {
-            if error.is::<Refused>() {
-                longest = REFUSED_PAUSE;
+            if matches!(error.downcast_ref(), Some(LinkEnd::Refused(_))) {
+                attempt = Attempt::Refused;
             }
             let text = format!("{error:#}");
             // Warn once; repeated warnings would hide other messages.
@@ -76,31 +65,11 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
             }
             complaint = text;
         }
-        let wait = match terms {
-            Some(Terms { return_within, .. }) => {
-                complaint.clear();
-                pause = PAUSES.0;
-                return_within.max(PAUSES.0).mul_f64(random())
-            }
-            None => pause.mul_f64((1.0 + random()) / 2.0),
-        };
-        tokio::time::sleep(wait).await;
-        pause = (pause * 2).min(longest);
+        if matches!(attempt, Attempt::Welcomed { .. }) {
+            complaint.clear();
+        }
+        tokio::time::sleep(dialler.pause_after(attempt, random())).await;
     }
-}
-
-/// The head refuses this agent, for the given reason.
-#[derive(Debug, thiserror::Error)]
-#[error("the head refuses this agent: {0}")]
-struct Refused(String);
-
-/// Parameters from the head's welcome.
-#[derive(Debug, Clone, Copy)]
-struct Terms {
-    heartbeat: Duration,
-    /// Time span for a random reconnect delay. It spreads reconnections, because all agents lose a head at the same
-    /// time.
-    return_within: Duration,
 }
 
 /// Random bits from the system, for names and for delays that differ between nodes.
@@ -119,7 +88,7 @@ async fn connect_once(
     node: &Node,
     identity: &Identity,
     renew: &watch::Sender<Due>,
-    terms: &mut Option<Terms>,
+    attempt: &mut Attempt,
 ) -> anyhow::Result<()> {
     let endpoint = identity.endpoint()?;
     let stream = endpoint.connect().await.map_err(distrusted)?;
@@ -137,15 +106,16 @@ async fn connect_once(
     let (mut socket, _) = connected.map_err(unaccepted)?;
 
     let (hello, outgoing) = engine.connected(address).await.context("the agent is stopping")?;
-    let (welcome, renew_in) = timeout(HELLO_TIMEOUT, introduce(&mut socket, &hello))
-        .await
-        .context("the head does not answer the hello")??;
-    *terms = Some(welcome);
-    renew.send_replace(renew_in);
-    tracing::info!(head = %endpoint, "linked to the head");
-    node.ask_for_peers(head_address);
     let rapl = if node.has_whole_machine { Rapl::find(Path::new(POWERCAP)) } else { None };
-    carry(socket, engine, outgoing, welcome.heartbeat, rapl).await
+    let sending = socket.send(Message::binary(hostler_proto::encode(&hello)));
+    timeout(HELLO_TIMEOUT, sending).await.context("the head does not read the hello")??;
+    carry(socket, engine, outgoing, rapl, |terms| {
+        *attempt = Attempt::Welcomed { return_within: terms.return_within };
+        renew.send_replace(terms.renew_in);
+        tracing::info!(head = %endpoint, "linked to the head");
+        node.ask_for_peers(head_address);
+    })
+    .await
 }
 
 /// Explains a connection error: adds advice if the head belongs to another cluster.
@@ -175,100 +145,48 @@ fn unaccepted(error: tungstenite::Error) -> anyhow::Error {
     error
 }
 
-/// Sends the hello. Returns the head's terms and the time until the certificate's renewal.
-async fn introduce(socket: &mut Socket, hello: &AgentHello) -> anyhow::Result<(Terms, Due)> {
-    socket.send(Message::binary(hostler_proto::encode(hello))).await?;
-    match next_frame(socket).await? {
-        None => bail!("the head closed the connection"),
-        Some(bytes) => match hostler_proto::decode(&bytes)? {
-            HeadHello::Welcome { heartbeat_ms, renew_in_ms, return_within_ms, .. } => {
-                let heartbeat = Duration::from_millis(heartbeat_ms);
-                let terms = Terms { heartbeat, return_within: Duration::from_millis(return_within_ms) };
-                Ok((terms, renew_in_ms.map(Duration::from_millis)))
-            }
-            HeadHello::Refused { message } => Err(Refused(message).into()),
-        },
-    }
-}
-
-/// Carries messages in both directions until the head closes the link.
+/// Carries messages in both directions until the head closes the link. The hello has just been sent; `welcomed` is
+/// called when the head accepts it.
 async fn carry(
-    socket: Socket,
+    mut socket: Socket,
     engine: &Handle,
     mut outgoing: mpsc::UnboundedReceiver<AgentMessage>,
-    heartbeat: Duration,
     mut rapl: Option<Rapl>,
+    welcomed: impl FnOnce(Terms),
 ) -> anyhow::Result<()> {
-    let (mut sink, mut source) = socket.split();
     let start = Instant::now();
-    let beat = &Cell::new(Beat::new(heartbeat, Duration::ZERO));
-    let send = async move {
-        let mut outbox = Outbox::default();
-        let mut waiting = Outgoing::default();
-        let mut reading = Instant::now() + READING;
-        loop {
-            tokio::select! {
-                message = outgoing.recv() => match message {
-                    Some(message) => waiting.add(message, start.elapsed()),
-                    None => return anyhow::Ok(()),
-                },
-                () = until(waiting.due().map(|due| start + due)) => {}
-                () = tokio::time::sleep_until(reading), if rapl.is_some() => {
-                    reading = Instant::now() + READING;
-                    let milliwatts = rapl.as_mut().and_then(|rapl| rapl.milliwatts(std::time::Instant::now()));
-                    waiting.add(AgentMessage::Drawing { milliwatts }, start.elapsed());
-                }
-                () = tokio::time::sleep_until(start + beat.get().next()) => {
-                    waiting.add(AgentMessage::Heartbeat, start.elapsed());
+    let mut link = AgentLink::new(Duration::ZERO);
+    let mut welcomed = Some(welcomed);
+    let mut reading = start + READING;
+    loop {
+        tokio::select! {
+            message = outgoing.recv() => match message {
+                Some(message) => link.send(message, start.elapsed()),
+                None => return Ok(()),
+            },
+            bytes = next_frame(&mut socket) => {
+                let Some(bytes) = bytes? else { return Ok(()) };
+                match welcomed.take() {
+                    Some(welcomed) => welcomed(link.answered(hostler_proto::decode(&bytes)?, start.elapsed())?),
+                    None => {
+                        let messages = link.receive(hostler_proto::decode(&bytes)?, start.elapsed())?;
+                        messages.into_iter().for_each(|message| engine.received(message));
+                    }
                 }
             }
-            check_awake(&beat.get(), start.elapsed())?;
-            while let Ok(message) = outgoing.try_recv() {
-                waiting.add(message, start.elapsed());
+            () = tokio::time::sleep_until(reading), if rapl.is_some() => {
+                reading = Instant::now() + READING;
+                let milliwatts = rapl.as_mut().and_then(|rapl| rapl.milliwatts(std::time::Instant::now()));
+                link.send(AgentMessage::Drawing { milliwatts }, start.elapsed());
             }
-            if waiting.due().is_some_and(|due| due <= start.elapsed()) {
-                for messages in waiting.take() {
-                    sink.feed(Message::binary(hostler_proto::encode(&outbox.frame(messages)))).await?;
-                }
-                sink.flush().await?;
-                let mut spoken = beat.get();
-                spoken.spoke(start.elapsed());
-                beat.set(spoken);
-            }
+            () = tokio::time::sleep_until(start + link.wake_at()) => {}
         }
-    };
-    let receive = async move {
-        let mut inbox = Inbox::default();
-        while let Some(bytes) = next_frame(&mut source).await? {
-            check_awake(&beat.get(), start.elapsed())?;
-            let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes)?;
-            for message in inbox.accept(frame)? {
-                engine.received(message);
-            }
+        while let Ok(message) = outgoing.try_recv() {
+            link.send(message, start.elapsed());
         }
-        anyhow::Ok(())
-    };
-    tokio::select! {
-        result = send => result,
-        result = receive => result,
-    }
-}
-
-/// Fails if this agent was suspended for more than half a heartbeat. The head may have given up the link meanwhile and
-/// started the same jobs elsewhere, so messages that arrive now may be outdated. The link ends, and the next hello
-/// reports the current state. The head's own timeout is longer.
-fn check_awake(beat: &Beat, now: Duration) -> anyhow::Result<()> {
-    match beat.stood_still(now) {
-        Some(late) => bail!("this agent was suspended: its heartbeat is {late:.1?} late"),
-        None => Ok(()),
-    }
-}
-
-/// Waits until `at`, or forever if `at` is `None`.
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
+        while let Some(frame) = link.next_frame(start.elapsed())? {
+            socket.send(Message::binary(hostler_proto::encode(&frame))).await?;
+        }
     }
 }
 

@@ -178,7 +178,7 @@ pub enum Command {
         key: Digest,
         /// The hello message: the node's facts and the runs that the agent has.
         hello: Box<AgentHello>,
-        /// Ended runs in the hello whose results are complete on the head.
+        /// Runs in the hello whose results are complete on the head, or that have none.
         complete: BTreeSet<RunId>,
     },
     /// An agent sends a message.

@@ -3,59 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hostler_core::agent::{Effect, Event, Exit, Found, RunLaunch, State, Uncollected, Why, update};
+use hostler_core::link::Dialler;
 use hostler_model::{Digest, RunId};
 use hostler_proto::link::{AgentMessage, RunResult, Usage};
 
-use super::Rule;
-use super::agent_link::AgentLink;
 use super::disk::content;
-use super::node::{Directory, NodeStep};
-use super::world::{MS, SECOND, World};
+use super::rules::Rule;
+use super::world::World;
+use super::world::node::{Agent, AgentStep, Control, Directory, NodeStep};
+use super::world::time::{MS, SECOND};
 
 /// The first and the longest pause between two upload attempts.
 const UPLOAD_PAUSE: u64 = 300 * MS;
-
-pub(super) struct Agent {
-    pub(super) life: u64,
-    pub(super) state: State,
-    pub(super) link: Option<AgentLink>,
-    /// The pause before the next connection attempt, and the time of the last attempt.
-    pub(super) pause_us: u64,
-    pub(super) dialled_us: u64,
-    controls: BTreeMap<RunId, Control>,
-}
-
-/// The control flags of a run.
-#[derive(Debug, Clone, Copy, Default)]
-struct Control {
-    cancel: bool,
-    grace_ms: Option<u64>,
-    is_watched: bool,
-    /// Whether all nodes of the run are ready, so that its process may start.
-    has_begun: bool,
-    /// Whether the run is prepared on this node and waits for the other nodes.
-    waits: bool,
-}
-
-/// A step of an agent.
-pub(super) enum AgentStep {
-    Dial,
-    HelloTimeout { connection: u64 },
-    Heartbeat { connection: u64 },
-    Flush { connection: u64 },
-    Staged { launch: Arc<RunLaunch> },
-    NotStarted { run: RunId, why: &'static str },
-    Launched { run: RunId },
-    Terminate { run: RunId, grace_ms: u64 },
-    Exited { run: RunId },
-    Captured { run: RunId },
-    Upload { run: RunId },
-    Uploaded { run: RunId },
-    Remove { run: RunId },
-}
 
 impl World {
     /// Starts an agent unless one is already running.
@@ -69,9 +30,8 @@ impl World {
         machine.agent = Some(Agent {
             life,
             state: State::default(),
-            link: None,
-            pause_us: 0,
-            dialled_us: 0,
+            line: None,
+            dialler: Dialler::default(),
             controls: BTreeMap::new(),
         });
         self.note(format_args!("agent {life} starts on n{node}"));
@@ -82,7 +42,7 @@ impl World {
 
     /// Kills the agent; its node and the shepherds continue.
     pub(super) fn crash_agent(&mut self, node: usize) {
-        if self.nodes[node].frozen.is_some() || self.nodes[node].agent.take().is_none() {
+        if self.frozen_nodes[node].is_some() || self.nodes[node].agent.take().is_none() {
             return;
         }
         self.note(format_args!("the agent of n{node} is killed"));
@@ -158,9 +118,7 @@ impl World {
         }
         match step {
             AgentStep::Dial => self.dial_head(node),
-            AgentStep::HelloTimeout { connection } => self.hello_timeout(node, connection),
-            AgentStep::Heartbeat { connection } => self.heartbeat(node, connection),
-            AgentStep::Flush { connection } => self.flush_agent(node, connection),
+            AgentStep::LinkWakes { connection } => self.link_wakes(node, connection),
             AgentStep::Staged { launch } => self.staged(node, &launch),
             AgentStep::NotStarted { run, why } => {
                 let exit = Exit { why: Why::NotStarted, message: Some(why.to_owned()), usage: Usage::default() };
@@ -222,16 +180,6 @@ impl World {
             | Effect::WakeUp { .. }
             | Effect::Stop => {}
         }
-    }
-
-    /// Queues a message for the head.
-    fn agent_says(&mut self, node: usize, message: AgentMessage) {
-        let now = Duration::from_micros(self.now_us);
-        let Some(link) = &mut self.agent(node).link else { return };
-        let connection = link.connection;
-        link.waiting.add(message, now);
-        let wait = link.waiting.due().map_or(0, |due| due.saturating_sub(now).as_micros() as u64);
-        self.agent_later(node, wait, AgentStep::Flush { connection });
     }
 
     fn stage(&mut self, node: usize, launch: Arc<RunLaunch>) {
@@ -352,7 +300,7 @@ impl World {
     /// Uploads the chunks that the head lacks.
     fn upload(&mut self, node: usize, run: RunId) {
         let now_us = self.now_us;
-        let can = self.is_reachable(node) && self.head.frozen.is_none() && !self.head.disk.is_full();
+        let can = self.is_reachable(node) && self.frozen_head.is_none() && !self.head.disk.is_full();
         if !can {
             let pause = self.rng.below(UPLOAD_PAUSE) + MS;
             return self.agent_later(node, pause, AgentStep::Upload { run });
@@ -376,7 +324,7 @@ impl World {
     fn uploaded(&mut self, node: usize, run: RunId) {
         let now_us = self.now_us;
         let manifest = content::name_of(&content::left_by(run)[0]);
-        let can = self.is_reachable(node) && self.head.frozen.is_none();
+        let can = self.is_reachable(node) && self.frozen_head.is_none();
         if !can || !self.head.disk.is_complete(&manifest, &[], now_us) {
             let pause = self.rng.below(UPLOAD_PAUSE);
             return self.agent_later(node, pause, AgentStep::Upload { run });

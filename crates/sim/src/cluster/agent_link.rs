@@ -1,181 +1,155 @@
-//! The agent's side of the link: connects, introduces the node, exchanges messages, and reconnects. Mirrors the
-//! daemon's link.
+//! The agent's connection: dials, drives the agent's end of the link, and dials again.
 
 use std::time::Duration;
 
 use hostler_core::agent::Event;
-use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
+use hostler_core::link::{AgentLink, Attempt, LinkEnd};
 use hostler_model::NodeFacts;
-use hostler_proto::link::{AgentHello, AgentMessage, Frame};
+use hostler_proto::link::{AgentHello, AgentMessage, RunStatus};
 
-use super::Rule;
-use super::agent::{Agent, AgentStep};
-use super::head::brief::brief_report;
-use super::network::{End, HelloPacket, Packet};
-use super::world::{MS, SECOND, World};
-
-/// How long the head may take to answer a hello.
-const HELLO_TIMEOUT: u64 = 10 * SECOND;
-
-/// The first and the longest pause between two connection attempts.
-const PAUSES: (u64, u64) = (100 * MS, 5 * SECOND);
-
-/// A connection, as the agent sees it.
-pub(super) struct AgentLink {
-    pub(super) connection: u64,
-    /// The heartbeat timer; present once the head has sent the welcome.
-    beat: Option<Beat>,
-    outbox: Outbox,
-    inbox: Inbox,
-    pub(super) waiting: Outgoing,
-}
-
-impl Agent {
-    /// Whether the head has welcomed the agent.
-    pub(super) fn is_linked(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.beat.is_some())
-    }
-}
+use super::brief::brief_report;
+use super::rules::Rule;
+use super::world::World;
+use super::world::network::{End, Numbers, Packet};
+use super::world::node::{AgentLine, AgentStep};
 
 impl World {
     /// Connects and introduces the node.
     pub(super) fn dial_head(&mut self, node: usize) {
-        if self.agent(node).link.is_some() {
+        if self.agent(node).line.is_some() {
             return;
         }
-        self.agent(node).dialled_us = self.now_us;
-        let Some(connection) = self.dial(node) else { return self.dial_again(node) };
+        let Some(connection) = self.dial(node) else { return self.dial_again(node, Attempt::Failed) };
         self.agent_event(node, Event::Connected);
+        let (forgets_ends, now) = (self.breaks(Rule::EndsAreRepeated), self.agent_now());
         let machine = &mut self.nodes[node];
         let (boot, resources, hardware, name) =
             (machine.boot_id(), machine.resources.clone(), machine.hardware.clone(), machine.name.clone());
         let agent = self.agent(node);
-        agent.link = Some(AgentLink {
+        let mut runs = agent.state.reports();
+        runs.retain(|report| !forgets_ends || !matches!(report.status, RunStatus::Ended(_)));
+        agent.line = Some(AgentLine {
             connection,
-            beat: None,
-            outbox: Outbox::default(),
-            inbox: Inbox::default(),
-            waiting: Outgoing::default(),
+            link: AgentLink::new(now),
+            attempt: Attempt::Failed,
+            wakes_us: None,
+            numbers: Numbers::default(),
         });
         let facts = NodeFacts { boot, resources, hardware, ..Default::default() };
-        let hello = AgentHello::new(name, agent.life as u32, facts, agent.state.reports());
+        let hello = AgentHello::new(name, agent.life as u32, facts, runs);
         let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();
         self.note(format_args!("n{node} says hello on connection {connection}, holding [{}]", held.join(", ")));
-        self.transmit(connection, End::Head, Packet::Hello(Box::new(HelloPacket(hello))));
-        self.agent_later(node, HELLO_TIMEOUT, AgentStep::HelloTimeout { connection });
+        self.transmit(connection, End::Head, Packet::Hello(Box::new(hello)));
+        self.let_link_sleep(node);
     }
 
-    pub(super) fn hello_timeout(&mut self, node: usize, connection: u64) {
-        let is_waiting = |link: &AgentLink| link.connection == connection && link.beat.is_none();
-        if self.agent(node).link.as_ref().is_some_and(is_waiting) {
-            self.unlink(node, "the head does not answer");
-        }
+    /// The time on the clock of the agents' links.
+    fn agent_now(&self) -> Duration {
+        Duration::from_micros(self.now_us)
     }
 
     /// Handles a packet from the head.
     pub(super) fn agent_receives(&mut self, node: usize, connection: u64, packet: Packet) {
-        if self.stood_still(node) {
-            return;
-        }
-        let (ignores_gaps, now_us) = (self.breaks(Rule::GapsEndConnections), self.now_us);
-        let Some(agent) = self.nodes[node].agent.as_mut() else { return };
-        let Some(link) = agent.link.as_mut().filter(|link| link.connection == connection) else { return };
-        match packet {
-            Packet::Welcome { heartbeat_ms } => {
-                link.beat = Some(Beat::new(Duration::from_millis(heartbeat_ms), Duration::from_micros(now_us)));
-                self.heartbeat(node, connection);
+        let (broken, now) = (self.broken_rule(), self.agent_now());
+        let Some(line) = self.line(node, connection) else { return };
+        let messages = match packet {
+            Packet::Answer(answer) => line.link.answered(answer, now).map(|terms| {
+                line.attempt = Attempt::Welcomed { return_within: terms.return_within };
+                Vec::new()
+            }),
+            Packet::FromHead(mut frame) => {
+                let sequence = frame.sequence;
+                frame.sequence = line.numbers.renumber(sequence, broken);
+                let messages = line.link.receive(frame, now);
+                let is_taken = messages.as_ref().is_ok_and(|messages| !messages.is_empty());
+                let is_next = !is_taken || line.numbers.is_next(sequence);
+                self.books
+                    .expect(is_next, || format!("connection {connection}: frame {sequence} is taken out of order"));
+                messages
             }
-            Packet::FromHead(frame) if ignores_gaps => self.agent_takes(node, frame),
-            Packet::FromHead(frame) => match link.inbox.accept(frame) {
-                Ok(messages) => self.agent_takes(node, Frame { sequence: 0, messages }),
-                Err(gap) => self.unlink(node, &gap.to_string()),
-            },
-            Packet::Hello(_) | Packet::FromAgent(_) => {}
-        }
-    }
-
-    fn agent_takes(&mut self, node: usize, frame: Frame<hostler_proto::link::HeadMessage>) {
-        for message in frame.messages {
-            self.agent_event(node, Event::Received(message));
-        }
-    }
-
-    /// Ends the link if the agent notices that it was suspended. Packets that arrived during the suspension are
-    /// ignored.
-    fn stood_still(&mut self, node: usize) -> bool {
-        let now_us = self.now_us;
-        let Some(link) = self.nodes[node].agent.as_ref().and_then(|agent| agent.link.as_ref()) else { return false };
-        let is_late = link.beat.is_some_and(|beat| beat.stood_still(Duration::from_micros(now_us)).is_some());
-        if is_late {
-            self.unlink(node, "the agent was suspended");
-        }
-        is_late
-    }
-
-    pub(super) fn heartbeat(&mut self, node: usize, connection: u64) {
-        if self.stood_still(node) {
-            return;
-        }
-        let now = Duration::from_micros(self.now_us);
-        let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
-        if link.beat.is_none() {
-            return;
-        }
-        link.waiting.add(AgentMessage::Heartbeat, now);
-        self.flush_agent(node, connection);
-        let Some(beat) = self.agent(node).link.as_ref().and_then(|link| link.beat) else { return };
-        let next = (beat.next() - now).as_micros() as u64;
-        self.agent_later(node, next, AgentStep::Heartbeat { connection });
-    }
-
-    /// Sends queued messages.
-    pub(super) fn flush_agent(&mut self, node: usize, connection: u64) {
-        if self.stood_still(node) {
-            return;
-        }
-        let now_us = self.now_us;
-        let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
-        // Nothing is sent before the welcome arrives. Queued messages are sent afterwards.
-        let now = Duration::from_micros(now_us);
-        let Some(beat) = link.beat.as_mut().filter(|_| link.waiting.due().is_some_and(|due| due <= now)) else {
-            return;
+            Packet::Hello(_) | Packet::FromAgent(_) => return,
         };
-        beat.spoke(now);
-        let frames: Vec<_> = link.waiting.take().into_iter().map(|messages| link.outbox.frame(messages)).collect();
-        for frame in frames {
-            for message in &frame.messages {
-                self.trace.tell(now_us, || Some(format!("n{node} says: {}", brief_report(message)?)));
+        match messages {
+            Ok(messages) => {
+                messages.into_iter().for_each(|message| self.agent_event(node, Event::Received(message)));
+                self.let_link_sleep(node);
             }
-            self.transmit(connection, End::Head, Packet::FromAgent(frame));
+            Err(end) => self.unlink(node, &end),
+        }
+    }
+
+    /// The connection of a node's agent, if it is still this one.
+    fn line(&mut self, node: usize, connection: u64) -> Option<&mut AgentLine> {
+        let line = self.nodes[node].agent.as_mut()?.line.as_mut()?;
+        (line.connection == connection).then_some(line)
+    }
+
+    /// Queues a message for the head.
+    pub(super) fn agent_says(&mut self, node: usize, message: AgentMessage) {
+        let (now, loses_reports) = (self.agent_now(), self.breaks(Rule::ReportsSurviveTheWelcome));
+        let Some(line) = &mut self.agent(node).line else { return };
+        if line.link.is_open() || !loses_reports {
+            line.link.send(message, now);
+        }
+        self.let_link_sleep(node);
+    }
+
+    /// Schedules the time at which the link must send something.
+    fn let_link_sleep(&mut self, node: usize) {
+        let now_us = self.now_us;
+        let Some(line) = &mut self.agent(node).line else { return };
+        let at_us = (line.link.wake_at().as_micros() as u64).max(now_us);
+        if line.wakes_us.is_none_or(|planned| at_us < planned) {
+            line.wakes_us = Some(at_us);
+            let connection = line.connection;
+            self.agent_later(node, at_us - now_us, AgentStep::LinkWakes { connection });
+        }
+    }
+
+    /// Sends what is due.
+    pub(super) fn link_wakes(&mut self, node: usize, connection: u64) {
+        let now = self.agent_now();
+        loop {
+            let Some(line) = self.line(node, connection) else { return };
+            line.wakes_us = None;
+            match line.link.next_frame(now) {
+                Ok(Some(frame)) => {
+                    for message in &frame.messages {
+                        self.trace.tell(self.now_us, || Some(format!("n{node} says: {}", brief_report(message)?)));
+                    }
+                    self.transmit(connection, End::Head, Packet::FromAgent(frame));
+                }
+                Ok(None) => return self.let_link_sleep(node),
+                Err(end) => return self.unlink(node, &end),
+            }
         }
     }
 
     /// Handles a connection that the agent finds broken.
     pub(super) fn agent_finds_broken(&mut self, node: usize, connection: u64) {
-        let Some(agent) = &self.nodes[node].agent else { return };
-        if agent.link.as_ref().is_some_and(|link| link.connection == connection) {
-            self.unlink(node, "the connection is broken");
+        if self.line(node, connection).is_some() {
+            self.hang_up(node, "it is broken", None);
         }
     }
 
-    /// Closes the connection and redials after a pause.
-    fn unlink(&mut self, node: usize, why: &str) {
-        let Some(link) = self.agent(node).link.take() else { return };
-        self.note(format_args!("n{node} ends connection {}: {why}", link.connection));
-        self.close_end(link.connection, End::Agent);
+    /// Closes the connection for a reason of the link.
+    fn unlink(&mut self, node: usize, end: &LinkEnd) {
+        let refused = matches!(end, LinkEnd::Refused(_)).then_some(Attempt::Refused);
+        self.hang_up(node, &end.to_string(), refused);
+    }
+
+    /// Closes the connection and dials again after a pause.
+    fn hang_up(&mut self, node: usize, why: &str, attempt: Option<Attempt>) {
+        let Some(line) = self.agent(node).line.take() else { return };
+        self.note(format_args!("n{node} ends connection {}: {why}", line.connection));
+        self.close_end(line.connection, End::Agent);
         self.agent_event(node, Event::Disconnected);
-        self.dial_again(node);
+        self.dial_again(node, attempt.unwrap_or(line.attempt));
     }
 
-    fn dial_again(&mut self, node: usize) {
-        let now_us = self.now_us;
-        let agent = self.agent(node);
-        if now_us - agent.dialled_us > PAUSES.1 || agent.pause_us == 0 {
-            agent.pause_us = PAUSES.0;
-        }
-        let pause = agent.pause_us;
-        agent.pause_us = (pause * 2).min(PAUSES.1);
-        let jittered = self.rng.range(pause / 2, pause);
-        self.agent_later(node, jittered, AgentStep::Dial);
+    fn dial_again(&mut self, node: usize, attempt: Attempt) {
+        let random = self.rng.below(1 << 32) as f64 / f64::from(u32::MAX);
+        let pause = self.agent(node).dialler.pause_after(attempt, random);
+        self.agent_later(node, pause.as_micros() as u64, AgentStep::Dial);
     }
 }

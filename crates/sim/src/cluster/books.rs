@@ -16,10 +16,12 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
 use super::disk::{Disk, empty_state};
-use super::partitions::Places;
 use super::quotas::Allowance;
 
 mod checks;
+pub(super) mod places;
+
+use self::places::Places;
 
 pub(super) struct Books {
     /// The first violation.

@@ -5,60 +5,11 @@
 
 use hostler_store::Fault as DiskFault;
 
-use super::head::{Doom, HeadStep};
-use super::node::Doomed;
-use super::world::{Happening, SECOND, World};
-
-/// A fault or its repair.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Fault {
-    CrashHead {
-        again: bool,
-    },
-    StartHead,
-    FreezeHead,
-    ThawHead,
-    /// From now on the head's disk applies this fault to writes.
-    BreakDisk(DiskFault),
-    MendDisk,
-    JumpClock,
-    Sweep,
-    CrashAgent {
-        node: usize,
-    },
-    KillShepherd {
-        node: usize,
-    },
-    LosePower {
-        node: usize,
-    },
-    PowerOn {
-        node: usize,
-    },
-    FreezeNode {
-        node: usize,
-    },
-    ThawNode {
-        node: usize,
-    },
-    FillNode {
-        node: usize,
-    },
-    EmptyNode {
-        node: usize,
-    },
-    CutConnection {
-        node: usize,
-    },
-    CutOff {
-        node: usize,
-    },
-    Rejoin {
-        node: usize,
-    },
-    /// Faults end, and everything broken is repaired.
-    Calm,
-}
+use super::world::faults::Fault;
+use super::world::head::{Doom, HeadStep};
+use super::world::node::Doomed;
+use super::world::time::SECOND;
+use super::world::{Happening, World};
 
 /// The number of fault kinds that a world may prefer.
 const KINDS: u64 = 12;
@@ -135,7 +86,7 @@ impl World {
             Fault::FreezeHead => {
                 if self.head.process.is_some() {
                     self.note(format_args!("the head freezes"));
-                    self.head.frozen.get_or_insert_default();
+                    self.frozen_head.get_or_insert_default();
                 }
             }
             Fault::ThawHead => self.thaw_head(),
@@ -154,7 +105,7 @@ impl World {
             Fault::FreezeNode { node } => {
                 if self.nodes[node].is_powered {
                     self.note(format_args!("n{node} freezes"));
-                    self.nodes[node].frozen.get_or_insert_default();
+                    self.frozen_nodes[node].get_or_insert_default();
                 }
             }
             Fault::ThawNode { node } => self.thaw_node(node),
@@ -189,15 +140,15 @@ impl World {
 
     /// Ends a freeze of the head, and runs the delayed events in their order.
     fn thaw_head(&mut self) {
-        if let Some(waiting) = self.head.frozen.take() {
-            self.note(format_args!("the head resumes"));
+        if let Some(waiting) = self.frozen_head.take() {
+            self.note(format_args!("the head goes on"));
             waiting.into_iter().for_each(|happening| self.later(0, happening));
         }
     }
 
     fn thaw_node(&mut self, node: usize) {
-        if let Some(waiting) = self.nodes[node].frozen.take() {
-            self.note(format_args!("n{node} resumes"));
+        if let Some(waiting) = self.frozen_nodes[node].take() {
+            self.note(format_args!("n{node} goes on"));
             waiting.into_iter().for_each(|happening| self.later(0, happening));
         }
     }

@@ -1,232 +1,180 @@
-//! The head's side of the agent link. Mirrors the daemon's link. A hello becomes a command; the answer opens the link.
-//! Reports become commands in order. If a result is incomplete, the head requests the report again.
+//! The head's connections: drives the head's end of each link.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use hostler_core::head::{Answer, Command, ConnectionId};
-use hostler_core::link::{Inbox, Outbox};
-use hostler_model::{Digest, NodeName, RunId};
-use hostler_proto::link::{AgentMessage, Frame, HeadMessage, RunReport, RunStatus};
+use hostler_core::head::{Answer, Command, ConnectionId, NotDone};
+use hostler_core::link::{Check, HeadLink, Inline, Outbox, Step};
+use hostler_proto::link::{AgentHello, AgentMessage, HeadHello, HeadMessage, RunReport};
 use hostler_store::Records;
 
-use super::Rule;
+use super::brief::brief_order;
 use super::disk::content;
-use super::head::brief::brief_order;
-use super::head::{HeadStep, Input, ReplyTo};
-use super::network::{End, HelloPacket, Packet};
-use super::world::{MS, World};
-
-/// A connection, as the head sees it.
-pub(super) struct Link {
-    /// The network connection of this link.
-    pub(super) network: u64,
-    is_open: bool,
-    /// The hello of its agent.
-    introduction: Option<(NodeName, Vec<RunId>)>,
-    /// Results to request again once the link is open.
-    incomplete: Vec<RunId>,
-    pub(super) outgoing: Vec<HeadMessage>,
-    outbox: Outbox,
-    inbox: Inbox,
-    /// Queued frames and messages.
-    frames: VecDeque<Frame<AgentMessage>>,
-    messages: VecDeque<AgentMessage>,
-    /// The first message waits for a check of the disk.
-    is_checking: bool,
-}
-
-/// The blobs of a report, by digest.
-type Inline = Vec<(Digest, Vec<u8>)>;
+use super::operators::key_of;
+use super::rules::Rule;
+use super::world::World;
+use super::world::head::{HeadLine, HeadStep, Input, ReplyTo};
+use super::world::network::{End, Numbers, Packet};
+use super::world::time::MS;
 
 impl World {
     /// Handles a packet from an agent.
     pub(super) fn head_receives(&mut self, network: u64, packet: Packet) {
-        let Some(process) = self.head.process.as_mut() else { return };
-        if let Packet::Hello(hello) = packet {
-            process.connections += 1;
-            let connection = ConnectionId(process.connections);
-            let link = Link {
-                network,
-                is_open: false,
-                introduction: None,
-                incomplete: Vec::new(),
-                outgoing: Vec::new(),
-                outbox: Outbox::default(),
-                inbox: Inbox::default(),
-                frames: VecDeque::new(),
-                messages: VecDeque::new(),
-                is_checking: false,
-            };
-            process.links.insert(connection, link);
-            let delay = self.rng.below(2 * MS);
-            return self.head_later(delay, HeadStep::Greet { connection, hello });
-        }
-        let Some((&connection, link)) = process.links.iter_mut().find(|(_, link)| link.network == network) else {
-            return;
-        };
-        if let Packet::FromAgent(frame) = packet {
-            link.frames.push_back(frame);
-            self.read_link(connection);
+        match packet {
+            Packet::Hello(hello) => self.accept_link(network, *hello),
+            Packet::FromAgent(mut frame) => {
+                for message in &mut frame.messages {
+                    if let AgentMessage::Report(report) = message {
+                        self.mistake_run(report);
+                    }
+                }
+                let lines = self.head.process.as_mut().into_iter().flat_map(|process| &mut process.lines);
+                let found = lines.into_iter().find(|(_, line)| line.network == network);
+                if let Some((&connection, line)) = found {
+                    line.frames.push_back(frame);
+                    self.work_link(connection);
+                }
+            }
+            Packet::Answer(_) | Packet::FromHead(_) => {}
         }
     }
 
-    /// Passes an agent's hello to the loop.
-    pub(super) fn greet(&mut self, connection: ConnectionId, hello: HelloPacket) {
-        let HelloPacket(mut hello) = hello;
-        let (mut complete, mut incomplete, mut blobs) = (BTreeSet::new(), Vec::new(), Vec::new());
-        for report in &mut hello.runs {
-            if self.breaks(Rule::ReportsNameTheirRun) {
-                self.mistake_run(report);
-            }
-            let Some((manifest, inline)) = take_result(report) else { continue };
-            if self.is_complete(&manifest, &inline) {
-                complete.insert(report.run);
-                blobs.extend(inline);
-            } else {
-                self.note(format_args!("the result of {} in a hello is incomplete on the head", report.run));
-                incomplete.push(report.run);
+    fn accept_link(&mut self, network: u64, mut hello: AgentHello) {
+        let delay = self.rng.below(2 * MS);
+        hello.runs.iter_mut().for_each(|report| self.mistake_run(report));
+        let Some(process) = self.head.process.as_mut() else { return };
+        process.connections += 1;
+        let connection = ConnectionId(process.connections);
+        let node = hello.node.clone();
+        let introduction = Some((node.clone(), hello.runs.iter().map(|report| report.run).collect()));
+        let link = HeadLink::new(connection, &node, key_of(&node), hello).expect("both ends are of this build");
+        let line = HeadLine {
+            network,
+            link,
+            introduction,
+            outgoing: Vec::new(),
+            outbox: Outbox::default(),
+            frames: VecDeque::new(),
+            numbers: Numbers::default(),
+            is_checking: false,
+        };
+        process.lines.insert(connection, line);
+        self.head_later(delay, HeadStep::Work { connection });
+    }
+
+    /// Carries out the steps of a link until it waits for the agent, the loop or the disk.
+    pub(super) fn work_link(&mut self, connection: ConnectionId) {
+        let (broken, asks_once) = (self.broken_rule(), self.breaks(Rule::IncompleteResultsAreRepeated));
+        while let Some(line) = self.line_of(connection).filter(|line| !line.is_checking) {
+            match line.link.next() {
+                Some(Step::Check(check)) if check.inline.is_empty() => {
+                    line.is_checking = true;
+                    let delay = self.rng.below(3 * MS);
+                    self.head_later(delay, HeadStep::Check { connection, check: Box::new(check) });
+                }
+                Some(Step::Check(check)) => self.check_result(connection, check),
+                Some(Step::Post(command, blobs)) => self.input(Input { blobs, ..Input::of(command) }),
+                Some(Step::Resend(_)) if asks_once => {}
+                Some(Step::Resend(run)) => {
+                    line.outgoing.push(HeadMessage::Resend { run });
+                    self.flush_link(connection);
+                }
+                None => {
+                    if let Some((command, blobs)) = line.link.introduction() {
+                        let node = line.introduction.as_ref().map(|(node, _)| node.clone());
+                        node.iter().for_each(|node| self.rejoin_if_removed(node));
+                        self.input(Input { blobs, reply: Some(ReplyTo::Hello(connection)), ..Input::of(command) });
+                    } else if !line.link.is_open() {
+                        return;
+                    } else if let Some(mut frame) = line.frames.pop_front() {
+                        frame.sequence = line.numbers.renumber(frame.sequence, broken);
+                        if let Err(gap) = line.link.receive(frame) {
+                            self.close_link(connection, &gap.to_string());
+                        }
+                    } else {
+                        return;
+                    }
+                }
             }
         }
-        let process = self.head.process.as_mut().expect("only a running head executes steps");
-        let Some(link) = process.links.get_mut(&connection) else { return };
-        link.incomplete = incomplete;
-        link.introduction = Some((hello.node.clone(), hello.runs.iter().map(|report| report.run).collect()));
-        let key = self.rejoin_if_removed(&hello.node);
-        let command = Command::Hello { connection, key, hello: Box::new(hello), complete };
-        self.input(Input { blobs, reply: Some(ReplyTo::Hello(connection)), ..Input::of(command) });
+    }
+
+    /// An open connection of the running head.
+    fn line_of(&mut self, connection: ConnectionId) -> Option<&mut HeadLine> {
+        self.head.process.as_mut()?.lines.get_mut(&connection)
+    }
+
+    /// Continues a link after it has waited for the disk.
+    pub(super) fn checked(&mut self, connection: ConnectionId, check: Check) {
+        if let Some(line) = self.line_of(connection) {
+            line.is_checking = false;
+            self.check_result(connection, check);
+            self.work_link(connection);
+        }
+    }
+
+    /// Looks whether the head has a whole result.
+    fn check_result(&mut self, connection: ConnectionId, mut check: Check) {
+        let blobs = std::mem::take(&mut check.inline).into_iter();
+        let blobs: Inline = blobs.map(|blob| (content::name_of(&blob), blob)).collect();
+        let is_complete =
+            self.breaks(Rule::CompleteResults) || self.head.disk.is_complete(&check.manifest, &blobs, self.now_us);
+        if !is_complete {
+            self.note(format_args!("the result of {} is not complete here", check.run()));
+        }
+        if let Some(line) = self.line_of(connection) {
+            line.link.checked(check, is_complete.then_some(blobs));
+        }
+    }
+
+    /// Breaks a rule on purpose: changes a report to name the current run of its task.
+    fn mistake_run(&self, report: &mut RunReport) {
+        let process = self.head.process.as_ref().filter(|_| self.breaks(Rule::ReportsNameTheirRun));
+        let task = report.run.task;
+        let job = process.and_then(|process| process.state.job(task.job));
+        report.run = job.and_then(|job| job.active.get(&task.index)).map_or(report.run, |active| active.run);
     }
 
     /// Handles the loop's answer to a hello.
     pub(super) fn welcome(&mut self, connection: ConnectionId, answer: &Answer) {
-        let heartbeat_ms = self.settings.heartbeat_ms;
+        let now = self.head_now();
         let Some(process) = self.head.process.as_mut() else { return };
-        let Some(link) = process.links.get_mut(&connection) else { return };
-        if answer.is_err() {
-            return self.close_link(connection, "the hello cannot be stored");
-        }
-        link.is_open = true;
-        if let Some((node, holds)) = link.introduction.take() {
-            self.books.see_hello(&node, &holds);
-        }
-        let network = link.network;
-        let again = std::mem::take(&mut link.incomplete);
-        link.outgoing.extend(again.into_iter().map(|run| HeadMessage::Resend { run }));
-        self.transmit(network, End::Agent, Packet::Welcome { heartbeat_ms });
-        self.flush_link(connection);
-        self.read_link(connection);
-    }
-
-    /// Handles the messages of an open link, up to the first that needs a check of the disk.
-    fn read_link(&mut self, connection: ConnectionId) {
-        let ignores_gaps = self.breaks(Rule::GapsEndConnections);
-        loop {
-            let process = self.head.process.as_mut().expect("only a running head reads messages");
-            let Some(link) = process.links.get_mut(&connection) else { return };
-            if !link.is_open || link.is_checking {
-                return;
+        let Some(line) = process.lines.get_mut(&connection) else { return };
+        let network = line.network;
+        match answer {
+            Ok(_) => {
+                if let Some((node, holds)) = line.introduction.take() {
+                    self.books.see_hello(&node, &holds);
+                }
+                let welcome = line.link.welcome(&process.state, now.at);
+                self.transmit(network, End::Agent, Packet::Answer(welcome));
+                self.flush_link(connection);
+                self.work_link(connection);
             }
-            if let Some(message) = link.messages.pop_front() {
-                self.take_message(connection, message);
-                continue;
-            }
-            let Some(frame) = link.frames.pop_front() else { return };
-            if ignores_gaps {
-                link.messages.extend(frame.messages);
-                continue;
-            }
-            match link.inbox.accept(frame) {
-                Ok(messages) => link.messages.extend(messages),
-                Err(gap) => return self.close_link(connection, &gap.to_string()),
+            Err(why) => {
+                if let NotDone::Refused(refusal) = why {
+                    let refused = HeadHello::Refused { message: refusal.to_string() };
+                    self.transmit(network, End::Agent, Packet::Answer(refused));
+                }
+                self.close_link(connection, "the hello cannot be noted");
             }
         }
-    }
-
-    fn take_message(&mut self, connection: ConnectionId, message: AgentMessage) {
-        if let AgentMessage::Report(report) = &message
-            && let RunStatus::Ended(end) = &report.status
-            && let Some(result) = &end.result
-            && result.inline.is_empty()
-        {
-            let delay = self.rng.below(3 * MS);
-            let process = self.head.process.as_mut().expect("only a running head reads messages");
-            let link = process.links.get_mut(&connection).expect("a link exists while its messages are read");
-            link.is_checking = true;
-            link.messages.push_front(message);
-            return self.head_later(delay, HeadStep::Checked { connection });
-        }
-        self.take_report(connection, message);
-    }
-
-    /// Continues a link after the disk check for its first message.
-    pub(super) fn checked(&mut self, connection: ConnectionId) {
-        let process = self.head.process.as_mut().expect("only a running head executes steps");
-        let Some(link) = process.links.get_mut(&connection) else { return };
-        link.is_checking = false;
-        if let Some(message) = link.messages.pop_front() {
-            self.take_report(connection, message);
-        }
-        self.read_link(connection);
-    }
-
-    fn take_report(&mut self, connection: ConnectionId, message: AgentMessage) {
-        let AgentMessage::Report(mut report) = message else {
-            return self.post(connection, message, Vec::new());
-        };
-        if self.breaks(Rule::ReportsNameTheirRun) {
-            self.mistake_run(&mut report);
-        }
-        let Some((manifest, inline)) = take_result(&mut report) else {
-            return self.post(connection, AgentMessage::Report(report), Vec::new());
-        };
-        if self.is_complete(&manifest, &inline) {
-            return self.post(connection, AgentMessage::Report(report), inline);
-        }
-        self.note(format_args!("the result of {} is incomplete on the head", report.run));
-        let process = self.head.process.as_mut().expect("only a running head reads messages");
-        if let Some(link) = process.links.get_mut(&connection) {
-            link.outgoing.push(HeadMessage::Resend { run: report.run });
-        }
-        self.flush_link(connection);
-        self.post(connection, AgentMessage::Heartbeat, Vec::new());
-    }
-
-    /// Breaks [`Rule::ReportsNameTheirRun`](super::Rule): replaces the run in a report by the current run of the task.
-    fn mistake_run(&self, report: &mut RunReport) {
-        let process = self.head.process.as_ref().expect("only a running head reads messages");
-        let task = report.run.task;
-        let active = process.state.job(task.job).and_then(|job| job.active.get(&task.index));
-        report.run = active.map_or(report.run, |active| active.run);
-    }
-
-    fn post(&mut self, connection: ConnectionId, message: AgentMessage, blobs: Inline) {
-        let command = Command::Message { connection, message, result_is_complete: true };
-        self.input(Input { blobs, ..Input::of(command) });
-    }
-
-    fn is_complete(&mut self, manifest: &Digest, inline: &Inline) -> bool {
-        self.breaks(Rule::CompleteResults) || self.head.disk.is_complete(manifest, inline, self.now_us)
     }
 
     /// Sends the queued messages of an open link, divided into frames.
     pub(super) fn flush_link(&mut self, connection: ConnectionId) {
         let most = self.rng.range(1, 6) as usize;
-        let process = self.head.process.as_mut().expect("only a running head sends messages");
-        let Some(link) = process.links.get_mut(&connection).filter(|link| link.is_open) else { return };
-        let messages = std::mem::take(&mut link.outgoing);
+        let Some(line) = self.line_of(connection).filter(|line| line.link.is_open()) else { return };
+        let (network, messages) = (line.network, std::mem::take(&mut line.outgoing));
+        let frames: Vec<_> = messages.chunks(most).flat_map(|messages| line.outbox.frames(messages.to_vec())).collect();
         for message in &messages {
+            self.trace
+                .tell(self.now_us, || Some(format!("the head says on connection {network}: {}", brief_order(message))));
             let HeadMessage::Launch(launch) = message else { continue };
             let store = &self.head.disk.store;
             let is_kept = |digest| store.environment(&digest).is_ok_and(|bytes| bytes.is_some());
             let is_there = launch.environment.is_none_or(is_kept);
             self.books.expect(is_there, || format!("job {} is launched and its environment is gone", launch.job.id));
         }
-        let network = link.network;
-        for message in &messages {
-            self.trace
-                .tell(self.now_us, || Some(format!("the head says on connection {network}: {}", brief_order(message))));
-        }
-        let frames: Vec<Frame<HeadMessage>> =
-            messages.chunks(most).map(|messages| link.outbox.frame(messages.to_vec())).collect();
         for frame in frames {
             self.transmit(network, End::Agent, Packet::FromHead(frame));
         }
@@ -234,30 +182,19 @@ impl World {
 
     /// Ends a link; the loop learns of it after all earlier messages of the link.
     pub(super) fn close_link(&mut self, connection: ConnectionId, why: &str) {
-        let process = self.head.process.as_mut().expect("only a running head closes links");
-        let Some(link) = process.links.remove(&connection) else { return };
-        self.note(format_args!("the head ends connection {}: {why}", link.network));
-        self.close_end(link.network, End::Head);
+        let process = self.head.process.as_mut().expect("the head closes the link");
+        let Some(line) = process.lines.remove(&connection) else { return };
+        self.note(format_args!("the head ends connection {}: {why}", line.network));
+        self.close_end(line.network, End::Head);
         self.input(Input::of(Command::ConnectionEnded { connection }));
     }
 
     /// Handles a connection that the head finds broken.
     pub(super) fn head_finds_broken(&mut self, network: u64) {
         let Some(process) = self.head.process.as_ref() else { return };
-        let found = process.links.iter().find(|(_, link)| link.network == network).map(|(connection, _)| *connection);
+        let found = process.lines.iter().find(|(_, line)| line.network == network).map(|(connection, _)| *connection);
         if let Some(connection) = found {
             self.close_link(connection, "the connection is broken");
         }
     }
-}
-
-/// Takes the blobs out of a report with a result.
-fn take_result(report: &mut RunReport) -> Option<(Digest, Inline)> {
-    let RunStatus::Ended(end) = &mut report.status else { return None };
-    let result = end.result.as_mut()?;
-    let blobs = std::mem::take(&mut result.inline).into_iter().map(|blob| {
-        let blob = blob.into_vec();
-        (content::name_of(&blob), blob)
-    });
-    Some((result.manifest, blobs.collect()))
 }

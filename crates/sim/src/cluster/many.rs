@@ -6,7 +6,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::{Failure, Options, Report, run};
+use super::outcome::{Failure, Report};
+use super::rules::Options;
+use super::run::run;
 
 /// Runs the worlds of these seeds on several threads until `each` returns [`ControlFlow::Break`]. A thread calls `each`
 /// after every world.

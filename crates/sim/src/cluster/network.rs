@@ -4,78 +4,9 @@
 //! loses a packet breaks eventually; this takes up to a few seconds, and one of the two ends may notice the gap
 //! earlier.
 
-use std::collections::BTreeMap;
-
-use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadMessage};
-
-use super::world::{Happening, MS, SECOND, World};
-
-/// An end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Head,
-    Agent,
-}
-
-/// A packet.
-#[derive(Debug, Clone)]
-pub(super) enum Packet {
-    Hello(Box<HelloPacket>),
-    Welcome { heartbeat_ms: u64 },
-    FromAgent(Frame<AgentMessage>),
-    FromHead(Frame<HeadMessage>),
-}
-
-impl Packet {
-    /// Encodes and decodes the packet.
-    fn through_bytes(self) -> Self {
-        const READABLE: &str = "every packet can be decoded";
-        match self {
-            Self::Hello(hello) => {
-                let bytes = hostler_proto::encode(&hello.0);
-                Self::Hello(Box::new(HelloPacket(hostler_proto::decode(&bytes).expect(READABLE))))
-            }
-            Self::FromAgent(frame) => {
-                Self::FromAgent(hostler_proto::decode(&hostler_proto::encode(&frame)).expect(READABLE))
-            }
-            Self::FromHead(frame) => {
-                Self::FromHead(hostler_proto::decode(&hostler_proto::encode(&frame)).expect(READABLE))
-            }
-            Self::Welcome { .. } => self,
-        }
-    }
-}
-
-/// The hello of an agent.
-#[derive(Debug, Clone)]
-pub(super) struct HelloPacket(pub(super) AgentHello);
-
-/// All connections that at least one end still uses.
-pub(super) struct Network {
-    connections: BTreeMap<u64, Connection>,
-    dialled: u64,
-    /// For each node: whether it cannot reach the head.
-    pub(super) is_cut_off: Vec<bool>,
-    /// The number of frames in a thousand that are lost, delayed or doubled.
-    pub(super) trouble: u64,
-}
-
-struct Connection {
-    node: usize,
-    head_life: u64,
-    head_is_open: bool,
-    agent_is_open: bool,
-    is_severed: bool,
-    /// When the last packet arrives at each end.
-    last_at_head_us: u64,
-    last_at_agent_us: u64,
-}
-
-impl Network {
-    pub(super) fn new(nodes: usize) -> Self {
-        Self { connections: BTreeMap::new(), dialled: 0, is_cut_off: vec![false; nodes], trouble: 0 }
-    }
-}
+use super::world::network::{Connection, End, Packet};
+use super::world::time::{MS, SECOND};
+use super::world::{Happening, World};
 
 impl World {
     /// Whether a node can reach a running head.
@@ -166,14 +97,14 @@ impl World {
         let node = connection.node;
         match at {
             End::Head => {
-                if let Some(waiting) = &mut self.head.frozen {
+                if let Some(waiting) = &mut self.frozen_head {
                     waiting.push(Happening::Arrival { connection: id, at, packet });
                 } else if connection.head_is_open && connection.head_life == self.head.lives {
                     self.head_receives(id, packet);
                 }
             }
             End::Agent => {
-                if let Some(waiting) = &mut self.nodes[node].frozen {
+                if let Some(waiting) = &mut self.frozen_nodes[node] {
                     waiting.push(Happening::Arrival { connection: id, at, packet });
                 } else if connection.agent_is_open {
                     self.agent_receives(node, id, packet);
@@ -213,7 +144,7 @@ impl World {
         let life = connection.head_life;
         match at {
             End::Head if connection.head_is_open => {
-                if let Some(waiting) = &mut self.head.frozen {
+                if let Some(waiting) = &mut self.frozen_head {
                     return waiting.push(Happening::Broken { connection: id, at });
                 }
                 if life == self.head.lives {
@@ -223,7 +154,7 @@ impl World {
                 self.close_end(id, End::Head);
             }
             End::Agent if connection.agent_is_open => {
-                if let Some(waiting) = &mut self.nodes[node].frozen {
+                if let Some(waiting) = &mut self.frozen_nodes[node] {
                     return waiting.push(Happening::Broken { connection: id, at });
                 }
                 self.agent_finds_broken(node, id);

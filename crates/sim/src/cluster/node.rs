@@ -1,208 +1,19 @@
 //! A node: its machine, its disk, and the shepherds with their processes, which outlive the agent.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::agent::{Exit, RunLaunch, Why};
-use hostler_model::{
-    BootId, CoreKind, Counted, Cpu, CpuSet, Gpu, GpuId, Hardware, NodeName, Resources, RunId, Topology, Vendor,
-};
+use hostler_model::RunId;
 use hostler_proto::link::Usage;
 
-use super::agent::Agent;
-use super::faults::Fault;
 use super::rng::Rng;
-use super::world::{Happening, MS, SECOND, World};
+use super::world::faults::Fault;
+use super::world::node::{Doomed, FOREVER, NodeStep, Shepherd};
+use super::world::time::{MS, SECOND};
+use super::world::{Happening, World};
 
 /// A power failure may lose unsynced writes of this period.
 const UNSYNCED: u64 = 5 * SECOND;
-
-/// The run time of a process that never ends by itself.
-const FOREVER: u64 = 24 * 3600 * SECOND;
-
-pub(super) struct Node {
-    pub(super) name: NodeName,
-    pub(super) resources: Resources,
-    pub(super) hardware: Hardware,
-    /// The number of boots.
-    boots: u64,
-    pub(super) is_powered: bool,
-    /// Events that are delayed while the machine is frozen.
-    pub(super) frozen: Option<Vec<Happening>>,
-    /// Whether writes to the node's disk fail.
-    pub(super) is_full: bool,
-    pub(super) directories: BTreeMap<RunId, Directory>,
-    pub(super) shepherds: BTreeMap<RunId, Shepherd>,
-    pub(super) agent: Option<Agent>,
-    pub(super) agent_lives: u64,
-    /// The planned failure, and the number of steps of this node until then.
-    pub(super) doom: Option<(u64, Doomed)>,
-}
-
-/// What a planned failure of a node affects.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Doomed {
-    /// Only the agent.
-    Agent,
-    /// The power, and with it the whole machine.
-    Machine,
-}
-
-/// The directory of a run on the disk of its node.
-#[derive(Debug)]
-pub(super) struct Directory {
-    pub(super) launch: Vec<u8>,
-    created_us: u64,
-    /// The boot in which the directory was created.
-    pub(super) boot: u64,
-    /// The boot in which a shepherd claimed the run, if any.
-    pub(super) claim: Option<u64>,
-    claimed_us: u64,
-    /// The synced exit record, complete or absent.
-    pub(super) exit: Option<Exit>,
-    pub(super) end: Option<Vec<u8>>,
-    ended_us: u64,
-}
-
-/// The shepherd of a run, and the run's process.
-#[derive(Debug)]
-pub(super) struct Shepherd {
-    started_us: u64,
-    ends_us: u64,
-    exit: Why,
-    /// The number of the current plan for the end of the process. Events of earlier plans are ignored.
-    plan: u64,
-    /// The process ignores TERM.
-    ignores_term: bool,
-}
-
-/// A step of a node.
-pub(super) enum NodeStep {
-    StartAgent,
-    /// The process ends, unless a later plan replaced this one.
-    ProcessEnds {
-        boot: u64,
-        run: RunId,
-        plan: u64,
-    },
-    /// The run reaches its time limit.
-    TimeLimit {
-        boot: u64,
-        run: RunId,
-        grace_ms: u64,
-    },
-    /// A step of the agent. Ignored if the agent has been restarted since it was scheduled.
-    Agent {
-        life: u64,
-        step: super::agent::AgentStep,
-    },
-}
-
-/// Chooses the hardware of a node. Half of the nodes get GPUs and a CPU topology.
-fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
-    let (has_more, gpus) = (rng.chance(500), rng.range(1, 5) as u32);
-    if !has_more {
-        return Hardware::default();
-    }
-    let cpu = |id| Cpu { id, core: id / 2 * 2, package: 0, numa: id / 4, kind: CoreKind::Performance };
-    let gpu = |index: u32| Gpu {
-        id: GpuId::from_name(&format!("GPU-{index}")),
-        vendor: Vendor::Nvidia,
-        name: "card".to_owned(),
-        memory_bytes: None,
-        numa: Some(index % 2),
-    };
-    Hardware { topology: Topology::new(&cpus.iter().map(cpu).collect::<Vec<_>>()), gpus: (0..gpus).map(gpu).collect() }
-}
-
-/// Chooses the counted resources of a node. Half of the nodes have some.
-fn counted(rng: &mut Rng) -> Counted {
-    let text = match rng.below(6) {
-        0 => "camera=1,license=3",
-        1 => "license=2",
-        2 => "camera=2",
-        _ => "",
-    };
-    text.parse().expect("the text lists names and counts")
-}
-
-impl Node {
-    pub(super) fn new(number: usize, rng: &mut Rng) -> Self {
-        let cpus: CpuSet = match rng.below(4) {
-            // CPU ids need not begin with zero or be consecutive.
-            0 => [1, 2, 5, 7].into_iter().collect(),
-            wanted => CpuSet::first(wanted as u32 * 2),
-        };
-        let mut resources = Resources::new(cpus, rng.range(2, 9) << 30);
-        let hardware = hardware(&resources.cpus, rng);
-        resources.gpus = hardware.gpus.iter().map(|gpu| gpu.id.clone()).collect();
-        resources.counted = counted(rng);
-        Self {
-            name: format!("n{number}").parse().expect("a valid name"),
-            resources,
-            hardware,
-            boots: 1,
-            is_powered: true,
-            frozen: None,
-            is_full: false,
-            directories: BTreeMap::new(),
-            shepherds: BTreeMap::new(),
-            agent: None,
-            agent_lives: 0,
-            doom: None,
-        }
-    }
-
-    /// The ID of the machine's current boot.
-    pub(super) fn boot_id(&self) -> BootId {
-        BootId(format!("boot {} of {}", self.boots, self.name))
-    }
-
-    pub(super) fn boot(&self) -> u64 {
-        self.boots
-    }
-
-    /// Whether a run's process never ends by itself.
-    pub(super) fn runs_forever(&self, run: RunId) -> bool {
-        self.shepherds.get(&run).is_some_and(|shepherd| shepherd.ends_us >= shepherd.started_us + FOREVER)
-    }
-
-    /// Describes work in progress.
-    pub(super) fn unrest(&self) -> Option<String> {
-        let name = &self.name;
-        if let Some(run) = self.shepherds.keys().next() {
-            return Some(format!("{run} still runs on {name}"));
-        }
-        let Some(agent) = &self.agent else { return Some(format!("the agent of {name} is down")) };
-        if let Some((run, held)) = agent.state.runs().next() {
-            return Some(format!("the agent of {name} still holds {run}, {:?}", held.stage));
-        }
-        if let Some(run) = self.directories.keys().next() {
-            return Some(format!("{name} still has the directory of {run}"));
-        }
-        (!agent.is_linked()).then(|| format!("the agent of {name} is not linked"))
-    }
-}
-
-impl Directory {
-    pub(super) fn new(launch: &RunLaunch, boot: u64, now_us: u64) -> Self {
-        Self {
-            launch: hostler_proto::encode(launch),
-            created_us: now_us,
-            boot,
-            claim: None,
-            claimed_us: 0,
-            exit: None,
-            end: None,
-            ended_us: 0,
-        }
-    }
-
-    pub(super) fn store_end(&mut self, end: Vec<u8>, now_us: u64) {
-        self.end = Some(end);
-        self.ended_us = now_us;
-    }
-}
 
 impl World {
     pub(super) fn node_later(&mut self, node: usize, in_us: u64, step: NodeStep) {
@@ -210,7 +21,7 @@ impl World {
     }
 
     pub(super) fn node_step(&mut self, node: usize, step: NodeStep) {
-        if let Some(waiting) = &mut self.nodes[node].frozen {
+        if let Some(waiting) = &mut self.frozen_nodes[node] {
             return waiting.push(Happening::Node { node, step });
         }
         if !self.nodes[node].is_powered || self.node_meets_doom(node) {
@@ -350,7 +161,7 @@ impl World {
         let now_us = self.now_us;
         let machine = &mut self.nodes[node];
         machine.is_powered = false;
-        machine.frozen = None;
+        self.frozen_nodes[node] = None;
         machine.boots += 1;
         machine.agent = None;
         let runs: Vec<RunId> = std::mem::take(&mut machine.shepherds).into_keys().collect();

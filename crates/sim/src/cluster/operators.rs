@@ -2,12 +2,17 @@
 //! actions.
 
 use hostler_core::head::{Command, KEY_LIFE_MS, Record};
-use hostler_model::{Digest, NodeName, RunId};
+use hostler_model::{Digest, NodeName, NodeState, RunId, TaskId};
 
 use super::books::Books;
-use super::head::Input;
-use super::users::UserStep;
+use super::rules::Rule;
 use super::world::World;
+use super::world::head::{Head, Input, Process};
+use super::world::time::MS;
+use super::world::users::UserStep;
+
+/// A sweep keeps blobs that were touched this recently.
+const YOUNG: u64 = 500 * MS;
 
 impl World {
     pub(super) fn plan_operators(&mut self, calm: u64) {
@@ -42,20 +47,52 @@ impl World {
         drained.map(|node| Command::ResumeNode { node: node.name.clone() }).collect()
     }
 
-    /// Returns the key that a node presents. If the node is new or was removed, it joins first.
-    pub(super) fn rejoin_if_removed(&mut self, node: &NodeName) -> Digest {
-        let key = key_of(node);
+    /// Removes unreferenced blobs once all writes are complete.
+    pub(super) fn sweep(&mut self) {
+        let before_us = self.now_us.saturating_sub(YOUNG);
+        let forget_results = self.breaks(Rule::KeepResults);
+        let process = self.process();
+        if !process.is_idle() {
+            return;
+        }
+        // An operator takes a down node off the list. The node may reconnect before the decision.
+        let down = process.state.nodes().find(|node| node.state() == NodeState::Down).map(|node| node.name.clone());
+        if let Some(node) = down
+            && !self.comes_back_only_by_hand(&node)
+        {
+            self.input(Input::of(Command::ForgetNode { node }));
+        }
+        // The next sweep removes results that are dropped now to free space.
+        let ended = self.head.disk.jobs();
+        let fetched = ended.values().filter(|job| !job.fetched_results().is_empty());
+        let fetched = fetched.min_by_key(|job| (job.ended, job.id)).map(|job| (job.id, job.results.clone()));
+        if let Some((job, indices)) = fetched {
+            self.input(Input::of(Command::DropResults { job, indices }));
+        }
+        let Head { disk, process: Some(Process { state, .. }), .. } = &mut self.head else { return };
+        let has_result = |task: TaskId| {
+            let job = state.job(task.job).or_else(|| ended.get(&task.job));
+            job.is_some_and(|job| job.results.contains(task.index))
+        };
+        let removed = disk.sweep(before_us, state.early_results(), |task| !forget_results && has_result(task));
+        if removed > 0 {
+            self.note(format_args!("{removed} blobs are collected"));
+        }
+    }
+
+    /// A new or removed node was invited and joins just before its hello.
+    pub(super) fn rejoin_if_removed(&mut self, node: &NodeName) {
         let process = self.head.process.as_ref().expect("the head that receives the hello runs");
         if process.state.member(node).is_none() {
-            let command = Command::Join { node: node.clone(), key, life_ms: KEY_LIFE_MS, may_replace: true };
+            let command =
+                Command::Join { node: node.clone(), key: key_of(node), life_ms: KEY_LIFE_MS, may_replace: true };
             self.input(Input::of(command));
         }
-        key
     }
 }
 
 /// The key of a node.
-fn key_of(node: &NodeName) -> Digest {
+pub(super) fn key_of(node: &NodeName) -> Digest {
     let mut key = [0; 32];
     key.iter_mut().zip(node.as_str().bytes()).for_each(|(digit, byte)| *digit = byte);
     Digest(key)

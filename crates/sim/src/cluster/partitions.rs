@@ -2,16 +2,16 @@
 //! partition, and change features of nodes. Some jobs request a partition or a feature. The check: every placement is
 //! on a node that was allowed for its job at that time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use hostler_core::head::{Command, PartitionsCommand, PartitionsEvent};
+use hostler_core::head::{Command, PartitionsCommand};
 use hostler_model::{Feature, JobSpec, NodeName, PartitionName, PartitionState, RunId};
 use hostler_proto::partitions::PartitionChange;
 
 use super::books::Books;
 use super::rng::Rng;
-use super::users::UserStep;
 use super::world::World;
+use super::world::users::UserStep;
 
 /// The name of the only partition.
 fn name() -> PartitionName {
@@ -91,45 +91,6 @@ impl World {
         };
         let nodes = process.state.nodes().map(|node| give(&node.name));
         std::iter::once(partition).chain(nodes).map(Command::Partitions).collect()
-    }
-}
-
-/// Which nodes each job may use, according to durable events.
-#[derive(Default)]
-pub(super) struct Places {
-    partitions: BTreeMap<PartitionName, hostler_core::head::Partition>,
-    features: BTreeMap<NodeName, BTreeSet<Feature>>,
-}
-
-impl Places {
-    pub(super) fn see(&mut self, event: &PartitionsEvent) {
-        match event {
-            PartitionsEvent::Put { partition, .. } => {
-                self.partitions.insert(partition.name.clone(), partition.clone());
-            }
-            PartitionsEvent::Removed(name) => {
-                self.partitions.remove(name);
-            }
-            PartitionsEvent::Traits { node, traits } => {
-                self.features.insert(node.clone(), traits.features.clone());
-            }
-        }
-    }
-
-    /// Drops the features of a removed node.
-    pub(super) fn see_removed(&mut self, node: &NodeName) {
-        self.features.remove(node);
-    }
-
-    fn allow(&self, spec: &JobSpec, node: &NodeName) -> bool {
-        let has = |feature: &Feature| {
-            feature.as_str() == node.as_str() || self.features.get(node).is_some_and(|all| all.contains(feature))
-        };
-        let is_within = |name: &PartitionName| {
-            let known = self.partitions.get(name);
-            known.is_some_and(|known| known.state != PartitionState::Paused && known.nodes.matches(node))
-        };
-        spec.partition.as_ref().is_none_or(is_within) && spec.constraint.as_ref().is_none_or(|all| all.holds(has))
     }
 }
 

@@ -6,41 +6,18 @@ use hostler_core::head::{Command, PowerCommand, PowerEvent, PowerFault, Stage};
 use hostler_model::{Gauge, NodeName, PowerPlan, PowerPolicy, PowerTraits, PowerVerb, RunId, Supply};
 
 use super::books::Books;
-use super::faults::Fault;
-use super::head::Input;
 use super::rng::Rng;
-use super::world::{Happening, MS, SECOND, World};
+use super::world::faults::Fault;
+use super::world::head::Input;
+use super::world::power::{Controllers, PowerStep};
+use super::world::time::{MS, SECOND};
+use super::world::{Happening, World};
 
 /// The longest time that an order takes, in microseconds: slightly less than the stop timeout of the plan.
 const LATEST: u64 = 11_900 * MS;
 
-/// The power controllers between the head and the machines.
-#[derive(Debug)]
-pub(super) struct Controllers {
-    dice: Rng,
-    /// For each node, the number of its current order. Controllers ignore earlier orders.
-    orders: Vec<u64>,
-    /// Random numbers for rough controllers, in worlds that have them. Rough controllers carry out off orders late,
-    /// twice, or after an error or without an answer. In these worlds, operators switch machines too, and nodes leave
-    /// the plan and come back.
-    rough: Option<Rng>,
-}
-
-/// Worlds with smaller seeds have no rough controllers, so that old seeds still give the same trace.
+/// Worlds of these seeds keep the milder controllers, so that seeds that failed once give the same trace.
 const MILD_SEEDS: u64 = 50_000;
-
-/// A step of the controllers.
-#[derive(Debug)]
-pub(super) enum PowerStep {
-    /// An operator applies a plan.
-    Plan,
-    /// The head process that sent the order receives an answer.
-    Answer { life: u64, node: NodeName, ask: u64, outcome: Result<Option<Supply>, PowerFault> },
-    /// A machine follows an order.
-    Follow { node: usize, order: u64, verb: PowerVerb },
-    /// An operator changes the power of a node.
-    Operate,
-}
 
 impl World {
     /// Plans power steps. Uses separate random numbers, so that the other parts of a world do not depend on them.

@@ -1,67 +1,20 @@
 //! The users: they submit jobs, change them, and retry each request until the head answers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::head::{Answer, Caller, Command, Done, NotDone, Refusal, SubmissionKey};
 use hostler_model::{Condition, CpuSet, Dependency, Digest, IndexSet, JobId, JobSpec, Request, Resources, Work};
 use hostler_proto::api::JobAction;
 
-use super::head::{HeadStep, Input, ReplyTo};
-use super::node::Node;
 use super::quotas;
 use super::rng::Rng;
-use super::world::{Happening, MS, SECOND, World};
+use super::world::head::{HeadStep, Input, ReplyTo};
+use super::world::node::Node;
+use super::world::time::{MS, SECOND};
+use super::world::users::{Asked, Submission, UserStep};
+use super::world::{Happening, World};
 
 const ANSWER_TIMEOUT: u64 = 3 * SECOND;
-
-/// The users' actions and pending requests.
-#[derive(Default)]
-pub(super) struct Users {
-    submissions: BTreeMap<SubmissionKey, Submission>,
-    requests: BTreeMap<u64, Asked>,
-    made: u64,
-}
-
-struct Submission {
-    spec: Arc<JobSpec>,
-    job: Option<JobId>,
-}
-
-/// A request to the head that has no answer yet.
-struct Asked {
-    command: Command,
-}
-
-/// A step of the users.
-pub(super) enum UserStep {
-    /// A user makes a job and submits it.
-    Submit,
-    /// A request is sent, for the first time or again.
-    Ask { request: u64 },
-    /// The request reaches the head's machine.
-    Reach { request: u64 },
-    /// The answer to the request arrives.
-    Answered { request: u64, answer: Answer },
-    /// A user changes a job.
-    Act { job: JobId },
-    /// An operator drains, resumes or removes a node.
-    Operate,
-    /// An operator changes a partition, or the features of a node.
-    Arrange,
-    /// An admin sets a quota.
-    Limit { dice: Rng },
-    /// Held jobs are released, and endless jobs are cancelled.
-    TidyUp,
-}
-
-impl Users {
-    /// Describes the pending requests.
-    pub(super) fn unanswered(&self) -> Option<String> {
-        let request = self.requests.values().next()?;
-        Some(format!("nobody has answered {:?}", request.command))
-    }
-}
 
 impl World {
     pub(super) fn plan_users(&mut self, calm: u64) {

@@ -1,24 +1,21 @@
-//! The world: its clock, its event queue and its participants.
+//! Runs one world from its seed to its end.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use hostler_core::head::Settings;
 
 use super::books::Books;
-use super::faults::Fault;
-use super::head::{Head, HeadStep};
-use super::network::{End, Network, Packet};
-use super::node::{Node, NodeStep};
-use super::power::{Controllers, PowerStep};
+use super::outcome::{Failure, Report};
 use super::rng::Rng;
+use super::rules::Options;
 use super::trace::Trace;
-use super::users::{UserStep, Users};
-use super::{Failure, Options, Report, Rule};
-
-/// A millisecond and a second on the virtual clock, which counts microseconds.
-pub(super) const MS: u64 = 1_000;
-pub(super) const SECOND: u64 = 1_000 * MS;
+use super::world::head::Head;
+use super::world::network::Network;
+use super::world::node::{Node, NodeStep};
+use super::world::time::{MS, SECOND};
+use super::world::users::Users;
+use super::world::{Happening, World};
 
 /// The interval between two checks of the world.
 const LOOK: u64 = SECOND;
@@ -26,45 +23,36 @@ const LOOK: u64 = SECOND;
 /// How long the world may take to become idle after the last fault.
 const PATIENCE: u64 = 1_800 * SECOND;
 
-/// An event of the simulation.
-pub(super) enum Happening {
-    /// A step of the head. Ignored if the head has been restarted since it was scheduled.
-    Head { life: u64, step: HeadStep },
-    /// A step of a node.
-    Node { node: usize, step: NodeStep },
-    /// A packet arrives.
-    Arrival { connection: u64, at: End, packet: Packet },
-    /// An end of a connection finds out that it is broken.
-    Broken { connection: u64, at: End },
-    /// A step of the users.
-    User(UserStep),
-    /// A fault or its repair.
-    Fault(Fault),
-    /// A step of the power controllers.
-    Power(PowerStep),
-    /// A check of the world.
-    Look,
+thread_local! {
+    static CURRENT_SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-pub(super) struct World {
-    pub(super) now_us: u64,
-    pub(super) rng: Rng,
-    pub(super) trace: Trace,
-    pub(super) books: Books,
-    pub(super) settings: Settings,
-    pub(super) head: Head,
-    pub(super) nodes: Vec<Node>,
-    pub(super) network: Network,
-    pub(super) users: Users,
-    /// Faults have stopped and everything is repaired.
-    pub(super) is_calm: bool,
-    /// Random numbers for partitions; present in a world with partitions.
-    pub(super) partition_dice: Option<Rng>,
-    /// Present in a world in which the head switches nodes on and off.
-    pub(super) controllers: Option<Controllers>,
-    break_rule: Option<Rule>,
-    queue: BTreeMap<(u64, u64), Happening>,
-    queued: u64,
+/// The seed of the world on this thread, for programs in which a panic aborts.
+#[must_use]
+pub fn current_seed() -> Option<u64> {
+    CURRENT_SEED.get()
+}
+
+/// Runs one world from start to end.
+///
+/// # Errors
+/// Returns an error with the trace when a check failed or the production code panicked.
+pub fn run(seed: u64, options: &Options) -> Result<Report, Failure> {
+    CURRENT_SEED.set(Some(seed));
+    let mut world = World::new(seed, options);
+    // A broken invariant panics in the production code; the simulation reports it like any other violation.
+    let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));
+    let verdict = lived.unwrap_or_else(|panic| Err(format!("the production code panicked: {}", words_of(&*panic))));
+    match verdict {
+        Ok(()) => Ok(world.report(seed)),
+        Err(what) => Err(world.failure(seed, what)),
+    }
+}
+
+/// The message of a panic.
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a word".to_owned())
 }
 
 impl World {
@@ -82,8 +70,10 @@ impl World {
             settings,
             head: Head::default(),
             network: Network::new(nodes.len()),
-            nodes,
             users: Users::default(),
+            frozen_head: None,
+            frozen_nodes: nodes.iter().map(|_| None).collect(),
+            nodes,
             is_calm: false,
             partition_dice: None,
             controllers: None,
@@ -138,20 +128,6 @@ impl World {
             Happening::Power(step) => self.power_step(step),
             Happening::Look => self.look_over(),
         }
-    }
-
-    /// Schedules an event.
-    pub(super) fn later(&mut self, in_us: u64, happening: Happening) {
-        self.queued += 1;
-        self.queue.insert((self.now_us + in_us, self.queued), happening);
-    }
-
-    pub(super) fn breaks(&self, rule: Rule) -> bool {
-        self.break_rule == Some(rule)
-    }
-
-    pub(super) fn note(&mut self, what: fmt::Arguments<'_>) {
-        self.trace.add(self.now_us, what);
     }
 
     fn look_over(&mut self) {

@@ -91,7 +91,7 @@ fn how(fate: Fate) -> String {
 }
 
 /// A short description of a message from the head to an agent.
-pub(in crate::cluster) fn brief_order(message: &HeadMessage) -> String {
+pub(super) fn brief_order(message: &HeadMessage) -> String {
     match message {
         HeadMessage::Launch(launch) => {
             let runs: Vec<String> = launch.runs.iter().map(|placement| placement.run.to_string()).collect();
@@ -106,7 +106,7 @@ pub(in crate::cluster) fn brief_order(message: &HeadMessage) -> String {
 }
 
 /// A short description of a message from an agent to the head; `None` for a heartbeat.
-pub(in crate::cluster) fn brief_report(message: &AgentMessage) -> Option<String> {
+pub(super) fn brief_report(message: &AgentMessage) -> Option<String> {
     Some(match message {
         AgentMessage::Heartbeat => return None,
         AgentMessage::Report(report) => {
