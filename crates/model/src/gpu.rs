@@ -1,4 +1,4 @@
-//! GPUs: ids, vendors and locations.
+//! GPUs and their ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -101,5 +101,19 @@ impl Vendor {
             Self::Amd => "amd",
             Self::Intel => "intel",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_ids_are_visible_ascii_without_commas() {
+        for text in ["", "a b", "a,b", "GPU-é", &"x".repeat(129)] {
+            assert!(text.parse::<GpuId>().is_err(), "{text}");
+            assert!(GpuId::from_name(text).as_str().parse::<GpuId>().is_ok(), "{text}");
+        }
+        assert_eq!(GpuId::from_name("MIG-1").as_str(), "MIG-1");
     }
 }

@@ -1,4 +1,4 @@
-//! The resources of a node, and of an allocation on it.
+//! The resources of a node or an allocation.
 
 use std::collections::BTreeSet;
 

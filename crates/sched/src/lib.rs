@@ -23,11 +23,13 @@ mod plan;
 mod policy;
 mod pool;
 mod reservation;
+mod waiting;
 
 pub use admission::{NeverFits, NodeSize};
 pub use explain::explain;
-pub use node_set::NodeSet;
-pub use plan::{Plan, Start, Waiting, plan};
+pub use node_set::{NodeIx, NodeSet};
+pub use plan::{Plan, Start, plan};
 pub use policy::Policy;
-pub use pool::{MAX_CPUS, NodeIx, Pool};
+pub use pool::{MAX_CPUS, Pool};
 pub use reservation::{Reservation, Running};
+pub use waiting::Waiting;

@@ -1,6 +1,11 @@
-//! A subset of a pool's nodes, e.g. the nodes of a partition that satisfy a job's constraint.
+//! Numbers of nodes, and a subset of a pool's nodes, e.g. the nodes of a partition that satisfy a job's constraint.
 
-use crate::NodeIx;
+use serde::{Deserialize, Serialize};
+
+/// A node's number in a [`crate::Pool`]. Numbers should be dense, since they index an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeIx(pub u32);
 
 /// A set of node numbers, as a bit set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

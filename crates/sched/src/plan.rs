@@ -21,38 +21,10 @@ use hostler_model::{JobId, Request, Timestamp};
 use crate::amount::{scaled, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
-use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running};
+use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running, Waiting};
 
 /// The maximum number of reservations at the same time.
 const MAX_RESERVATIONS: usize = 64;
-
-/// A startable job in the queue: it is not on hold and has no unmet dependencies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// The job's id.
-    pub job: JobId,
-    /// The resources of each task on each of its nodes; at least one CPU.
-    pub request: Request,
-    /// The number of nodes that each task uses at the same time; at least one.
-    pub nodes: u32,
-    /// The nodes that the job may use; `None` for all. Jobs with the same set should share it.
-    pub among: Option<Arc<NodeSet>>,
-    /// How many of the job's tasks may start now.
-    pub tasks: u64,
-    /// The time limit of each task in milliseconds; `None` for no limit.
-    pub time_limit_ms: Option<u64>,
-}
-
-impl Waiting {
-    /// Returns the nodes that the job may use; `None` for all.
-    pub(crate) fn among(&self) -> Option<&NodeSet> {
-        self.among.as_deref()
-    }
-
-    pub(crate) fn may_use(&self, node: NodeIx) -> bool {
-        self.among().is_none_or(|among| among.contains(node))
-    }
-}
 
 /// The tasks that start now, and the jobs that must wait.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

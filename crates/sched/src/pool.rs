@@ -4,19 +4,13 @@
 //! pass needs no preparation.
 
 use hostler_model::{NodeName, Request};
-use serde::{Deserialize, Serialize};
 
-use crate::Waiting;
 use crate::amount::{at_most, sum, without};
 use crate::fit::{Class, FitIndex};
+use crate::{NodeIx, Waiting};
 
 /// The maximum number of CPUs per node; further CPUs are not used. The memory of the index grows with the largest node.
 pub const MAX_CPUS: u32 = (1 << 20) - 1;
-
-/// A node's number in a [`Pool`]. Numbers should be dense, since they index an array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NodeIx(pub u32);
 
 /// The cluster's nodes as the scheduler sees them.
 #[derive(Debug, Clone, Default)]

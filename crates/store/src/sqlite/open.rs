@@ -3,13 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::filesystem::{self, directory_of};
 use super::lock::Lock;
-use super::read::Pool;
+use super::read::{BUSY_TIMEOUT, Pool};
 use super::reserve;
 use super::rows::Trouble;
 use super::schema;
@@ -18,9 +17,6 @@ use crate::StoreError;
 
 /// Earlier SQLite versions can lose committed pages when one connection checkpoints while another writes.
 const SAFE_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
-
-/// A commit fails if it waits longer than this for a lock of another process. Only a backup tool can hold such a lock.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options for opening a store. The default suits a local disk.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,6 +58,16 @@ impl OpenOptions {
         schema::prepare(&mut connection, path)?;
         sync_directory(path)?;
         SqliteStore::new(connection, Arc::new(Pool::new(path)), lock)
+    }
+}
+
+impl SqliteStore {
+    /// Opens or creates the database `path` with the default [`OpenOptions`].
+    ///
+    /// # Errors
+    /// The errors of [`OpenOptions::open`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        OpenOptions::new().open(path)
     }
 }
 

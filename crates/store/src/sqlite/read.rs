@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, TaskId, Timestamp};
@@ -10,10 +11,12 @@ use hostler_proto::record::{EndedTask, TaskResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transaction, params};
 
 use super::filesystem;
-use super::open::BUSY_TIMEOUT;
 use super::reserve::Reserve;
 use super::rows::{Trouble, digest, ended, select_ended, unsigned};
 use crate::{EndedPage, JobFilter, Records, StoreError};
+
+/// Only a backup tool can hold a lock; a commit fails if it takes longer than this.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum number of open connections; further queries wait. A query takes well under a millisecond, so more
 /// connections would only cost memory.

@@ -1,12 +1,10 @@
 //! The only connection that writes.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::lock::Lock;
-use super::open::OpenOptions;
 use super::read::Pool;
 use super::rows::{
     Trouble, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, unsigned,
@@ -34,14 +32,6 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens or creates the database `path` with the default [`OpenOptions`].
-    ///
-    /// # Errors
-    /// The errors of [`OpenOptions::open`].
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        OpenOptions::new().open(path)
-    }
-
     pub(super) fn new(connection: Connection, readers: Arc<Pool>, lock: Lock) -> Result<Self, StoreError> {
         let tail = read_tail(&connection).map_err(|error| Trouble::Sqlite(error).at("read", readers.path()))?;
         readers.reserve().hold();
