@@ -206,6 +206,21 @@ impl FromStr for Dependencies {
     }
 }
 
+impl Memory {
+    /// Returns the number of bytes.
+    ///
+    /// # Errors
+    /// Fails when the memory is too little for any process of `what`: a unit is probably missing.
+    pub(crate) fn bytes_for(self, what: &str) -> Result<u64, Failure> {
+        if self.0 < LEAST_MEMORY_BYTES {
+            let (asked, least) = (format_bytes(self.0), format_bytes(LEAST_MEMORY_BYTES));
+            return Err(Failure::usage(format!("`--memory` is {asked}; {what} needs at least {least}"))
+                .hint("add a unit, e.g. --memory 512M or --memory 4G"));
+        }
+        Ok(self.0)
+    }
+}
+
 impl JobFlags {
     /// The job that these flags describe. `--env` adds to `environment` and overrides it.
     pub(crate) fn spec(
@@ -218,13 +233,7 @@ impl JobFlags {
             let (name, value) = variable(text)?;
             environment.insert(name, value);
         }
-        let memory_bytes = self.memory.map(|memory| memory.0);
-        if let Some(too_little) = memory_bytes.filter(|bytes| *bytes < LEAST_MEMORY_BYTES) {
-            let asked = format_bytes(too_little);
-            let least = format_bytes(LEAST_MEMORY_BYTES);
-            return Err(Failure::usage(format!("`--memory` is {asked}; a job needs at least {least}"))
-                .hint("add a unit, e.g. --memory 512M or --memory 4G"));
-        }
+        let memory_bytes = self.memory.map(|memory| memory.bytes_for("a job")).transpose()?;
         Ok(Submission {
             name: self.name.as_deref().unwrap_or(default_name).into(),
             work,

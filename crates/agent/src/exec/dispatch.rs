@@ -430,7 +430,9 @@ fn how(candidate: &Candidate) -> How {
 fn nowhere(exec: &Exec, needs: &Needs) -> Refusal {
     let choice = explain(exec, needs);
     let mut refusal = unsuitable(125, "no node can run this command");
-    refusal.hints = choice.unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
+    let is_wanted = |node: &NodeName| needs.only.is_empty() || needs.only.contains(node);
+    let unfit = choice.unfit.into_iter().filter(|(node, _)| is_wanted(node));
+    refusal.hints = unfit.take(8).map(|(node, why)| format!("{node}: {why}")).collect();
     let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
     for name in needs.only.iter().filter(|name| !known.contains(name)) {
         refusal.hints.push(format!("{name}: no node of that name gossips with this one"));

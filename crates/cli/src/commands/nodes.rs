@@ -74,7 +74,7 @@ fn too_old(error: &ClientError) -> Failure {
 }
 
 fn no_agent() -> Failure {
-    Failure::new("no agent on this machine accepts connections from you")
+    Failure::new("no agent runs on this machine, or its socket is not open to you")
         .hint("only nodes know the loads: run the command on a node")
         .exiting(exit::UNREACHABLE)
 }

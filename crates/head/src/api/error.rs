@@ -160,7 +160,7 @@ impl From<Refusal> for ApiError {
                     .to_owned(),
             ),
             Refusal::SnapshotMissing => Some("upload the chunks, commit the snapshot, then submit again".to_owned()),
-            Refusal::NoSuchJob(_) => Some("`hostler jobs` lists all jobs".to_owned()),
+            Refusal::NoSuchJob(_) => Some("`hostler jobs --all` also lists jobs that have ended".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),

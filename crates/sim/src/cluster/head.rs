@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 use hostler_core::head::{
-    Answer, ConnectionId, Durability, Effect, Event, Now, Rounds, Stamped, State, begin_epoch, epoch_starts, restore,
+    Answer, ConnectionId, Durability, Effect, Now, Rounds, Stamped, State, begin_epoch, epoch_starts, restore,
 };
 use hostler_model::{Timestamp, WallTime};
-use hostler_proto::stored::{Batch, Loaded};
+use hostler_proto::stored::Loaded;
 use hostler_store::{Committer, Queue, Work};
 
 use super::brief::brief;
@@ -81,15 +81,6 @@ impl World {
                 None
             }
         }
-    }
-
-    /// Begins an epoch: returns the batch that must be stored before any other.
-    pub(super) fn first_batch(&self, state: &mut State, next_sequence: u64, life: u64, now: Now) -> Batch {
-        let mut first = epoch_starts(state, now, None);
-        if let Event::EpochStarted { archives, .. } = &mut first.event {
-            *archives = life >= self.head.archives_from;
-        }
-        begin_epoch(state, next_sequence, &first)
     }
 
     /// The current time for a process that started at `started_us` on a log whose last event has the time `origin`.

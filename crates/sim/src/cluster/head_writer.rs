@@ -1,6 +1,6 @@
 //! The head's writer thread: stores batches and snapshots in groups, and reloads the state after a failed write.
 
-use hostler_core::head::{After, ConnectionId, Delivery, State};
+use hostler_core::head::{After, ConnectionId, Delivery, State, begin_epoch, epoch_starts};
 use hostler_proto::stored::Batch;
 use hostler_store::{Request, Store, Work};
 
@@ -118,8 +118,8 @@ impl World {
             Err(error) => return self.end_reload(Err(error.to_string())),
         };
         let Some((mut state, next)) = self.read_back(&loaded) else { return };
-        let (now, life) = (self.head_now(), self.head.lives);
-        let batch = self.first_batch(&mut state, next, life, now);
+        let first = epoch_starts(&state, self.head_now(), None);
+        let batch = begin_epoch(&mut state, next, &first);
         self.order(Request::Commit { batch, done: Waits::Epoch(Box::new((state, next + 1))) });
     }
 

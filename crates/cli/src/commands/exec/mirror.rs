@@ -77,7 +77,9 @@ impl LocalTree {
     pub(super) fn look(&mut self, command: &Command) -> Result<TreeSpec, Failure> {
         let root = &self.root;
         let again = root.clone();
-        let (described, asked) = describe(root, true).during(|| format!("cannot read the tree {}", root.display()))?;
+        let (described, asked) = describe(root, true)
+            .during(|| format!("cannot copy the tree {}", root.display()))
+            .map_err(|failure| failure.exiting(exit::RUN_FAILED))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let mirror = TreeSpec::new(root.clone(), described.digest(), program);
         // If a file has changed since, the cache may be wrong for other files too: describe the tree again without the

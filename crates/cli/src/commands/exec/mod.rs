@@ -185,7 +185,7 @@ impl Exec {
             !self.no_terminal && !self.no_input && io::stdin().is_terminal() && io::stdout().is_terminal();
         let mut command = call::command(&argv, self.directory.as_deref(), has_terminal)?;
         command.has_input = !self.no_input && !call::is_null(io::stdin().as_fd());
-        command.memory_bytes = self.where_to.memory.map(|memory| memory.0);
+        command.memory_bytes = self.where_to.memory.map(|memory| memory.bytes_for("a command")).transpose()?;
         Ok(Ask {
             command,
             constraint: self.where_to.constraint.clone(),

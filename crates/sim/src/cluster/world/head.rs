@@ -23,8 +23,6 @@ pub(crate) struct Head {
     pub(crate) lives: u64,
     /// The offset of the wall clock, in milliseconds.
     pub(crate) wall_offset_ms: i64,
-    /// From this life on, jobs leave the state when they end; earlier lives simulate an older release.
-    pub(crate) archives_from: u64,
     /// The number of steps until the head is killed, and the number of steps of its successor.
     pub(crate) doom: Option<Doom>,
 }
