@@ -11,10 +11,10 @@ use crate::process::{self, ProcessId};
 use crate::record::{ExitRecord, RunningRecord};
 use crate::sys;
 
-/// Timeout for a journal line that is being written, and for a shepherd that is exiting.
+/// How long [`adopt`] waits for another process to finish a journal line, or for an exiting shepherd to end.
 const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
-/// Delay between checks of a line that is being written.
+/// Delay between two reads of the journal while another process is writing a line.
 const SETTLE_ROUND: Duration = Duration::from_millis(2);
 
 /// State of a run that an earlier agent started.
@@ -30,7 +30,8 @@ pub enum Adopted {
 #[derive(Debug)]
 pub struct Lost {
     pub reason: LostReason,
-    /// The shepherd's record in the journal. Sweep the leaf in this record before another start of the run.
+    /// The shepherd's record in the journal. It names the run's leaf, which must be swept before the run is started
+    /// again.
     pub record: Option<RunningRecord>,
 }
 
@@ -56,7 +57,7 @@ pub enum AdoptError {
     Unreachable { pid: u32, source: io::Error },
 }
 
-/// Determines the state of the run in `directory`, and connects to its shepherd if it continues.
+/// Determines the state of the run in `directory`. If the run continues, connects to its shepherd.
 ///
 /// If no shepherd has claimed the run yet, this function voids the run, so that a shepherd that receives the launch
 /// late refuses to start it. The result is therefore final, except that a running run can end or get lost.
@@ -119,8 +120,8 @@ fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<A
     }
 }
 
-/// Queries the shepherd's status once, because a shepherd with too many connections closes the silent ones. Fails if
-/// the connection is refused.
+/// Queries the shepherd's status once, because a shepherd with too many connections closes the connection of a client
+/// that has sent nothing. Fails if the connection is refused.
 fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
     match shepherd.status() {
         // A suspended shepherd will read the request later.
@@ -129,7 +130,7 @@ fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
     }
 }
 
-/// Result of opening exactly the recorded process.
+/// Result of opening a pidfd of a recorded process.
 enum Hold {
     Held(OwnedFd),
     Gone,
@@ -153,8 +154,8 @@ fn hold(wanted: ProcessId) -> Hold {
     }
 }
 
-/// Reads the journal until the run is claimed, void or ended. Voids a run that nobody has claimed. A damaged journal is
-/// returned with `is_torn`.
+/// Reads the journal until the run is claimed, void or ended. Voids a run that nobody has claimed. Returns a damaged
+/// journal with `is_torn` set.
 fn settled(directory: &Path) -> io::Result<Story> {
     let deadline = Instant::now() + SETTLE_BOUND;
     loop {

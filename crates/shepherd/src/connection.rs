@@ -9,20 +9,22 @@ use nix::sys::socket::MsgFlags;
 use crate::sys;
 use crate::wire::{Request, WireError, take_frame};
 
-/// Read size in bytes. The buffer is zeroed for each read, so the size is no larger than most launches.
+/// Read size in bytes: enough for most launches, and small because the buffer is zeroed for each read.
 const CHUNK_BYTES: usize = 4 << 10;
 
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     inbox: Vec<u8>,
     /// The last received descriptors, and the index in `inbox` of the last byte received with them. Valid clients
-    /// finish a frame before they send more descriptors. If a client does not, its earlier descriptors are closed.
+    /// finish a frame before they send more descriptors. If a client sends more descriptors in the middle of a frame,
+    /// the earlier descriptors are closed.
     along: Option<(usize, Vec<OwnedFd>)>,
     /// Whether this client requested the current call.
     pub(crate) is_caller: bool,
-    /// Position of an attached client in the terminal's output.
+    /// Position in the terminal's output up to which an attached client has received it; `None` if the client is not
+    /// attached.
     pub(crate) viewing: Option<u64>,
-    /// Whether the client has sent a complete frame, as valid clients do immediately.
+    /// Whether the client has sent a complete frame. Valid clients send one immediately.
     pub(crate) has_spoken: bool,
     /// Whether the connection is closed or violated the protocol, and should be dropped.
     pub(crate) closed: bool,
@@ -35,7 +37,7 @@ impl Connection {
         Ok(Connection { stream, inbox, along, is_caller: false, viewing: None, has_spoken: false, closed: false })
     }
 
-    /// Reads one chunk of data. The limit keeps one client from occupying the shepherd.
+    /// Reads at most one chunk of data, so that one client cannot keep the shepherd busy.
     pub(crate) fn fill(&mut self) {
         let mut chunk = [0; CHUNK_BYTES];
         match sys::receive(self.stream.as_fd(), &mut chunk, MsgFlags::MSG_DONTWAIT) {
@@ -51,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of an incomplete frame.
+    /// Number of received bytes that are not processed yet.
     pub(crate) fn held_bytes(&self) -> usize {
         self.inbox.len()
     }
@@ -88,8 +90,8 @@ impl Connection {
     }
 
     /// Returns the descriptors that belong to the frame of `length` bytes that was just removed from the inbox. A
-    /// sender attaches descriptors to the first byte of a frame, and a read ends with the data sent with them. So they
-    /// belong to the frame that contains the end of that data.
+    /// sender attaches descriptors to the first byte of a frame, and a read that returns descriptors ends with the data
+    /// of the same message. So the descriptors belong to the frame that contains the end of this data.
     fn take_along(&mut self, length: usize) -> Vec<OwnedFd> {
         match &mut self.along {
             Some((last, _)) if *last >= length => {
@@ -100,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Sends a frame. Clients that do not accept even small frames are dropped.
+    /// Sends a frame. If the client does not accept the whole frame at once, marks the connection as closed.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         if !matches!(sys::send(self.stream.as_fd(), frame, &[]), Ok(sent) if sent == frame.len()) {
             self.closed = true;

@@ -161,7 +161,7 @@ impl Shepherd {
         }
     }
 
-    /// Sends the next run to a lingering shepherd, after [`Event::Finished`] of the last one. Does not wait; the next
+    /// Sends the next run to a lingering shepherd, after [`Event::Finished`] of the last run. Does not wait; the next
     /// event is [`Event::Started`] or [`Event::Refused`].
     ///
     /// The shepherd may be exiting. After an error, or if the connection closes without an answer, nothing was started
@@ -182,7 +182,8 @@ impl Shepherd {
         Ok(self.link.send_along(&launch_frame(launch)?, &stdio)?)
     }
 
-    /// Like [`Shepherd::call_next`], for a program in this mount namespace; see [`crate::Launcher::call_in`].
+    /// Like [`Shepherd::call_next`], for a program in the mount namespace `namespace`; see
+    /// [`crate::Launcher::call_in`].
     ///
     /// # Errors
     /// As for [`Shepherd::call_next`].
@@ -275,8 +276,8 @@ pub enum LinkError {
     Io(#[from] io::Error),
 }
 
-/// Connects to an abstract name with a short timeout: other clients may fill the connection queue, and the agent must
-/// not block on it.
+/// Connects to the abstract socket `name` with a short timeout: other clients may fill the socket's connection queue,
+/// and the agent must not block on it.
 fn connect_soon(name: &[u8]) -> io::Result<UnixStream> {
     const ATTEMPTS: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(5);

@@ -314,7 +314,7 @@ impl Keeper {
         }
     }
 
-    /// Reports stops of a call to its caller, and ends a call without a caller.
+    /// Reports to the caller of a call that a signal has stopped the call. Ends a call whose caller has disconnected.
     fn mind_caller(&mut self, run: &mut Run) {
         let caller = self.connections.iter_mut().find(|connection| connection.is_caller && !connection.closed);
         let Some(caller) = caller else { return run.abandon(self.leaf.as_ref()) };
@@ -449,7 +449,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the exit record (except for a call) and announces the end.
+    /// Writes the exit record (except for a call), and reports the end of the run to the clients.
     fn finish(&mut self, run: &mut Run, journal: Option<&Journal>) {
         self.drain_terminal(run);
         let record = wire::json(&run.record(self.leaf.as_ref()));

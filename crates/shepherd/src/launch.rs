@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Device, LeafSpec};
 
-/// One run: one attempt of one job task on this machine; or one call.
+/// A run (one attempt of one job task on this machine) or a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
     /// The run's own directory, which must exist. It contains no files of an earlier run, and only the agent can write
@@ -68,7 +68,7 @@ pub struct Options {
     /// Limit on processes and threads. Needs a leaf.
     pub process_limit: Option<u64>,
     /// Character devices that the run may not open under any name; all others are allowed. Needs a leaf. If the node
-    /// can deny devices but denying these fails, the program is not started.
+    /// supports denying devices but denying these devices fails, the program is not started.
     pub denied_devices: Option<Vec<Device>>,
     /// Cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
     pub leaf: Option<LeafSpec>,
@@ -104,10 +104,11 @@ impl Default for Options {
     }
 }
 
-/// Options of a remote command (call). The call's streams are descriptors sent with the launch. A call has no directory
-/// and no journal, and ends with its connection. See [`crate::Launcher::call`].
+/// Options of a remote command (call). The call's streams are descriptors sent with the launch. A call ends when its
+/// connection closes. See [`crate::Launcher::call`].
 ///
-/// A call does not use the directory, the journal, the terminal and the output options of [`Options`] and [`Launch`].
+/// For a call, the directory, the journal, the terminal and the output options of [`Options`] and [`Launch`] have no
+/// effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallOptions {

@@ -12,7 +12,8 @@ use crate::launch::Launch;
 use crate::wire::{EncodeError, Event, launch_frame};
 use crate::{sys, zygote};
 
-/// Timeout for a shepherd to report that it started its program. Only a hanging file system causes such a delay.
+/// Timeout for a shepherd to report that it started its program. Only a hanging file system delays the report this
+/// long.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 
 /// Starts shepherds. Can be shared between threads; launches do not wait for each other.
@@ -38,8 +39,8 @@ pub enum LaunchError {
     /// The launch itself is invalid.
     #[error("the launch is invalid")]
     Encode(#[from] EncodeError),
-    /// The launcher process has ended, most likely by a signal. Only a restart of the agent starts a new one. Running
-    /// jobs are not affected.
+    /// The launcher process has ended, most likely by a signal. Only a restart of the agent starts a new launcher
+    /// process. Running jobs are not affected.
     #[error("the launcher process has ended; restart the agent")]
     LauncherGone,
     /// The shepherd refused the run, for this reason. Nothing was started.
@@ -85,9 +86,9 @@ impl Launcher {
         self.start_shepherd(launch, &[])
     }
 
-    /// Starts a call; [`crate::Options::call`] must be set. Its standard input, output and error are the descriptors in
-    /// `stdio`, which may be closed when this returns. It has no directory and no journal, and ends with the connection
-    /// of the returned shepherd.
+    /// Starts a call; [`crate::Options::call`] must be set. The call's standard input, output and error are the
+    /// descriptors in `stdio`, which the caller may close when this function returns. The call has no directory and no
+    /// journal, and ends when the connection of the returned shepherd closes.
     ///
     /// # Errors
     /// If no shepherd accepted the call. A shepherd that accepted the call but did not answer ends the call when the
@@ -96,7 +97,8 @@ impl Launcher {
         self.start_shepherd(launch, &stdio)
     }
 
-    /// Like [`Launcher::call`], for a program in this mount namespace; [`crate::CallOptions::namespace`] must be set.
+    /// Like [`Launcher::call`], for a program in the mount namespace `namespace`; [`crate::CallOptions::namespace`]
+    /// must be set.
     ///
     /// # Errors
     /// As for [`Launcher::call`].

@@ -19,7 +19,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::sys;
 
-/// Time between the failure of one process and the kill of the others.
+/// Time between the failure of one process and KILL for the other processes.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Maximum length of a labelled line in bytes. Longer lines are split, and each part gets a label.
@@ -80,8 +80,8 @@ impl Ranks {
     }
 }
 
-/// Ignores signals that end the run: the job's processes get them too, and this process must wait for the job's
-/// processes. Uses an empty handler, because the job's processes would inherit ignored signals.
+/// Ignores signals that end the run: the job's processes receive these signals too, and this process must wait for the
+/// job's processes. Uses an empty handler, because the job's processes would inherit ignored signals.
 fn outlive_signals() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());

@@ -35,7 +35,8 @@ pub struct ExitRecord {
     pub user_time: Duration,
     /// CPU time in the kernel of all processes.
     pub system_time: Duration,
-    /// Largest resident memory of a single process; at least that of the shepherd at the start.
+    /// Largest resident memory of a single process, in bytes; at least the shepherd's resident memory at the start of
+    /// the run.
     pub max_rss_bytes: u64,
     /// Size of the `stdout` file.
     pub stdout_bytes: u64,
@@ -44,10 +45,10 @@ pub struct ExitRecord {
     /// Whether the kernel killed a process of the leaf because of the memory limit; `None` if unknown.
     #[serde(default)]
     pub oom_kill: Option<bool>,
-    /// Number of processes that remained after the main process and were ended by the shepherd.
+    /// Number of processes that were still running when the main process ended, and that the shepherd ended.
     #[serde(default)]
     pub leftovers: u32,
-    /// Processes that did not end in time even after KILL. The node needs attention.
+    /// Pids of processes that did not end in time even after KILL. The node needs attention.
     #[serde(default)]
     pub unkillable: Vec<u32>,
     /// How the job's processes were tracked.
@@ -146,7 +147,7 @@ pub enum Cause {
     Other(String),
 }
 
-/// A point in time on two clocks: one for comparisons within this boot, one for people.
+/// A point in time on two clocks: one for comparisons until the next reboot, one for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// `CLOCK_BOOTTIME`, in nanoseconds.
@@ -198,7 +199,7 @@ pub enum Enforcement {
 pub struct RunningRecord {
     pub shepherd: ProcessId,
     pub boot_id: String,
-    /// Abstract name of the shepherd's control socket. Another process may have the same name later, so
+    /// Abstract name of the shepherd's control socket. Another process may bind the same name later, so
     /// [`crate::adopt`] verifies the process.
     pub socket: String,
     /// [`crate::Options::identity`].
@@ -207,7 +208,7 @@ pub struct RunningRecord {
     pub taken: Moment,
     #[serde(default)]
     pub leaf: Option<PathBuf>,
-    /// Main process after its start; stored as a separate line in the journal.
+    /// Pid of the main process, from a separate line of the journal; `None` before that line is written.
     #[serde(skip)]
     pub child: Option<u32>,
 }

@@ -60,7 +60,7 @@ pub(crate) struct Run {
     recording: bool,
 }
 
-/// Output files. The shepherd keeps the files open to read their size.
+/// Output files of a run. The shepherd keeps the files open to read their size.
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) stdout: Option<File>,
@@ -105,7 +105,8 @@ pub(crate) struct Start {
     pub(crate) leaf_before: LeafCounters,
 }
 
-/// Counters of a leaf. A lingering shepherd uses one leaf for several runs.
+/// Values of a leaf's counters at one time. A lingering shepherd uses one leaf for several runs, so a run's usage is
+/// the difference of two such readings.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeafCounters {
     user: Duration,
@@ -122,7 +123,7 @@ impl LeafCounters {
     }
 }
 
-/// How far the steps to end the run have got.
+/// The last step that was taken to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ladder {
     Calm,

@@ -30,7 +30,7 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// Flag of `clone3`: start the child in the given cgroup. The constant in libc has an unsuitable type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Value of `oom_score_adj` for programs that [`spawn`] starts; unset if programs inherit the value of this process.
+/// Value of `oom_score_adj` for programs that [`spawn`] starts. If unset, programs inherit this process's value.
 static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 
 /// Makes the OOM killer choose the job before its shepherd. With version 1 cgroups, the shepherd is in the job's memory

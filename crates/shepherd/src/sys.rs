@@ -95,7 +95,7 @@ pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
     }
 }
 
-/// Sends one message with descriptors, without raising SIGPIPE. The descriptors arrive with the first byte.
+/// Sends one message with descriptors, without raising SIGPIPE. The receiver gets the descriptors with the first byte.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];

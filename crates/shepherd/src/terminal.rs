@@ -126,17 +126,17 @@ impl Terminal {
         (!self.hung_up).then_some(libc::POLLIN | write)
     }
 
-    /// Whether buffered input blocks further input.
+    /// Whether the terminal has not accepted all input yet. No further input is read until it has.
     pub(crate) fn is_congested(&self) -> bool {
         !self.typed.is_empty()
     }
 
-    /// Start position of a new client.
+    /// The position in the output at which a new client starts.
     pub(crate) fn first_position(&self) -> u64 {
         self.replay.start()
     }
 
-    /// Whether a client at `position` has received everything.
+    /// Whether a client at `position` has received all output so far.
     pub(crate) fn is_up_to_date(&self, position: u64) -> bool {
         position == self.replay.end
     }
@@ -188,8 +188,8 @@ impl Replay {
         self.end - self.kept.len() as u64
     }
 
-    /// Returns a contiguous piece of the stream from `position`, which must not be before the start. Empty only at the
-    /// end of the stream.
+    /// Returns a contiguous piece of the stream from `position`, which must not be before [`Replay::start`]. Empty only
+    /// at the end of the stream.
     fn after(&self, position: u64) -> &[u8] {
         let skip = (position - self.start()) as usize;
         let (front, back) = self.kept.as_slices();

@@ -64,8 +64,8 @@ fn settle_limits() -> io::Result<()> {
     Ok(())
 }
 
-/// Resets one signal. Uses a raw system call, because the C library hides two real-time signals, which the agent's
-/// parent may have ignored.
+/// Restores the default action of one signal. Uses a raw system call, because the C library hides two real-time
+/// signals, which the agent's parent may have ignored.
 fn default_disposition(signal: libc::c_int) {
     // The kernel's structure has four words; zeroes mean SIG_DFL without flags and with an empty mask.
     let default = [0_u64; 4];

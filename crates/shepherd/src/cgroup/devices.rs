@@ -96,8 +96,8 @@ impl Instruction {
     }
 }
 
-/// A program that denies these devices and allows all others. Register 1 points to the request: a word with access and
-/// device type, then major and minor number.
+/// Builds a BPF program that denies `devices` and allows all others. At its start, register 1 points to the request: a
+/// word with access and device type, then major and minor number.
 fn program(devices: &[Device]) -> Vec<Instruction> {
     const ANSWER: u8 = 0;
     const ASKED: u8 = 1;
@@ -125,7 +125,7 @@ fn program(devices: &[Device]) -> Vec<Instruction> {
     all
 }
 
-/// Maximum number of devices per program, limited by the jump distance.
+/// Maximum number of devices per BPF program: a jump instruction cannot skip the code for more devices.
 const MAX_DEVICES: usize = i16::MAX as usize / 4;
 
 fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
@@ -168,7 +168,7 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a program to a group, in addition to existing ones.
+/// Attaches a BPF program to a group. Programs that are already attached stay in effect.
 fn attach(program: &OwnedFd, group: &File) -> io::Result<()> {
     #[repr(C)]
     struct Attach {

@@ -57,7 +57,7 @@ impl Enclosure {
         Ok(Enclosure { spec: spec.clone(), leaf: Leaf::open(spec)?, limits: Limits::default() })
     }
 
-    /// Which limits are enforced; `None` for limits that were not requested.
+    /// Whether each limit is enforced; `None` for limits that were not requested.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -106,7 +106,7 @@ impl Enclosure {
     }
 }
 
-/// A limit that is never reached; divisible by every page size.
+/// A memory limit that no process can reach. The number is divisible by every page size.
 const AMPLE: Limit = Limit::Memory(i64::MAX.cast_unsigned() & !0xffff);
 
 fn unless_ended(pidfd: BorrowedFd<'_>) -> io::Result<()> {

@@ -47,7 +47,7 @@ pub(crate) enum Entrant {
 }
 
 impl Entrant {
-    /// Number of processes in the group that do not belong to the job.
+    /// Number of the entrant's processes that are in the leaf's groups but do not belong to the job.
     fn guests(self) -> u64 {
         u64::from(self == Entrant::Shepherd)
     }
@@ -62,7 +62,7 @@ impl Entrant {
         }
     }
 
-    /// Moves the shepherd back to the parent group. Has no effect for other entrants.
+    /// Moves the shepherd from `group` to the parent of `group`. Has no effect for other entrants.
     fn leave(self, group: &Path) -> io::Result<()> {
         if self == Entrant::Shepherd { self.enter(group.parent().unwrap_or(group)) } else { Ok(()) }
     }
@@ -215,7 +215,7 @@ impl Leaf {
         read(self.memory_peak.as_ref())?.trim().parse().ok()
     }
 
-    /// Resets the peak; `false` if the kernel cannot reset it.
+    /// Resets the recorded peak memory; `false` if the kernel cannot reset it.
     fn forget_peak(&self) -> bool {
         self.memory_peak.as_ref().is_none_or(|file| file.write_at(b"0", 0).is_ok())
     }
@@ -241,7 +241,7 @@ impl LeafSpec {
         removed
     }
 
-    /// Creates the group for a limit, writes the limit, and enters the group.
+    /// Creates the group for a limit, writes the limit, and moves `entrant` into the group.
     fn prepare(&self, limit: &Limit, entrant: Entrant) -> Enforcement {
         let Some(Place::V1(group)) = self.controllers.get(&limit.controller()) else {
             return self.write(limit, entrant);
@@ -277,7 +277,7 @@ fn refused(limit: &Limit, error: &io::Error) -> Enforcement {
     Enforcement::Advisory(format!("the {name} controller refuses: {}", sys::explain(error)))
 }
 
-/// Creates a group; replaces an empty one.
+/// Creates a group. If an empty group exists at `path`, replaces it.
 fn make(path: &Path) -> io::Result<()> {
     match create_group(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -107,15 +107,15 @@ pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
     }
 }
 
-/// Enables IO accounting for the groups in `parent`, if the kernel supports it. Optional.
+/// Enables IO accounting for the groups in `parent`, if the kernel supports it. Ignores errors.
 pub(super) fn count_io(parent: &Path) {
     let enable = |group: &Path| put(&group.join("cgroup.subtree_control"), "+io");
     let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
 }
 
-/// Empties the base's own group, because only a group without processes of its own can pass on controllers. Moves its
-/// processes into a sibling group of the leaves. Moves other programs' processes only if the base is reserved for jobs.
-/// Returns a message if processes remain.
+/// Moves the processes of the base's group into its child group [`ASIDE`], because only a group without processes of
+/// its own can pass on controllers. Moves other programs' processes only if the base is reserved for jobs. Returns a
+/// message if processes remain.
 pub(super) fn vacate(base: &Base) -> Result<(), String> {
     let group = &base.group;
     // The kernel's root group has no type and no such restriction.

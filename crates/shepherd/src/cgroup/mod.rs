@@ -45,7 +45,7 @@ const ASIDE: &str = "hostler-agent";
 /// Service with a group reserved for jobs; a sibling of the agent's service.
 const JOBS: &str = "hostler-jobs.service";
 
-/// Timeout of [`Tree::sweep`] for a killed leaf to become empty.
+/// How long [`Tree::sweep`] and [`Tree::end`] wait for a killed leaf to become empty.
 const SWEEP_BOUND: Duration = Duration::from_secs(5);
 
 /// A cgroup controller, which enforces one kind of limit.
@@ -117,7 +117,8 @@ impl Base {
 }
 
 /// Moves this process from its unified group into a child group, if no other process is in the group. Agents started by
-/// this process can then pass on controllers to leaves. After a failure, the agents report which limits are missing.
+/// this process can then pass on controllers to leaves. If the move fails, these agents report which limits are
+/// missing.
 pub fn step_aside() {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = Hierarchies::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")).unified;
@@ -273,7 +274,7 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Kills the processes of one leaf without a shepherd and removes the leaf; `false` if processes remain after the
+    /// Kills the processes of a leaf that has no shepherd, and removes the leaf; `false` if processes remain after the
     /// timeout.
     pub fn end(&self, leaf: &Path) -> bool {
         let ended = end_leaf(leaf);
@@ -291,8 +292,8 @@ impl Tree {
     }
 }
 
-/// Kills the processes of a leaf without a shepherd, and removes the leaf; `false` if processes remain after the
-/// timeout.
+/// Kills the processes of a leaf that has no shepherd, and removes the leaf; `false` if processes remain after
+/// [`SWEEP_BOUND`].
 fn end_leaf(path: &Path) -> bool {
     let Ok(leaf) = Leaf::open(&LeafSpec { path: path.to_owned(), ..LeafSpec::default() }) else {
         return !path.exists();
@@ -309,8 +310,8 @@ fn end_leaf(path: &Path) -> bool {
     leaf.remove().is_ok()
 }
 
-/// Removes the version 1 groups of removed leaves. A group with a process remains, and the next sweep removes it. Such
-/// a process is unkillable, or is a shepherd that is exiting.
+/// Removes the version 1 groups of removed leaves. Leaves a group with a process to the next sweep: the process is
+/// unkillable, or is a shepherd that is exiting.
 fn sweep_v1(parent: &Path, prefix: &str, live: &HashSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(parent)? {
         let entry = entry?;

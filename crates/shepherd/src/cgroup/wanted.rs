@@ -29,7 +29,8 @@ pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> L
     }
 }
 
-/// The reason why denied devices remain accessible, on a machine that supports denying them.
+/// Why the requested device rule is not enforced, although the machine supports such rules; `None` if the rule is
+/// enforced.
 pub(crate) fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
     let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
     match (place, limits.devices.as_ref()?) {
