@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Gpu, Machine, Note, Topic};
 
-/// Upper limits for the offered resources. Absent values mean no limit.
+/// Upper limits for the resources that a machine offers. A `None` field sets no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caps {
-    /// Maximum number of CPUs. The scheduler's rules for jobs choose which CPUs are offered.
+    /// Maximum number of CPUs. [`Topology::choose`](hostler_model::Topology::choose) selects the offered CPUs, as it
+    /// selects a job's CPUs.
     pub cpus: Option<u32>,
     pub memory_bytes: Option<u64>,
     /// The GPUs to offer; an empty list offers none.
@@ -30,7 +31,7 @@ pub enum GpuPick {
 }
 
 impl Machine {
-    /// Applies limits to a machine. GPUs keep their indices.
+    /// Reduces the machine's offered resources to the limits in `caps`. GPUs keep their indices.
     #[must_use]
     pub fn capped(mut self, caps: &Caps) -> Self {
         if let Some(count) = caps.cpus.filter(|count| *count < self.usable.len()) {

@@ -15,7 +15,7 @@ const UNLIMITED_BYTES: u64 = 1 << 60;
 pub(crate) struct Groups {
     /// The group in the unified hierarchy.
     v2: Option<Group>,
-    /// The groups of the version 1 controllers for CPUs and memory.
+    /// The group of the version 1 controller `cpu`. The fields below belong to the controllers `cpuset` and `memory`.
     cpu: Option<Group>,
     cpuset: Option<Group>,
     memory: Option<Group>,
@@ -53,7 +53,7 @@ impl Groups {
         groups
     }
 
-    /// The CPUs that the groups allow; `None` without a limit.
+    /// The CPUs that the groups allow this process to use; `None` without a limit.
     pub(crate) fn cpus(&self, source: &Source) -> Option<CpuSet> {
         // A group without the controller has no such file. The nearest parent with the file counts.
         let nearest = |group: &Option<Group>, files: &[&str]| {

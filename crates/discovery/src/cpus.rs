@@ -13,11 +13,12 @@ use crate::{Note, Source, Topic};
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
 
-/// Upper limit for CPU ids, as in `CpuSet`. Kernels support at most 8192 CPUs.
+/// Upper limit for CPU ids; `CpuSet` has the same limit. Kernels support at most 8192 CPUs.
 const MAX_CPUS: u32 = 1 << 16;
 
-/// Cores below this fraction of the fastest core's capacity are efficiency cores. On boards with three kinds of cores,
-/// the middle kind has about nine tenths of the capacity and counts as fast.
+/// Numerator and denominator of a fraction: cores below this fraction of the fastest core's capacity are efficiency
+/// cores. On boards with three kinds of cores, the middle kind has about nine tenths of the capacity and counts as
+/// fast.
 const FAST_PART: (i64, i64) = (2, 3);
 
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ pub(crate) struct Cpus {
     pub(crate) all: Vec<Cpu>,
     /// CPUs that jobs may use.
     pub(crate) usable: CpuSet,
-    /// CPU time limit of control groups, in thousandths of a CPU.
+    /// CPU time limit that control groups set, in thousandths of a CPU; `None` without a limit.
     pub(crate) quota_millicpus: Option<u64>,
 }
 
@@ -104,7 +105,7 @@ fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, not
     usable
 }
 
-/// The online CPUs with their topology, by id.
+/// The CPUs in `online` with their topology, sorted by id.
 fn placed(source: &Source, online: &CpuSet, notes: &mut Vec<Note>) -> Vec<Cpu> {
     let packages = Groupings::read(online, |id| package(source, id));
     let cores = Groupings::read(online, |id| {
@@ -138,7 +139,7 @@ fn placed(source: &Source, online: &CpuSet, notes: &mut Vec<Note>) -> Vec<Cpu> {
     cpus
 }
 
-/// Groups of CPUs with a number, e.g. packages.
+/// The number of the group that each CPU belongs to, e.g. of its package.
 struct Groupings {
     number: BTreeMap<u32, u32>,
     /// Whether the group of some CPU is unknown.
@@ -146,7 +147,7 @@ struct Groupings {
 }
 
 impl Groupings {
-    /// Reads the groups of all CPUs. A group is read once, not once per CPU.
+    /// Reads the groups of all CPUs in `online`. Reads each group once, not once per CPU.
     fn read(online: &CpuSet, of: impl Fn(u32) -> Option<(u32, CpuSet)>) -> Self {
         let mut groupings = Self { number: BTreeMap::new(), missing: false };
         for id in online.iter() {

@@ -25,7 +25,7 @@ pub struct Machine {
     pub memory: Memory,
     /// GPUs that jobs may use, by index.
     pub gpus: Vec<Gpu>,
-    /// Facts that are unknown or assumed, and resources that are not offered, with reasons.
+    /// Notes about facts that are unknown or assumed, and about resources that are not offered.
     pub notes: Vec<Note>,
 }
 

@@ -19,10 +19,10 @@ const LARGEST_RESERVE_PART: u64 = 4;
 pub struct Memory {
     /// Memory that the kernel manages.
     pub total_bytes: u64,
-    /// Memory within the limits of control groups, without huge pages; at most `total_bytes`.
+    /// Memory that control groups allow this process to use, without huge pages; at most `total_bytes`.
     pub limit_bytes: u64,
-    /// The part reserved for the kernel, system services and the agent: 2 % of the limit, but at least 256 MiB and at
-    /// most a quarter.
+    /// The part reserved for the kernel, system services and the agent: 2 % of `limit_bytes`, but at least 256 MiB, and
+    /// at most a quarter of `limit_bytes`.
     pub reserved_bytes: u64,
     pub usable_bytes: u64,
 }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Fixture, NvmlAnswer};
 
-/// Maximum size of a file in bytes. The largest file is `mountinfo`, with about a hundred bytes per mount.
+/// Maximum size of a file in bytes. The largest file that discovery reads is `mountinfo`, with about a hundred bytes
+/// per mount.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 const MAX_ENTRIES: usize = 1 << 16;
@@ -21,7 +22,7 @@ const MAX_ENTRIES: usize = 1 << 16;
 const NVML_LIBRARIES: [&str; 3] =
     ["libnvidia-ml.so.1", "/run/opengl-driver/lib/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
-/// Where discovery reads. Clones read the same files and share the recording.
+/// The files that discovery reads. Clones read the same files and share the recording.
 #[derive(Debug, Clone)]
 pub struct Source {
     place: Place,

@@ -17,11 +17,11 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use crate::frame::{self, Frame, WINDOW};
 use crate::message::{Event, Refusal, RefusalKind};
 
-/// Capacity of a channel's queue, in frames: a full window of each output, acknowledgements of input, and a few
+/// Capacity of a channel's queue of received frames: a full window of each output, acknowledgements of input, and a few
 /// messages.
 const CHANNEL_LEN: usize = 3 * WINDOW + 16;
 
-/// Capacity of the send queue, in frames. All channels share this queue.
+/// Capacity of a connection's send queue, in frames. All channels of the connection share this queue.
 const OUTGOING_LEN: usize = 64;
 
 /// Maximum number of frames per write.
@@ -85,7 +85,7 @@ struct Shared {
 struct Table {
     by_number: HashMap<u32, mpsc::Sender<Frame>>,
     last: u32,
-    /// Start of the current period with at least one open channel.
+    /// Start of the current period with an open channel; when no channel is open, of the last such period.
     busy_since: Option<Instant>,
 }
 
@@ -120,7 +120,8 @@ where
     (connection, Incoming(incoming), run)
 }
 
-/// Closes all channels when the connection ends, or when its driver is dropped.
+/// On drop, closes all channels of a connection. Belongs to the connection's driver, so the channels close when the
+/// driver ends or is dropped.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
@@ -131,7 +132,7 @@ impl Drop for CloseOnDrop {
 }
 
 impl Connection {
-    /// Opens a channel. Returns `None` when the limit is reached or the connection is closed.
+    /// Opens a channel. Returns `None` when [`MAX_CHANNELS`] channels are open or the connection is closed.
     #[must_use]
     pub fn open(&self) -> Option<Channel> {
         let mut table = lock(&self.shared.channels);
@@ -148,7 +149,8 @@ impl Connection {
         Some(self.shared.channel(&mut table, number))
     }
 
-    /// Returns the only channel of a connection that was not multiplexed before.
+    /// Returns the channel of a connection that has only one, such as the connection between a program and its local
+    /// agent.
     #[must_use]
     pub fn only_channel(&self) -> Channel {
         self.shared.channel(&mut lock(&self.shared.channels), 0)
@@ -225,8 +227,8 @@ impl Channel {
         frame
     }
 
-    /// Returns another sender for this channel. The other side discards frames that arrive after the channel is
-    /// dropped.
+    /// Returns another sender for this channel. The other side discards frames that the sender sends after the channel
+    /// is dropped.
     pub(crate) fn sender(&self) -> ChannelSender {
         ChannelSender { number: self.number, outgoing: self.shared.outgoing.clone() }
     }
@@ -262,7 +264,7 @@ impl ChannelSender {
     }
 }
 
-/// Sorts received frames into the channels' queues.
+/// Reads frames and puts each into the queue of its channel.
 async fn receive(
     mut from: impl AsyncRead + Unpin,
     shared: &Arc<Shared>,

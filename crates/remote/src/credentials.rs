@@ -96,7 +96,7 @@ fn alpn() -> Vec<u8> {
     format!("hostler-remote/{PROTOCOL}").into_bytes()
 }
 
-/// Replaces an ALPN failure with an error that names the version mismatch.
+/// Replaces the error of a failed ALPN negotiation with one that names the version mismatch.
 #[must_use]
 pub fn explain_tls(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
@@ -117,7 +117,7 @@ pub fn server_name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("the constant is a valid server name")
 }
 
-/// Accepts certificates with these fingerprints only.
+/// Creates a verifier that accepts only certificates with the `trusted` fingerprints.
 fn one_of(trusted: Vec<Digest>) -> Arc<Verifier> {
     Arc::new(Verifier::certificate(move |certificate| trusted.contains(&fingerprint(certificate))))
 }

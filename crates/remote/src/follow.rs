@@ -39,13 +39,13 @@ const PASSED_ON: [libc::c_int; 9] = [
     libc::SIGWINCH,
 ];
 
-/// Interval at which a program in the background checks whether it is in the foreground.
+/// Interval at which this program, while in the background, checks whether it is in the foreground again.
 const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Timeout for writing a stopped command's last output to the terminal. The terminal's output may itself be stopped.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The caller's resources that the command uses.
+/// Which of this program's streams the command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
     pub has_input: bool,
@@ -58,9 +58,9 @@ pub struct Shown {
 pub enum Ending {
     /// The command ended.
     Ended(Box<Report>),
-    /// The node refused the command, or the connection to the node broke.
+    /// The node refused the command, or the local agent lost its connection to the node.
     Refused(Box<Refusal>),
-    /// The connection broke, so the command's outcome is unknown.
+    /// The connection to the local agent broke, so the command's outcome is unknown.
     Lost(io::Error),
 }
 
@@ -146,7 +146,7 @@ async fn told_to_end(signals: &mut mpsc::Receiver<libc::c_int>) -> Option<()> {
     }
 }
 
-/// Handles a received frame for the streams.
+/// Applies a received frame to the streams. Any other frame is an error.
 fn hear(frame: Frame, input: &Input, outputs: &mut Outputs) -> io::Result<()> {
     let is_proper = match frame {
         Frame::Credit(Stream::STDIN, pieces) => {
@@ -209,7 +209,7 @@ async fn stop(
     channel.send(Frame::Event(Event::Signal(libc::SIGCONT))).await
 }
 
-/// Starts to receive this process's signals.
+/// Starts to catch the signals that this program passes on to the command.
 fn signals() -> io::Result<mpsc::Receiver<libc::c_int>> {
     let (sender, receiver) = mpsc::channel(64);
     for number in PASSED_ON.into_iter().filter(|number| !is_ignored(*number)) {
@@ -229,7 +229,8 @@ fn signals() -> io::Result<mpsc::Receiver<libc::c_int>> {
     Ok(receiver)
 }
 
-/// Returns whether this program's parent made it ignore a signal, as `nohup` does. Such a signal is not forwarded.
+/// Returns whether this program ignores a signal because its parent set that, as `nohup` does. Ignored signals are not
+/// forwarded.
 fn is_ignored(number: libc::c_int) -> bool {
     // SAFETY: all zeroes is a valid sigaction. The call overwrites it and installs nothing.
     unsafe {
@@ -238,7 +239,7 @@ fn is_ignored(number: libc::c_int) -> bool {
     }
 }
 
-/// The size of the caller's window.
+/// Returns the size of this program's terminal window.
 fn window() -> Option<WindowSize> {
     window_size(standard(0)).map(|(rows, columns)| WindowSize { rows, columns })
 }

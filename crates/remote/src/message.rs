@@ -38,7 +38,7 @@ pub enum Reply {
     Ended(Box<Report>),
 }
 
-/// Message that neither opens a channel nor answers the opening request.
+/// Message that neither opens a channel nor answers the request that opened it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -91,7 +91,8 @@ pub struct Ask {
     /// Whether to prefer the caller's own node.
     #[serde(default)]
     pub prefer_local: bool,
-    /// Whether the source tree is copied to another node. The caller describes the tree when the agent has chosen another node.
+    /// Whether to copy the source tree to the command's node, if this is another node. The caller describes the tree
+    /// after the agent has chosen the node.
     #[serde(default)]
     pub mirrors_tree: bool,
     /// Whether to report the scores of the nodes instead of running the command.
@@ -105,7 +106,7 @@ pub struct Start {
     pub command: Command,
     /// The user who runs the command.
     pub caller: Caller,
-    /// Recently written files in directories that the command may read.
+    /// Recently written files that the command may read. The node refreshes its cached data about these files.
     #[serde(default)]
     pub written: Paths,
 }
@@ -134,11 +135,11 @@ pub struct Command {
     argv: Vec<ByteBuf>,
     environment: Vec<(ByteBuf, ByteBuf)>,
     directory: ByteBuf,
-    /// Identity of the working directory on the caller's machine; `None` when the path means a directory of the
-    /// target node.
+    /// Identity of the working directory on the caller's machine; `None` when the path means the target node's own
+    /// directory.
     #[serde(default)]
     pub directory_id: Option<DirectoryId>,
-    /// Proof by which a node can recognise the working directory.
+    /// Proof by which the target node recognises the caller's working directory.
     #[serde(default)]
     pub proof: Proof,
     /// The file mode creation mask.
@@ -215,15 +216,16 @@ pub struct Choice {
     pub counts: Counts,
 }
 
-/// The score of one node, in thousandths of a command's run time on an idle standard node.
+/// The score of one node: lower is better. All numbers are in thousandths of a command's run time on an idle node with
+/// load weight 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct How {
     pub node: NodeName,
     /// Whether the node is the caller's own.
     pub is_local: bool,
-    /// The sum of the parts below, times the node's load weight.
+    /// The sum of the fields below, times the node's load weight.
     pub score: u64,
-    /// Extra time because commands share CPUs.
+    /// Extra time because commands share the node's CPUs.
     pub sharing: u64,
     /// Penalty for a full node.
     pub fullness: u64,
@@ -258,7 +260,7 @@ pub struct Placed {
 pub struct Cost {
     /// The name of the program, and the program's mode such as `-c` for a compiler.
     pub kind: String,
-    /// Run time on an idle standard node, in microseconds.
+    /// Run time on an idle node with load weight 1, in microseconds.
     pub run_us: u64,
     /// Overhead of running on another node, in microseconds.
     pub way_us: u64,
@@ -269,7 +271,7 @@ pub struct Cost {
 pub struct Counts {
     /// Commands that ran on this machine as the best node.
     pub here: u64,
-    /// Commands that ran on the best node, which was another one.
+    /// Commands that ran on another node, which was the best node.
     pub elsewhere: u64,
     /// Commands that ran on a worse node than the best, or on this machine, because better nodes refused.
     pub fallen_back: u64,
@@ -295,7 +297,8 @@ pub struct Started {
     /// Identity of the working directory on the command's node, for later commands.
     #[serde(default)]
     pub directory_id: Option<DirectoryId>,
-    /// Whether other machines may write to the directory, so that this machine's cached data may be stale.
+    /// Whether machines other than the command's node may write to the directory, so that data cached on the command's
+    /// node may be stale.
     #[serde(default)]
     pub is_shared: bool,
     /// Limits that the kernel does not enforce, with the reasons.
@@ -334,7 +337,7 @@ pub struct Report {
     pub code: i32,
     #[serde(default)]
     pub signal: Option<i32>,
-    /// A message about the end for the caller.
+    /// A message for the caller about how the command ended.
     #[serde(default)]
     pub message: Option<String>,
     /// Run time in microseconds.

@@ -71,8 +71,8 @@ pub fn named(command: &Command) -> Vec<PathBuf> {
     paths.into_iter().take(MOST_PATHS).collect()
 }
 
-/// Forces this machine to request the attributes of these files and their directories from the file server. Ignores
-/// errors.
+/// Forces this machine to request the attributes of the files `paths` and of their directories from the file server.
+/// Ignores errors.
 pub fn refresh<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     let mut directories = BTreeSet::new();
     for path in paths {

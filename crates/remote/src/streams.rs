@@ -18,8 +18,8 @@ use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
 use crate::message::{Event, Reply, Report};
 use hostler_model::WindowSize;
 
-/// How long the outputs must be silent after the command's end to count as closed. Background processes may keep the
-/// outputs open.
+/// How long an output must be silent after the command's end to count as closed. Background processes may keep an
+/// output open.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Maximum number of bytes read from an output after the command has ended. A pipe holds less, but a background process
@@ -147,7 +147,7 @@ fn lost() -> Box<Report> {
     Box::new(Report { code: 125, message: Some(message), ..Report::default() })
 }
 
-/// The running transfers of the streams. Dropping this stops them.
+/// The running transfers of a command's streams. Dropping this value stops the transfers.
 struct Flows {
     input: mpsc::Sender<Option<Vec<u8>>>,
     /// Bytes of input written to the command's pipe.
@@ -157,7 +157,7 @@ struct Flows {
     terminal: Option<Arc<Pipe>>,
     /// Send window of each output: one permit for each piece that may be sent.
     rooms: [Arc<Semaphore>; 2],
-    /// One notifier for each output. It fires when the caller no longer reads the output.
+    /// One notifier for each output, which fires when the caller no longer reads that output.
     closed: [Arc<Notify>; 2],
     over: watch::Sender<bool>,
     left: watch::Receiver<usize>,

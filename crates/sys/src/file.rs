@@ -16,8 +16,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// Replaces a file like [`replace_file`], but without a sync. For caches only, because a power failure may damage the
-/// file.
+/// Replaces a file like [`replace_file`], but does not sync it. Suitable for caches only, because a power failure may
+/// damage the file.
 ///
 /// # Errors
 /// When the file cannot be written; the old file remains.

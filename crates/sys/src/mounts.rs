@@ -6,13 +6,12 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves this thread to a mount namespace of its own. Later mounts of the machine appear there too, but mounts made
-/// there do not appear outside, and disappear with the last process in the namespace. Needs root.
+/// Moves this thread to a new mount namespace. Mounts that are added outside later appear in the namespace too. Mounts
+/// added in the namespace do not appear outside, and disappear with the last process in the namespace. Needs root.
 ///
-/// # Errors
-/// When the kernel refuses; the error names the step, as in the functions below.
+/// # Errors When the kernel refuses. The error names the failed step.
 pub fn unshare_mounts() -> io::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| failed("cannot have a mount namespace", error))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| failed("cannot create a mount namespace", error))?;
     change_propagation(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_SLAVE)
 }
 
@@ -22,20 +21,20 @@ pub fn unshare_mounts() -> io::Result<()> {
 /// When the kernel refuses.
 pub fn change_propagation(at: &Path, how: MsFlags) -> io::Result<()> {
     mount(None::<&str>, at, None::<&str>, how, None::<&str>)
-        .map_err(|error| failed("cannot change how mounts are shown", error))
+        .map_err(|error| failed("cannot change the propagation of mounts", error))
 }
 
-/// Mounts an empty file system in memory, without device files and set-user-id programs. `name` shows in lists of
-/// mounts; `options` are those of tmpfs, e.g. `size=1m`.
+/// Mounts an empty file system in memory, without device files and set-user-id programs. Lists of mounts show the file
+/// system as `name`; `options` are tmpfs options, e.g. `size=1m`.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn mount_tmpfs(name: &str, at: &Path, options: &str) -> io::Result<()> {
     mount(Some(name), at, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options))
-        .map_err(|error| failed("cannot mount a directory", error))
+        .map_err(|error| failed("cannot mount a tmpfs", error))
 }
 
-/// Shows `from`, with the mounts below it, at `to` too.
+/// Bind-mounts `from`, with all mounts below it, at `to`.
 ///
 /// # Errors
 /// When the kernel refuses.

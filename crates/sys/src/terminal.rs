@@ -7,7 +7,7 @@ use nix::libc;
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
-/// The terminal on standard input in raw mode. Dropping this restores the terminal.
+/// The terminal on standard input in raw mode. Dropping this value restores the terminal's previous mode.
 #[derive(Debug)]
 pub struct RawTerminal {
     before: Termios,
@@ -15,7 +15,7 @@ pub struct RawTerminal {
 }
 
 impl RawTerminal {
-    /// Switches the terminal to raw mode, unless another job has it.
+    /// Switches the terminal to raw mode, unless another job is in the terminal's foreground.
     ///
     /// # Errors
     /// When standard input is not a terminal.
@@ -25,7 +25,7 @@ impl RawTerminal {
         Ok(raw)
     }
 
-    /// Switches the terminal to raw mode again, unless another job has it.
+    /// Switches the terminal to raw mode again, unless another job is in the terminal's foreground.
     pub fn enter(&mut self) {
         if is_in_background() {
             return;
@@ -42,7 +42,7 @@ impl RawTerminal {
         let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw);
     }
 
-    /// Restores the terminal, unless another job has it.
+    /// Restores the terminal's previous mode, unless another job is in the terminal's foreground.
     pub fn leave(&mut self) {
         if self.is_raw && !is_in_background() {
             let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
@@ -68,7 +68,7 @@ pub fn is_in_background() -> bool {
     tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground != getpgrp())
 }
 
-/// The rows and columns of the terminal `of`. `None` if it is not a terminal, or has no size.
+/// The rows and columns of the terminal `of`; `None` if `of` is not a terminal, or has no size.
 #[must_use]
 pub fn window_size(of: impl AsFd) -> Option<(u16, u16)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

@@ -1,8 +1,9 @@
-//! The verifier of all TLS certificates, of servers and of clients. Its constructor says which certificate, or which
-//! authority, the peer must have.
+//! The verifier of all TLS certificates, of servers and of clients. The verifier's constructor determines which
+//! certificate the peer must have, or which authority must have signed it.
 //!
-//! Clocks are not trusted, because they may be decades off. Certificates of an authority are verified at the start of
-//! their validity; the head decides how long they are accepted, by the cluster's clock.
+//! Clocks are not trusted, because they may be decades off. A certificate signed by an authority is verified as if the
+//! current time were the start of its validity period. The head decides by the cluster's clock how long such a
+//! certificate is accepted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub fn fingerprint(certificate_der: &[u8]) -> Digest {
     Digest(*blake3::hash(certificate_der).as_bytes())
 }
 
-/// The crypto provider, named explicitly so that it does not depend on other crates.
+/// The crypto provider for all TLS connections. Named explicitly, so that the choice does not depend on the features of
+/// other crates.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(crypto::ring::default_provider())
@@ -41,7 +43,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 pub fn client(verifier: Verifier) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .expect("the ring provider supports them")
+        .expect("the ring provider supports the default protocol versions")
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
 }
@@ -49,36 +51,39 @@ pub fn client(verifier: Verifier) -> ConfigBuilder<ClientConfig, WantsClientCert
 /// Decides whether a peer's certificate is the expected one.
 pub struct Verifier {
     expected: Expected,
-    /// Subjects of the authorities that clients should have a certificate of.
+    /// Subjects of the authorities that sign client certificates. A server sends them to clients as a hint.
     hints: Vec<DistinguishedName>,
     is_client_optional: bool,
     provider: Arc<CryptoProvider>,
 }
 
-/// Whether a certificate is the expected one.
+/// A function that returns whether a certificate is the expected one.
 type Accepts = Box<dyn Fn(&CertificateDer<'_>) -> bool + Send + Sync>;
 
 enum Expected {
-    /// Such a certificate, whatever its fields say.
+    /// A certificate for which the function returns `true`. The verifier does not check the certificate's fields.
     Certificate(Accepts),
-    /// A certificate signed by such an authority, whose certificate the peer sends too.
+    /// A certificate signed by an authority whose certificate the peer also sends, and for which the function returns
+    /// `true`.
     SentAuthority(Accepts),
     /// A certificate signed by this authority.
     Authority(Arc<RootCertStore>),
 }
 
 impl Verifier {
-    /// Expects a certificate that `accepts` returns true for. No field of it is checked, so it may be self-signed.
+    /// Expects a certificate for which `accepts` returns `true`. The verifier checks no field of the certificate, so
+    /// the certificate may be self-signed.
     pub fn certificate(accepts: impl Fn(&CertificateDer<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Expected::Certificate(Box::new(accepts)))
     }
 
-    /// Expects a certificate signed by an authority that the peer sends too, and that `accepts` returns true for.
+    /// Expects a certificate signed by an authority for whose certificate `accepts` returns `true`. The peer must also
+    /// send the authority's certificate.
     pub fn sent_authority(accepts: impl Fn(&CertificateDer<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Expected::SentAuthority(Box::new(accepts)))
     }
 
-    /// Expects a certificate signed by this authority.
+    /// Expects a certificate signed by `authority`.
     ///
     /// # Errors
     /// If the authority's certificate is not usable.
@@ -98,7 +103,8 @@ impl Verifier {
         Self { expected, hints: Vec::new(), is_client_optional: false, provider: provider() }
     }
 
-    /// The authority that must have signed the peer's certificate; none if the certificate itself is known.
+    /// The authority that must have signed the peer's certificate; `None` if the verifier expects the certificate
+    /// itself. Fails if the certificate or the authority is not the expected one.
     fn expected_authority(
         &self,
         certificate: &CertificateDer<'_>,
@@ -115,8 +121,8 @@ impl Verifier {
         }
     }
 
-    /// Verifies that the peer has the private key of a known certificate. Some controllers' certificates have fields
-    /// that no other verifier accepts, so only the key is read.
+    /// Verifies that the peer has the private key of an expected certificate. Reads only the key from the certificate,
+    /// because other verifiers reject some fields in certificates of management controllers.
     fn verify_key(
         &self,
         message: &[u8],
@@ -138,7 +144,8 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// The methods that both traits of rustls have: whether the peer has the private key of its certificate.
+/// Implements the methods that both of rustls's verifier traits have. They verify that the peer has the private key of
+/// its certificate.
 macro_rules! verify_handshakes {
     () => {
         fn verify_tls12_signature(
@@ -238,7 +245,7 @@ fn roots(authority: CertificateDer<'_>) -> Result<Arc<RootCertStore>, Error> {
     Ok(Arc::new(roots))
 }
 
-/// The start of the certificate's validity.
+/// The start of the certificate's validity period.
 fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;

@@ -10,10 +10,10 @@ use crate::{Note, Source, Topic};
 pub struct Gpu {
     /// Index among the GPUs of this machine, from 0. It may change when cards are added, moved or fail.
     pub index: u32,
-    /// The vendor, which determines the environment variable for jobs.
+    /// The vendor, which determines the environment variables that tell a job about its GPUs.
     pub vendor: Vendor,
-    /// Permanent, unique id of the card on this machine. The vendor's software accepts `GPU-…` and `MIG-…`. The form
-    /// `pci-…` is used if the driver has no id.
+    /// Permanent id of the card, unique on this machine. The vendor's software accepts ids of the forms `GPU-…` and
+    /// `MIG-…`. If the driver has no id for the card, the id has the form `pci-…`.
     pub uuid: String,
     /// The model.
     pub name: String,
@@ -23,10 +23,10 @@ pub struct Gpu {
     pub pci: Option<String>,
     /// The closest NUMA node; `None` if it is unknown, or if the machine has only one.
     pub numa: Option<u32>,
-    /// Unique id of the whole card, if this is a part of one (MIG).
+    /// Unique id of the whole card, if this GPU is a part of a card (MIG).
     pub slice_of: Option<String>,
     /// Device files that a job needs for computing, profiling and rendering. A job that cannot open one of them cannot
-    /// use the GPU. Some are shared with other GPUs.
+    /// use the GPU. Some of these files are shared with other GPUs.
     pub devices: Vec<DeviceFile>,
 }
 
@@ -55,7 +55,7 @@ pub struct DeviceFile {
     pub minor: u32,
 }
 
-/// Detected GPUs and notes about them.
+/// Detected GPUs, and notes about the detection.
 pub(super) type Found = (Vec<Gpu>, Vec<Note>);
 
 pub(super) fn note(text: impl Into<String>) -> Note {

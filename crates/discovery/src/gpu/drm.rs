@@ -86,7 +86,8 @@ impl Node {
     }
 }
 
-/// Size of the card's memory in bytes: banks of type 1 and 2, which the processor can or cannot access.
+/// Size of the card's memory in bytes: the sum of the memory banks of type 1, which the processor can access, and type
+/// 2, which it cannot.
 fn local_memory(source: &Source, node: &str) -> Option<u64> {
     let banks = source.numbered(&format!("{node}/mem_banks"), "");
     let banks = banks.into_iter().filter_map(|bank| source.read(&format!("{node}/mem_banks/{bank}/properties")));
@@ -183,7 +184,7 @@ fn id_from_location(pci: Option<&str>, render: u32) -> String {
     pci.map_or_else(|| format!("{RENDER}{render}"), |pci| format!("pci-{pci}"))
 }
 
-/// A vendor id, which is written in hexadecimal.
+/// Reads a device's vendor id, which is written in hexadecimal.
 fn vendor(source: &Source, device: &str) -> Option<i64> {
     i64::from_str_radix(source.read(&format!("{device}/vendor"))?.strip_prefix("0x")?, 16).ok()
 }

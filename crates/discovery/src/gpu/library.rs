@@ -19,7 +19,7 @@ const NOT_FOUND: Status = 6;
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
 const TEXT_BYTES: usize = 96;
 
-/// Limits in case the library returns invalid numbers.
+/// Maximum number of cards, in case the library returns an invalid number.
 const MAX_CARDS: c_uint = 256;
 const MAX_SLICES: c_uint = 64;
 
@@ -48,7 +48,7 @@ type Text = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> Status;
 type Number = unsafe extern "C" fn(Device, *mut c_uint) -> Status;
 type Child = unsafe extern "C" fn(Device, c_uint, *mut Device) -> Status;
 
-/// The functions, by their names without the prefix `nvml`.
+/// NVML's functions; each field has the function's name without the prefix `nvml`.
 struct Functions {
     init: unsafe extern "C" fn() -> Status,
     shutdown: unsafe extern "C" fn() -> Status,
@@ -188,7 +188,7 @@ impl Functions {
         (status == SUCCESS).then(|| until_nul(&pci.bus_id))
     }
 
-    /// Converts an error code to the library's text.
+    /// Returns an error if `status` is not a success, with the library's text for the error code.
     fn check(&self, status: Status) -> Result<(), String> {
         if status == SUCCESS {
             return Ok(());

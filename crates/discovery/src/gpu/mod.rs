@@ -18,7 +18,7 @@ use self::card::{Found, Gpu, note};
 use crate::within::TimedCall;
 use crate::{Note, Source};
 
-/// A detection in progress.
+/// A running detection of the GPUs of all vendors.
 pub(crate) struct Search {
     source: Source,
     nvidia: Option<nvidia::Search>,
@@ -37,7 +37,7 @@ impl Search {
         Self { source: source.clone(), nvidia, others, deadline }
     }
 
-    /// Returns the GPUs found before the deadline. If a fallback is used, returns shortly after the deadline.
+    /// Returns the GPUs found before the deadline. If NVML fails, the fallback to `/proc` may need slightly longer.
     pub(crate) fn end(self, notes: &mut Vec<Note>) -> Vec<Gpu> {
         let nvidia = self.nvidia.map(|search| search.end(self.deadline)).unwrap_or_default();
         let others = self.others.map(|asked| {

@@ -12,16 +12,17 @@ use crate::{Note, Source};
 
 const CARDS: &str = "/proc/driver/nvidia/gpus";
 
-/// Device files that all programs open in addition to the card's own. The last one is for profilers.
+/// Device files that all programs open in addition to the card's own device file. The last of them is for profilers.
 const SHARED_DEVICES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
 /// The only device file under WSL, where cards have no device files of their own.
 const WINDOWS_DEVICE: &str = "/dev/dxg";
 
-/// Timeout for `/proc` if NVML did not respond, because both use the same driver.
+/// Timeout for reading the cards from `/proc` after NVML did not respond: the driver serves both, so `/proc` may hang
+/// too.
 const SECOND_PATIENCE: Duration = Duration::from_millis(300);
 
-/// A detection in progress.
+/// A running detection of NVIDIA's GPUs.
 pub(super) struct Search {
     source: Source,
     library: Library,

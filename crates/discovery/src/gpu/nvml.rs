@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct NvmlAnswer {
     /// Reasons why cards could not be queried, one sentence each.
     pub silent: Vec<String>,
-    /// The other cards, in the order of their addresses.
+    /// The cards that could be queried, in the order of their PCI addresses.
     pub cards: Vec<NvmlCard>,
 }
 
@@ -64,10 +64,10 @@ mod asking {
 
     type Answer = TimedCall<Result<NvmlAnswer, String>>;
 
-    /// Queries that exceeded their timeout, by library.
+    /// Unfinished queries that exceeded their timeout, by library.
     static UNANSWERED: Mutex<Vec<(Vec<String>, Answer)>> = Mutex::new(Vec::new());
 
-    /// A query in progress.
+    /// A running query of the library.
     pub(in crate::gpu) struct Question {
         libraries: Vec<String>,
         answer: Answer,
@@ -111,7 +111,7 @@ mod unasked {
             Self
         }
 
-        /// The reason for the missing response, as a phrase whose subject is the library.
+        /// Why there is no response, as a phrase whose subject is the library.
         pub(in crate::gpu) fn answer_by(self, _deadline: Instant) -> Result<NvmlAnswer, String> {
             Err("is not supported by this build of the program".to_owned())
         }

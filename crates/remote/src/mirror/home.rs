@@ -52,7 +52,8 @@ struct Opened {
 }
 
 impl Homecoming {
-    /// Prepares to receive the files of a command. The tree was surveyed at `as_of_ns`, in nanoseconds since the epoch.
+    /// Prepares to receive the files of a command. `as_of_ns` is the time at which the tree was surveyed, in
+    /// nanoseconds since the epoch.
     #[must_use]
     pub fn new(placing: Placing, as_of_ns: i64) -> Self {
         Self {
@@ -130,7 +131,7 @@ impl Homecoming {
         Ok(())
     }
 
-    /// Processes the waiting entries whose contents are complete.
+    /// Processes the received entries in order, up to a file whose content is incomplete.
     fn go_on(&mut self) -> Result<(), String> {
         while self.filling.is_none()
             && let Some(Entry { path, mode, modified_ns, kind }) = self.waiting.pop_front()
@@ -173,9 +174,9 @@ impl Homecoming {
         Ok(())
     }
 
-    /// Returns the modification time of a written file by this machine's clock: the survey time plus the time since the
-    /// command's start. The file is thus newer than its sources. If the command itself has set a time, returns that
-    /// time.
+    /// Returns the modification time for a written file, by this machine's clock: the survey time plus the time from
+    /// the command's start to the write. The file is thus newer than its sources. If the command itself has set the
+    /// file's time, returns that time.
     fn stamp(&self, modified_ns: i64) -> Stamp {
         match self.ran {
             Some((began, ended))

@@ -52,18 +52,20 @@ pub const MOST_WORDS_BYTES: usize = 256 << 20;
 /// Maximum total size of a tree's files, in bytes.
 pub const MOST_BYTES: u64 = 16 << 30;
 
-/// Paths where no tree may be mounted, because the machine needs these paths. The second list also covers everything
-/// below its paths.
+/// Paths at which no tree may be mounted, because the machine needs these paths. Trees may be mounted below these
+/// paths, except below those in [`DEEPLY_OUT_OF_BOUNDS`].
 const OUT_OF_BOUNDS: [&str; 12] =
     ["/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/root", "/run", "/sbin", "/usr", "/var"];
+
+/// Paths at and below which no tree may be mounted.
 const DEEPLY_OUT_OF_BOUNDS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Names left out of trees: version control data and the project's own directories.
+/// Names of entries that trees leave out: version control data and Hostler's own directories.
 const LEFT_OUT: [&[u8]; 9] =
     [b".git", b".hg", b".svn", b".bzr", b".jj", b"_darcs", b".pijul", b".hostler", b".hostler-partial"];
 
-/// Returns whether a path is left out of trees. This covers version control data and temporary files of transfers and
-/// proofs.
+/// Returns whether trees leave out `path`: an entry named in [`LEFT_OUT`], or a temporary file of a transfer or a
+/// proof.
 #[must_use]
 pub fn is_left_out(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -72,7 +74,7 @@ pub fn is_left_out(path: &[u8]) -> bool {
         || name.starts_with(Proof::FILE_PREFIX.as_bytes())
 }
 
-/// Returns whether the machine itself needs this path, so that no tree may be mounted there.
+/// Returns whether the machine itself needs the path `root`, so that no tree may be mounted at `root`.
 #[must_use]
 pub fn belongs_to_machine(root: &Path) -> bool {
     OUT_OF_BOUNDS.iter().any(|place| root == Path::new(place))
@@ -89,12 +91,12 @@ pub enum Message {
     Tell(Option<Vec<u32>>),
     /// To the caller: send these chunks.
     Send(Vec<Digest>),
-    /// To the node: this tree, with a tag for each entry.
+    /// To the node: the tree's digest, and a tag for each entry.
     Described {
         tree: Digest,
-        /// Permission bits of the directory itself.
+        /// Permission bits of the tree's top directory.
         mode: u32,
-        /// Eight bytes for each entry.
+        /// The tags, eight bytes for each entry.
         tags: ByteBuf,
     },
     /// Requested or written entries of the tree. More follow unless `is_last`.
@@ -103,7 +105,7 @@ pub enum Message {
         entries: Vec<Entry>,
         is_last: bool,
     },
-    /// A chunk in wire format. Chunks have the order of the request or of the preceding entries.
+    /// A chunk in wire format. Chunks arrive in the order of the request or of the preceding entries.
     Chunk(ByteBuf),
     /// To the node: the tree has changed since the survey; start again.
     Changed,

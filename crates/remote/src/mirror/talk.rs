@@ -68,7 +68,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Returns the next full piece. With `all`, the last piece may be shorter.
+    /// Returns the next full piece; with `all`, also a shorter last piece.
     pub(crate) fn piece(&mut self, all: bool) -> Option<Vec<u8>> {
         let length = self.0.len().min(PIECE_BYTES);
         (length == PIECE_BYTES || (all && length > 0)).then(|| self.0.drain(..length).collect())
@@ -82,9 +82,9 @@ pub struct Talk<'l> {
     incoming: Assembler,
     outgoing: Outgoing,
     room: usize,
-    /// Bytes received.
+    /// Number of bytes received about the tree.
     heard_bytes: u64,
-    /// Whether the command has ended. Frames of other kinds may then still arrive and are ignored.
+    /// Whether the command has ended. If so, the caller's late frames, such as input and signals, are ignored.
     is_farewell: bool,
 }
 

@@ -77,7 +77,7 @@ impl Tree {
         self.place_of(path).map(|place| self.entries[place].entry())
     }
 
-    /// Looks up the entries with these tags in this tree. Returns a tree with the entries that were found.
+    /// Looks up the entries with the tags `tags` in this tree. Returns a partial tree with the entries that were found.
     #[must_use]
     pub fn recognise(&self, tags: &[u8]) -> Partial {
         let mut by_tag: Option<Vec<(Tag, u32)>> = None;

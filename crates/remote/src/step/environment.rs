@@ -99,7 +99,8 @@ pub(crate) fn for_another_node(
     callers.into_iter().filter(|(name, value)| name != TEMPORARY || !is_of_the_run(value)).collect()
 }
 
-/// Returns the environment of a step: the caller's variables, but node-specific variables from this node.
+/// Returns the environment of a step: the caller's variables, except that node-specific variables have this node's
+/// values.
 pub(crate) fn on_this_node(
     callers: impl IntoIterator<Item = (OsString, OsString)>,
     own: &[(OsString, OsString)],

@@ -37,10 +37,10 @@ use crate::{
     keep_alive, multiplex,
 };
 
-/// Timeout for the TLS handshake, and another timeout of this length for the request.
+/// Timeout for the TLS handshake. The request that follows has a timeout of the same length.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
-/// Maximum number of connections in their handshake.
+/// Maximum number of connections whose TLS handshake is in progress.
 const MAX_AT_THE_DOOR: usize = 64;
 
 /// Maximum number of concurrent steps: larger than a node's number of CPUs, but small enough for the limit of open
@@ -113,7 +113,7 @@ fn keep(temporary: &Path) -> Option<Flock<File>> {
     Flock::lock(File::open(temporary).ok()?, FlockArg::LockSharedNonblock).ok()
 }
 
-/// Listens at the run's port.
+/// Listens at the run's port. Retries for [`BIND_BOUND`] while the port is in use.
 async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     let until = Instant::now() + BIND_BOUND;
     loop {
@@ -152,7 +152,7 @@ struct Host {
     steps: Semaphore,
 }
 
-/// Connections in their TLS handshake, oldest first.
+/// Connections whose TLS handshake is in progress, oldest first.
 #[derive(Default)]
 struct Door {
     waiting: VecDeque<(u64, AbortHandle)>,

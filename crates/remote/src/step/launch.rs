@@ -63,7 +63,7 @@ pub enum StepError {
     Output { node: String, source: io::Error },
 }
 
-/// Runs a step on the node with this rank, in the current directory and environment. Forwards the output and the
+/// Runs a step on the node with rank `rank`, in the current directory and environment. Forwards the output and the
 /// signals, and returns the exit code.
 ///
 /// Dropping the future ends the step.
@@ -137,7 +137,7 @@ pub async fn launch(
     }
 }
 
-/// Returns the current directory relative to the job's directory; `None` if the current directory is outside.
+/// Returns the directory `current` relative to the job's directory; `None` if `current` is outside of it.
 fn below(current: &Path, jobs: &Path) -> Option<PathBuf> {
     let canonical = jobs.canonicalize();
     let below = current.strip_prefix(jobs).ok().or_else(|| current.strip_prefix(canonical.as_deref().ok()?).ok());

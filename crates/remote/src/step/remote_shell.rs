@@ -60,7 +60,7 @@ impl RemoteShell {
     }
 }
 
-/// Returns whether one of these flags takes a value that follows in the same word.
+/// Returns whether one of the combined one-letter options in `flags` takes a value that follows in the same word.
 fn takes_value(flags: &[u8]) -> bool {
     flags.iter().any(|flag| WITH_VALUE.contains(flag))
 }
