@@ -48,19 +48,19 @@ pub struct Ids {
 /// Why a run cannot use its user's account. Displays as a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AccountError {
-    /// The user has no account here.
+    /// The user has no account on this node.
     #[error(
         "this node has no user `{0}`; an administrator can create the account on all nodes: hostler configure user add {0}"
     )]
     Unknown(String),
-    /// The user has no account here, and this agent could not create one.
+    /// The user has no account on this node, and the agent could not create one.
     #[error("this node has no user `{name}`, and its agent could not create the account: {why}")]
     NotMade {
         name: String,
         /// The cause, as in the agent's log.
         why: String,
     },
-    /// The account's uid here differs from its uid in the cluster, so it may belong to another person.
+    /// The account's uid on this node differs from its uid in the cluster, so the account may belong to another person.
     #[error(
         "user `{name}` has uid {here} on this node and uid {there} in the cluster, so the account may belong to another person; an administrator can give the \
          account the same uid on all machines, and `hostler configure user list` shows which uids are fixed"
@@ -103,11 +103,11 @@ pub(crate) struct Accounts {
     known: Remembered<String, Arc<Account>>,
     /// User names by uid.
     names: Remembered<u32, String>,
-    /// Errors of failed account creations by user name, for the latest complete account list from the head.
+    /// Errors of failed account creations, by user name. They belong to the latest complete account list from the head.
     not_made: Mutex<HashMap<String, String>>,
     /// Names and uids of accounts that an admin has blocked, from the head.
     blocked: Mutex<Blocked>,
-    /// Uids of accounts with more rights than a user, from the head.
+    /// Uids of accounts for which other nodes may not act, because the accounts have a role above user. From the head.
     guarded: Mutex<Vec<u32>>,
     /// Number of account creations that are queued or running.
     at_work: watch::Sender<usize>,
@@ -125,7 +125,8 @@ struct Blocked {
 pub(crate) struct Making(Arc<Accounts>);
 
 impl Making {
-    /// Creates accounts, one batch at a time, and stores the errors for later jobs of these users. Blocks.
+    /// Calls `make`, which creates accounts and returns errors by user name, and stores the errors for later jobs of
+    /// these users. Runs one batch at a time. Blocks.
     pub(crate) fn with(self, make: impl FnOnce() -> HashMap<String, String>) {
         let _alone = self.0.making.lock().unwrap_or_else(PoisonError::into_inner);
         *self.0.not_made.lock().unwrap_or_else(PoisonError::into_inner) = make();
@@ -180,7 +181,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
 }
 
 impl Accounts {
-    /// The accounts that the agent's own user can switch to; root only with `root_jobs`.
+    /// Allows the accounts that the agent's own user can switch to. Allows root only with `root_jobs`.
     pub(crate) fn new(root_jobs: bool) -> Self {
         Self {
             is_root: geteuid().is_root(),
@@ -195,7 +196,7 @@ impl Accounts {
         }
     }
 
-    /// Why jobs do not run as the user who submitted them; `None` if they do.
+    /// Why this node does not run each job as the user who submitted it; `None` if it does.
     pub(crate) fn shortcoming(&self) -> Option<String> {
         if self.is_root {
             return None;
@@ -212,7 +213,7 @@ impl Accounts {
         self.is_root && !self.root_jobs
     }
 
-    /// Whether jobs on this node can belong to several users.
+    /// Whether jobs on this node can run as several users.
     pub(crate) fn are_many(&self) -> bool {
         self.is_root
     }
@@ -309,7 +310,7 @@ impl Accounts {
         }
     }
 
-    /// Uid for runs of `user`, if known without a lookup.
+    /// Uid that runs of `user` have, if known without a lookup.
     pub(crate) fn uid_of(&self, user: &str) -> Option<u32> {
         if self.is_root { Some(self.known.get(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
@@ -400,7 +401,8 @@ pub(crate) fn act_as<T>(user: Option<&Ids>, work: impl FnOnce() -> T) -> io::Res
     }
 }
 
-/// Another user's file access rights on the current thread. Dropping it restores the thread's own rights.
+/// Guard that gives the current thread another user's file access rights. Dropping the guard restores the thread's own
+/// rights.
 ///
 /// Uses raw system calls, because the C library functions change all threads.
 struct Borrowed {
@@ -433,7 +435,8 @@ fn set_groups(groups: &[u32]) -> io::Result<()> {
     if set == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets this thread's file system uid and gid. The calls report no errors, so the values are read back.
+/// Sets this thread's file system uid and gid. The system calls report no errors, so this function reads the values
+/// back.
 fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     const ASK: u32 = u32::MAX;
     // SAFETY: the system calls take plain integers.

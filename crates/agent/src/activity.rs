@@ -16,13 +16,13 @@ use crate::gossip::Measure;
 /// Duration of the CPU usage measurement.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// CPU usage of an idle machine, in hundredths of a CPU.
+/// Highest CPU usage at which a machine counts as idle, in hundredths of a CPU.
 const NOTHING: u32 = 50;
 
-/// A terminal with input more recent than this counts as in use.
+/// How long after its last input a terminal counts as in use.
 const THERE: Duration = Duration::from_secs(15 * 60);
 
-/// Number of running remote commands, and whether a planned shutdown blocks new commands.
+/// Number of running remote commands, and whether new commands are blocked because of a planned shutdown.
 #[derive(Debug, Default)]
 pub(crate) struct Activity(Mutex<Now>);
 
@@ -47,7 +47,8 @@ impl Activity {
         Some(Going(Arc::clone(self)))
     }
 
-    /// Blocks new remote commands. If some are running, returns a sentence about them and blocks nothing.
+    /// Blocks new remote commands, unless remote commands are running: then returns a sentence about the running
+    /// commands.
     fn rest(&self) -> Option<String> {
         let mut now = self.now();
         if now.calls > 0 {
@@ -57,7 +58,7 @@ impl Activity {
         None
     }
 
-    /// Allows new remote commands again.
+    /// Allows new remote commands again after [`Activity::may_rest`] has blocked them.
     pub(crate) fn rise(&self) {
         self.now().is_resting = false;
     }

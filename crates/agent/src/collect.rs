@@ -25,7 +25,7 @@ use crate::account::{Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::{output, transfer};
 
-/// Results up to this size, in bytes, are sent inside the final report of their run.
+/// Maximum size in bytes of a result that is sent inside the final report of its run. Larger results are uploaded.
 const INLINE_BYTES: u64 = 32 << 10;
 
 /// Maximum number of capture problems shown with the job; the manifest lists more.
@@ -124,9 +124,9 @@ pub(crate) struct Captured {
     sources: Arc<Sources>,
     digest: Digest,
     message: Option<String>,
-    /// Set if the files exceed a limit; the result then contains only the output.
+    /// The limit that the files exceed, if any. The result then contains only the output.
     too_much: Option<TooMuch>,
-    /// The agent reads the files again with this user's rights; `None` for the agent's own user.
+    /// The user with whose rights the agent reads the files again; `None` for the agent's own user.
     owner: Option<Ids>,
 }
 
@@ -149,7 +149,8 @@ pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunRes
     }
 }
 
-/// Blobs to send with the report; empty if the result was uploaded.
+/// Returns the result's blobs if they are small enough to be sent with the report. Otherwise uploads the result and
+/// returns nothing.
 async fn bring(
     sources: Arc<Sources>,
     digest: Digest,
@@ -192,12 +193,13 @@ fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result
     }
 }
 
-/// Returns `Ok(None)` if the directory does not exist: a job of the agent's own user may remove its directory.
+/// Converts a "not found" error to `Ok(None)`, and returns other errors. A job of the agent's own user may remove its
+/// working directory.
 fn unless_gone(error: io::Error) -> io::Result<Option<Ids>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }
 
-/// Joins the first problems into one text.
+/// Joins the first [`PROBLEMS_SHOWN`] problems into one text; `None` if there are no problems.
 fn summary(problems: &[String]) -> Option<String> {
     let mut text = problems.iter().take(PROBLEMS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     if problems.len() > PROBLEMS_SHOWN {

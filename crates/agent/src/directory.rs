@@ -44,8 +44,8 @@ const MAX_SPARE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
-    /// Permissions of each run's directory. If jobs belong to several users, the permissions let users pass through to
-    /// their own files.
+    /// Permissions of each run's directory. If jobs belong to several users, the permissions let each user pass through
+    /// to the user's own files.
     mode: u32,
     spares: Mutex<Spares>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Runs {
 #[derive(Debug, Default)]
 struct Spares {
     waiting: Vec<Spare>,
-    /// Counter for unique names.
+    /// Counter that makes the names of spare directories unique.
     count: u64,
 }
 
@@ -151,7 +151,7 @@ impl Runs {
         remove_later(directory);
     }
 
-    /// Path for another spare directory; `None` if there are already [`MAX_SPARE`].
+    /// Path for another spare directory; `None` if [`MAX_SPARE`] spare directories exist.
     fn name_spare(&self) -> Option<PathBuf> {
         let mut spares = self.spares();
         if spares.waiting.len() >= MAX_SPARE {
@@ -233,7 +233,8 @@ impl RunDirectory {
         size(Output::Stdout).saturating_add(size(Output::Stderr)) <= LITTLE_BYTES
     }
 
-    /// Empties a command's directory for reuse and returns its owner's uid; `None` if some process still uses it.
+    /// Empties a command's directory for reuse. Returns the uid of the owner of its outputs; `None` if the directory
+    /// must not be reused, e.g. because a process still uses it.
     fn wipe(&self) -> io::Result<Option<u32>> {
         match fs::remove_file(self.path.join("end")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -245,12 +246,12 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Files that the job's processes need for launches on its other nodes.
+    /// Directory of the files that the job's processes need to launch processes on the job's other nodes.
     pub(crate) fn steps(&self) -> PathBuf {
         self.path.join("steps")
     }
 
-    /// Link to the run's temporary directory.
+    /// Path of the link to the run's temporary directory.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.path.join("temporary")
     }
@@ -259,7 +260,7 @@ impl RunDirectory {
         self.path.join("work")
     }
 
-    /// State of the job's folder at the start.
+    /// File with the state of the job's folder at the start.
     pub(crate) fn baseline(&self) -> PathBuf {
         self.path.join("baseline")
     }
@@ -272,7 +273,7 @@ impl RunDirectory {
         self.path.join(output.as_str())
     }
 
-    /// Stores how the run ended. The file is replaced atomically.
+    /// Stores how the run ended. Replaces an earlier file atomically.
     pub(crate) fn store_end(&self, end: &RunEnd) -> io::Result<()> {
         hostler_sys::replace_file_unflushed(&self.path.join("end"), &hostler_proto::encode(end), 0o600)
     }

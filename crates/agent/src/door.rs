@@ -41,14 +41,15 @@ use crate::gossip::Gossiping;
 /// Timeout for reading a request's headers.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum number of concurrent connections. Each also needs a connection to the head. Further clients wait.
+/// Maximum number of concurrent connections of clients. Each needs one more connection, to the head. Further clients
+/// wait.
 const CONNECTIONS: usize = 512;
 
 /// Maximum number of connections per user, so that one user cannot block all others. Above the limit, users are asked
 /// to retry.
 const CONNECTIONS_OF_ONE: usize = CONNECTIONS / 2;
 
-/// Timeout for the answer to a refused connection.
+/// Timeout for sending the answer that refuses a connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Delay after a failed accept, to avoid a busy loop.
@@ -56,7 +57,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// The open socket. Dropping it removes the socket file.
+/// The open socket. Dropping this value removes the socket file.
 pub(crate) struct Door {
     listener: UnixListener,
     path: PathBuf,
@@ -129,7 +130,7 @@ impl Drop for Door {
     }
 }
 
-/// Counts connections per user, or per another key, and limits them.
+/// Limits the number of connections per user, or per another key `K`.
 pub(crate) struct Crowd<K = u32> {
     here: StdMutex<HashMap<K, usize>>,
     most: usize,
@@ -148,7 +149,7 @@ impl<K: Copy + Eq + Hash> Crowd<K> {
         Self { here: StdMutex::default(), most }
     }
 
-    /// Reserves a slot for another connection; `None` if the user has reached the limit.
+    /// Reserves a slot for another connection of `who`; `None` if `who` has reached the limit.
     pub(crate) fn admit(self: &Arc<Self>, who: K, any: OwnedSemaphorePermit) -> Option<Place<K>> {
         let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         let own = here.entry(who).or_default();
@@ -274,7 +275,7 @@ impl Relay {
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
-    /// Forwards an upgrade request. If the head agrees, both connections are joined.
+    /// Forwards an upgrade request to the head. If the head agrees, joins the client's connection and the head's.
     async fn join(&self, mut request: Request<Incoming>) -> anyhow::Result<Answer> {
         let user = hyper::upgrade::on(&mut request);
         let mut response = self.connect().await?.send_request(request).await?;

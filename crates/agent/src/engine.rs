@@ -52,28 +52,29 @@ pub(crate) struct Node {
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
     pub(crate) new_accounts: NewAccounts,
-    /// Load gossip, if the node takes part.
+    /// The node's load gossip; `None` if the node does not gossip.
     pub(crate) gossiping: Option<Arc<Gossiping>>,
-    /// Activity on the node other than jobs.
+    /// Running remote commands, and the block on new ones during a shutdown.
     pub(crate) activity: Arc<Activity>,
-    /// Whether the node is the machine's only use, so that other activity on the machine prevents a shutdown.
+    /// Whether the machine has no other use than this node. If so, activity outside of jobs prevents a shutdown.
     pub(crate) has_whole_machine: bool,
 }
 
 impl Node {
-    /// Requests the list of gossiping nodes. `head` is the head's IP address after a new connection to the head.
+    /// Requests the list of gossiping nodes. `head` is the head's IP address, given only after a new connection to the
+    /// head.
     pub(crate) fn ask_for_peers(&self, head: Option<IpAddr>) {
         if let Some(gossiping) = &self.gossiping {
             gossiping.ask(head);
         }
     }
 
-    /// The leaf with this name, if cgroups are available.
+    /// Describes the cgroup leaf with this name, if cgroups are available.
     pub(crate) fn leaf(&self, name: &str) -> Option<LeafSpec> {
         self.cgroups.as_ref().ok()?.leaf(&format!("{}{name}", self.leaf_prefix)).ok()
     }
 
-    /// Returns the limits that the kernel does not enforce on this node, with the reasons.
+    /// Returns the protections that this node does not provide, each with the reason.
     fn advisory(&self) -> Advisory {
         Advisory {
             cpus: self.missing(Controller::Cpuset),
@@ -89,7 +90,7 @@ impl Node {
         self.gpus.shortcoming(self.missing(Controller::Devices))
     }
 
-    /// Why the kernel does not enforce limits of this kind.
+    /// Why the kernel does not enforce the limits of `controller`; `None` if it does.
     fn missing(&self, controller: Controller) -> Option<String> {
         match &self.cgroups {
             Ok(tree) => tree.missing(controller).map(str::to_owned),
@@ -98,7 +99,7 @@ impl Node {
     }
 }
 
-/// Sends events to the engine and reads its state. Clones are cheap.
+/// Handle to send events to the engine and to read its state. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct Handle {
     inputs: mpsc::UnboundedSender<Input>,
@@ -435,7 +436,8 @@ async fn start_run(
     }
 }
 
-/// Waits until the other nodes of a run are ready. Adds the variables for connections among the nodes to `orders`.
+/// Waits until all nodes of a run are ready. Adds to `orders` the variables with which the run's processes connect to
+/// each other.
 async fn join_others(
     node: &Node,
     handle: &Handle,

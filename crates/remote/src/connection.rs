@@ -132,7 +132,7 @@ impl Drop for CloseOnDrop {
 }
 
 impl Connection {
-    /// Opens a channel. Returns `None` when [`MAX_CHANNELS`] channels are open or the connection is closed.
+    /// Opens a channel. Returns `None` when the connection is closed or has the maximum number of open channels.
     #[must_use]
     pub fn open(&self) -> Option<Channel> {
         let mut table = lock(&self.shared.channels);

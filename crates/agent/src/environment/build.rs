@@ -25,8 +25,7 @@ use crate::account::act_as;
 const TAIL_BYTES: usize = 4096;
 const TAIL_LINES: usize = 15;
 
-/// A build that fails while less space than this is free is reported as a full disk. Any wheel's metadata needs more
-/// space.
+/// Free space in bytes below which a failed build is reported as a full disk. Any wheel's metadata needs more space.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// Variables of the agent that would mislead a build.
@@ -171,7 +170,8 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Writes the requirements files, with copies of local packages, and adds them as options to `install`.
+    /// Writes the requirements files, with copies of local packages, and adds options with the paths of these files to
+    /// `install`.
     fn write_list(&self, list: &List, work: &Path, install: &mut Step) -> Result<(), EnvError> {
         for (option, name, lines) in
             [("-r", "requirements.txt", &list.requirements), ("-c", "constraints.txt", &list.constraints)]
@@ -236,8 +236,8 @@ impl Build<'_> {
         }
     }
 
-    /// Checks for the modules that create environments. Debian ships Python without them, and the error of `venv` is
-    /// late and long.
+    /// Checks that Python has the modules that create environments. Debian ships Python without these modules, and
+    /// `venv` reports them missing late, with a long error.
     fn require_venv(&self, python: &Interpreter, site: &Site) -> Result<(), EnvError> {
         let probe = Step::new(&python.executable, ["-I", "-c", "import venv, ensurepip"]);
         let mut tail = Tail::default();
@@ -252,7 +252,8 @@ impl Build<'_> {
         }
     }
 
-    /// Adds the variables for a build: those of the agent that do not mislead a build, and the cache's directories.
+    /// Adds the variables of a build to `command`: those of the agent and the settings that do not mislead a build, and
+    /// the paths of the cache's directories. Variables that `command` already has take precedence.
     fn surroundings(&self, command: Step, site: &Site) -> Step {
         let settings = &self.cache.settings;
         let own = [

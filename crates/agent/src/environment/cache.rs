@@ -27,7 +27,8 @@ use super::tools::ToolBox;
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::{Account, Ids, act_as};
 
-/// Poll interval while another job builds the environment. A build takes much longer than this, a check much less.
+/// Poll interval while another job builds the environment. A build takes much longer than the interval, and a check
+/// much less.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Tools with a download cache: uv, pip, and uv's Python archives.
@@ -51,7 +52,8 @@ pub struct Settings {
     /// User who builds and owns this cache, because package installation can run arbitrary code. Default: the agent's
     /// own user.
     pub run_as: Option<Arc<Account>>,
-    /// Node whose runs pin environments. Agents on one machine may share a cache but only know their own runs.
+    /// Name of the node, which is part of each pin's name: agents on one machine may share a cache, but each knows only
+    /// its own runs.
     pub node: String,
 }
 
@@ -69,8 +71,9 @@ impl Settings {
         }
     }
 
-    /// Variables for builds, before a build adds its own. A build of another user gets only those agent variables that
-    /// configure access to package indexes and the locale; other variables may be confidential.
+    /// Variables for builds: the agent's, and those in the settings. If the building user is not the agent's own user,
+    /// only those agent variables are included that configure the locale or access to package indexes; others may be
+    /// confidential.
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
         std::env::vars_os()
@@ -84,12 +87,13 @@ impl Settings {
         self.install_python && self.use_uv && self.python.is_none()
     }
 
-    /// The user whose rights the agent uses for the user's files; `None` for the agent's own user.
+    /// Ids of the building user, with whose rights the agent accesses that user's files; `None` for the agent's own
+    /// user.
     pub(super) fn builder(&self) -> Option<&Ids> {
         self.run_as.as_ref().map(|user| &user.ids)
     }
 
-    /// Configures a step to run as the user who builds, with that user's home and the permitted variables.
+    /// Configures a step to run as the building user, with that user's home directory and the permitted variables.
     pub(super) fn as_builder(&self, mut step: Step) -> Step {
         let mut env: BTreeMap<OsString, OsString> = self.environment().collect();
         env.insert("PATH".into(), self.search_path.clone());
@@ -122,7 +126,7 @@ fn is_of_the_site(name: &OsStr) -> bool {
         || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
-/// The environments of one node or of one of its users. Share it between threads by reference or `Arc`.
+/// The environments of one node or of one of its users. Threads can share a cache by reference or `Arc`.
 pub struct Cache {
     pub(super) root: PathBuf,
     pub(super) settings: Settings,
@@ -215,12 +219,12 @@ impl Cache {
 
     /// Returns the environment for `requirements`, and builds it if it is missing.
     ///
-    /// A ready environment costs a few file reads. One caller, among all threads and processes, builds a missing one
-    /// while the others wait. If the build fails, all waiting callers fail with its error; a later call builds again.
-    /// `log` gets the output of the build as it is produced.
+    /// A ready environment costs a few file reads. One caller, among all threads and processes, builds a missing
+    /// environment while the other callers wait. If the build fails, all waiting callers fail with its error; a later
+    /// call builds again. `log` gets the output of the build as it is produced.
     ///
-    /// The build runs within the limits of its caller. If these end the build (cancelled, out of memory, timeout), a
-    /// waiting caller builds instead, within its own limits.
+    /// The build runs within the limits of its caller. If these limits end the build (cancelled, out of memory,
+    /// timeout), a waiting caller builds the environment instead, within its own limits.
     pub fn obtain(
         &self,
         requirements: &Requirements,
@@ -388,7 +392,7 @@ impl Cache {
         Lease { python, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
     }
 
-    /// Takes the lock of `key`; `None` if another holder prevents that.
+    /// Takes the lock of `key`; `None` if another process or thread holds the lock.
     pub(super) fn lock(&self, key: &Key, how: FlockArg) -> Result<Option<Flock<File>>, EnvError> {
         let path = self.lock_path(key);
         loop {

@@ -18,7 +18,8 @@ use super::runner::{Runner, Step};
 use super::{files, tools};
 use crate::account::act_as;
 
-/// Age at which lock files are removed. Lock files store failures for waiting jobs, which check much more often.
+/// Age at which lock files are removed. Lock files store build failures for waiting jobs, which read them much more
+/// often.
 const LOCK_FILE_KEPT: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug)]
@@ -50,8 +51,9 @@ impl Cache {
         found
     }
 
-    /// Reduces the cache to its limit. Removes no environments or downloads in use. Runs after every build, and is safe
-    /// at any time. Returns immediately if another thread or process is collecting.
+    /// Reduces the cache to its size limit. Removes no environments or downloads that are in use. Runs after every
+    /// build, and can be called at any time. Returns immediately if another thread or process is already reducing the
+    /// cache.
     pub fn collect(&self, runner: &dyn Runner) -> Collected {
         let Some(_collecting) = self.exclusive_file("collect.lock") else { return Collected::default() };
         let mut done = Collected::default();

@@ -28,8 +28,10 @@ pub(super) const PROJECT_BYTES: u64 = 4 << 20;
 /// Size limit for a `uv.lock`, in bytes.
 pub(super) const LOCK_BYTES: u64 = 16 << 20;
 
-/// Limits for requirements files and their includes in total: bytes, and lines.
+/// Maximum total size of requirements files and their includes, in bytes.
 const REQUIREMENTS_BYTES: u64 = 4 << 20;
+
+/// Maximum total number of lines in requirements files and their includes.
 const REQUIREMENTS_LINES: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ pub(super) enum Plan {
     List(List),
     /// `pyproject.toml`, which uv reads itself, and its dependencies as lines for pip.
     Pyproject { list: List, whole_tree: bool },
-    /// `uv.lock` and `pyproject.toml`; with `whole_tree`, they refer to more files of the folder.
+    /// `uv.lock` and `pyproject.toml`. `whole_tree` means that they refer to other files of the folder.
     Lock { whole_tree: bool },
 }
 
@@ -218,7 +220,7 @@ impl Project {
     }
 }
 
-/// Text of a file with at most `most` bytes. A larger file is an error with `bound`.
+/// Text of a file with at most `most` bytes. A larger file is an error that reports `bound`.
 fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, EnvError> {
     let bytes = files::read_regular(path, most).map_err(|source| match source.kind() {
         io::ErrorKind::FileTooLarge => EnvError::TooLong { file: shown.to_owned(), bound },
@@ -388,12 +390,14 @@ struct RequirementsReader<'a> {
     project: &'a Project,
     list: List,
     hasher: blake3::Hasher,
-    /// Files already read, as requirements or as constraints. They are not read again, so cycles end.
+    /// Files that were already read, each with whether it was read as constraints. They are not read again, so cycles
+    /// end.
     seen: HashSet<(PathBuf, bool)>,
     /// Nesting depth of the current include.
     depth: usize,
-    /// Bytes and lines read so far.
+    /// Number of bytes read so far from all files.
     bytes: u64,
+    /// Number of lines read so far from all files.
     lines: usize,
 }
 
@@ -570,7 +574,8 @@ fn option<'a>(line: &'a str, short: &str, long: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
-/// Whether a requirement is a path by pip's rules: it has a separator, starts with a dot, or is an archive.
+/// Whether a requirement is a path by pip's rules: it has a separator, starts with a dot, or is an archive. With
+/// `surely_a_target`, everything but an option or a URL is a path.
 fn names_a_path(requirement: &str, surely_a_target: bool) -> bool {
     if requirement.starts_with('-') || requirement.contains("://") || (!surely_a_target && requirement.contains(" @ "))
     {

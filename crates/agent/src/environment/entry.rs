@@ -113,12 +113,12 @@ fn stays_inside(entry: &str) -> bool {
     Path::new(entry).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// Keeps the interpreter from reading a file name such as `-x.py` as an option.
+/// Changes a file name such as `-x.py` so that an interpreter does not read it as an option.
 fn not_an_option(entry: &str) -> String {
     if entry.starts_with('-') { format!("./{entry}") } else { entry.to_owned() }
 }
 
-/// Maximum number of directory entries that are searched for a hint.
+/// Maximum number of directory entries that are searched for files that the user may have meant.
 const LOOKED_AT: usize = 10_000;
 
 fn python_files(dir: &Path) -> Vec<String> {

@@ -60,8 +60,8 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
     Key(hasher.finalize().to_hex()[..32].to_owned())
 }
 
-/// All variables that configure pip or uv, sorted. An ignored variable could select a wrong environment; an unnecessary
-/// one only costs a build. Variables that only set paths of the tools are excluded.
+/// All variables that configure pip or uv, sorted. A missing variable could select a wrong environment; an unnecessary
+/// variable only costs a build. Variables that only set paths of the tools are excluded.
 fn build_variables(settings: &Settings) -> Vec<(String, String)> {
     const IRRELEVANT: [&str; 6] =
         ["UV_CACHE_DIR", "PIP_CACHE_DIR", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PIP_DISABLE_PIP_VERSION_CHECK", "UV"];
@@ -78,7 +78,7 @@ fn build_variables(settings: &Settings) -> Vec<(String, String)> {
 /// Maximum size of an index configuration file, in bytes.
 const MOST_INDEX_BYTES: u64 = 4 << 20;
 
-/// Configuration files that can name a package index.
+/// Contents of the configuration files that can name a package index.
 fn index_files(settings: &Settings) -> Vec<Vec<u8>> {
     let mut files = vec!["/etc/pip.conf".into(), "/etc/uv/uv.toml".into()];
     if let Some(home) = settings.home() {

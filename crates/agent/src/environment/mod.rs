@@ -101,7 +101,7 @@ pub enum EnvError {
         wanted: String,
         /// Versions of the interpreters that the job's user can start.
         found: Vec<String>,
-        /// Whether the settings allow uv to install such a version, but uv is missing.
+        /// Whether the settings allow uv to install a wanted version, but uv is missing.
         lacks_uv: bool,
     },
     /// An interpreter or uv exists but does not work.
@@ -192,7 +192,7 @@ pub enum Bound {
 }
 
 impl BuildError {
-    /// Whether the limits of the building job caused the failure, so that another job may succeed.
+    /// Whether the limits of the building job caused the failure, so that a build for another job may succeed.
     pub fn is_of_the_builder(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::TimedOut { .. })
     }
@@ -208,8 +208,8 @@ impl EnvError {
                 "install uv on the node, which may then install the required version, or change requires-python or .python-version".into()
             }
             Self::PythonVersion { .. } => {
-                "change requires-python or .python-version, or ask an admin of the node to install one (python3.N on the agent's PATH) \
-                 or to let uv install it (install_python = true in agent.toml)".into()
+                "change requires-python or .python-version, or ask an admin of the node to install a matching version \
+                 (python3.N on the agent's PATH) or to let uv install it (install_python = true in agent.toml)".into()
             }
             Self::UvNeeded => {
                 "install uv on the node, or replace uv.lock by `uv export --format requirements-txt -o requirements.txt`".into()
@@ -249,12 +249,12 @@ pub fn python_features(settings: &Settings) -> std::collections::BTreeSet<hostle
     tools::python_features(settings)
 }
 
-/// The first of these programs found on a search path.
+/// Path of the first program in `names` that exists on a search path.
 pub(crate) fn first_on_path(names: &[&str], search_path: &std::ffi::OsStr) -> Option<PathBuf> {
     names.iter().find_map(|name| tools::which(name, search_path))
 }
 
-/// Adds action and path to an I/O error.
+/// Adds the attempted action and the path to an I/O error.
 trait IoContext<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, EnvError>;
 }

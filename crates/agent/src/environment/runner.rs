@@ -89,7 +89,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Returns the matching build error; `root` is the cache's directory.
+    /// Converts the reason to the error of the build; `root` is the cache's directory.
     pub(super) fn explain(self, root: &Path) -> EnvError {
         match self {
             Self::Cancelled => EnvError::Cancelled,
@@ -107,7 +107,8 @@ pub trait Runner: Sync {
     /// If the job was cancelled or its time limit was reached.
     fn goes_on(&self) -> Result<(), Stopped>;
 
-    /// Runs a command to its end and passes on its output, including standard error. No process of the command remains.
+    /// Runs a command to its end and passes its output, including standard error, to `output`. No process of the
+    /// command remains.
     ///
     /// # Errors
     /// If the command was stopped because the job ended, or on a system error.
@@ -119,7 +120,7 @@ pub struct Confined<'a> {
     pub launcher: &'a Launcher,
     /// Limits of the job.
     pub limits: Options,
-    /// Creates cgroup leaves for commands, if available.
+    /// Describes a new cgroup leaf for a command, given a number for its name; returns `None` without cgroups.
     pub leaf: &'a (dyn Fn(u64) -> Option<LeafSpec> + Sync),
     /// Set when the job is cancelled.
     pub cancel: &'a AtomicBool,
@@ -179,7 +180,7 @@ impl Runner for Confined<'_> {
 }
 
 impl Confined<'_> {
-    /// Passes on output until the command and all its processes are gone.
+    /// Passes the command's output to `output` until all processes of the command have ended.
     fn follow(
         &self,
         mut shepherd: Shepherd,
@@ -215,7 +216,7 @@ impl Confined<'_> {
     }
 }
 
-/// Waits for output or the shepherd, and passes on the output; `false` at the end of the output.
+/// Waits for output or for an event of the shepherd, and passes on the output; `false` at the end of the output.
 fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(&[u8])) -> Result<bool, Stopped> {
     let mut set =
         [PollFd::new(reader.as_fd(), PollFlags::POLLIN), PollFd::new(shepherd.connection(), PollFlags::POLLIN)];
@@ -226,8 +227,8 @@ fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(
     read_once(reader, output)
 }
 
-/// Maximum number of bytes to read after a command's end: the largest pipe that users other than root can have. Another
-/// process wrote any later bytes.
+/// Maximum number of bytes to read after a command's end: the largest pipe that users other than root can have. Bytes
+/// beyond this number come from another process.
 const DRAINED_BYTES: usize = 1 << 20;
 
 /// Reads the rest of an ended command's output. Another process may still hold the pipe and continue to write.

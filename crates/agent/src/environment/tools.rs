@@ -49,12 +49,12 @@ pub(super) struct Tools {
 pub(super) enum Python {
     /// An interpreter of this node.
     Found(Interpreter),
-    /// uv installs one of these versions, since none of them is installed on this node.
+    /// An interpreter that uv installs in one of these versions, because this node has none of them.
     Installed(PythonVersions),
 }
 
 impl Python {
-    /// Text that distinguishes interpreters that are not interchangeable.
+    /// Text that differs between interpreters that cannot replace each other.
     pub(super) fn identity(&self) -> Cow<'_, str> {
         match self {
             Self::Found(found) => Cow::Borrowed(&found.identity),
@@ -74,7 +74,7 @@ impl fmt::Display for Python {
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Interpreter {
-    /// The actual program behind any shim.
+    /// Path of the interpreter itself, also if a shim was queried.
     pub(super) executable: PathBuf,
     /// Minor version, e.g. `3.11`.
     pub(super) version: String,
@@ -98,7 +98,7 @@ pub(super) struct Uv {
     pub(super) version: String,
 }
 
-/// Finds the tools and caches their answers.
+/// Finds the interpreters and uv, and caches their answers about their versions.
 pub(super) struct ToolBox {
     file: PathBuf,
     answers: Mutex<Answers>,
@@ -169,7 +169,7 @@ impl ToolBox {
         Ok(Tools { python, uv })
     }
 
-    /// Whether a program is an interpreter with a wanted version.
+    /// Whether the interpreter `program` has a `wanted` version.
     pub(super) fn fits(
         &self,
         program: &Path,
@@ -193,8 +193,8 @@ impl ToolBox {
 }
 
 impl Answers {
-    /// The default interpreter, or the newest other one with a wanted version. Also returns whether a process was
-    /// started.
+    /// The default interpreter if it has a wanted version, or else the newest other interpreter that has one. Also
+    /// returns whether a process was started.
     fn fitting(
         &mut self,
         settings: &Settings,
@@ -226,7 +226,7 @@ impl Answers {
         Err(EnvError::PythonVersion { wanted: wanted.to_string(), found, lacks_uv: settings.installs_python() })
     }
 
-    /// Returns the properties of an interpreter, and whether a process was started to query them.
+    /// Returns the properties of an interpreter, and whether a process was started to query these properties.
     fn python(
         &mut self,
         program: PathBuf,

@@ -23,7 +23,7 @@ use crate::account::Account;
 /// Name prefix of directories that are being removed.
 const ORPHAN: &str = "orphan-";
 
-/// The caches of one node. If a cache cannot be opened, only jobs of its user fail.
+/// The environment caches of one node. If a cache cannot be opened, only the jobs of its user fail.
 pub struct Environments {
     root: PathBuf,
     settings: Settings,
@@ -91,7 +91,7 @@ impl Environments {
     }
 
     /// Opens the existing caches. Renames the caches of users without an account, and returns them for removal. A new
-    /// user with the same uid must not get these programs.
+    /// user who gets the uid of a removed user must not run that user's programs.
     fn open_users(&self) -> Result<Vec<PathBuf>, EnvError> {
         passage(&self.root)?;
         passage(&self.directory())?;
@@ -125,8 +125,8 @@ impl Environments {
         Ok(orphans)
     }
 
-    /// Removes these directories and leftovers of earlier builds on a separate thread, because users may have left many
-    /// files.
+    /// Removes the directories `orphans` and the leftovers of earlier builds on a separate thread, because users may
+    /// have left many files.
     fn sweep(&self, orphans: Vec<PathBuf>) {
         let caches = self.all();
         let sweep = move || {

@@ -64,8 +64,8 @@ const DEEPLY_OUT_OF_BOUNDS: [&str; 3] = ["/dev", "/proc", "/sys"];
 const LEFT_OUT: [&[u8]; 9] =
     [b".git", b".hg", b".svn", b".bzr", b".jj", b"_darcs", b".pijul", b".hostler", b".hostler-partial"];
 
-/// Returns whether trees leave out `path`: an entry named in [`LEFT_OUT`], or a temporary file of a transfer or a
-/// proof.
+/// Returns whether trees leave out `path`: version control data, a directory of Hostler, or a temporary file of a
+/// transfer or a proof.
 #[must_use]
 pub fn is_left_out(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
