@@ -64,7 +64,7 @@ impl Gpus {
         if self.all.is_empty() { None } else { cannot_deny.or_else(|| self.flaw.clone()) }
     }
 
-    /// Returns a GPU in `held` that the machine no longer has.
+    /// Returns a GPU in `held` that the machine no longer has; `None` if the machine has all of them.
     pub(crate) fn lacks<'a>(&self, held: &'a BTreeSet<GpuId>) -> Option<&'a GpuId> {
         held.iter().find(|id| !self.all.iter().any(|gpu| gpu.gpu.id == **id))
     }
@@ -103,13 +103,13 @@ impl Gpus {
     }
 }
 
-/// A run's GPUs of one vendor, in the notations of the vendor's software.
+/// A run's GPUs of one vendor, in the forms that the vendor's software accepts.
 struct Shown {
     /// Driver ids; `None` if one of the GPUs has no such id.
     by_id: Option<String>,
-    /// Indices that the driver gives these GPUs when the run opens them.
+    /// Indices under which the driver lists the run's GPUs to the run.
     by_number: String,
-    /// The run's own GPUs counted from 0.
+    /// The numbers from 0 on, one for each of the run's GPUs.
     counted: String,
 }
 

@@ -28,7 +28,7 @@ use crate::link::random;
 /// Lock file in the node's directory, held by the running agent.
 pub(crate) const LOCK: &str = "lock";
 
-/// Maximum validity of a join code; retrying longer is useless.
+/// Longest time for which a join code is valid, and for which joining is retried.
 const CODE_LIFE: Duration = Duration::from_secs(3600);
 
 /// First and longest delay between join attempts; the actual delay is random between half of it and all of it.
@@ -37,13 +37,13 @@ const JOIN_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// File with the certificate and its key.
 const CREDENTIALS: &str = "credentials.pem";
 
-/// Separate files of earlier releases.
+/// Certificate file of earlier releases, which stored the key in a separate file.
 const OLD_CERTIFICATE: &str = "certificate.pem";
 const OLD_KEY: &str = "key.pem";
 
 const AUTHORITY: &str = "authority.pem";
 
-/// Address of the head when the node joined.
+/// Name of the file with the address that the head had when the node joined.
 const HEAD: &str = "head";
 
 /// Identity of a node that has joined.
@@ -60,10 +60,10 @@ pub(crate) struct Identity {
     head_file: Option<PathBuf>,
 }
 
-/// Names in a join request.
+/// Names that a machine sends in a join request.
 #[derive(Debug, Clone, Default)]
 pub struct Introduction {
-    /// Requested node name; absent for the name in the code.
+    /// Requested node name; `None` for the name in the join code.
     pub name: Option<NodeName>,
     /// Name of the machine, used if the code has no node name.
     pub machine: Option<NodeName>,
@@ -130,7 +130,7 @@ pub async fn join(
     Ok((node, code.address.clone()))
 }
 
-/// Whether a retry may succeed: the head is unreachable, starting or overloaded.
+/// Whether a retry may succeed, because the head is unreachable, starting or overloaded.
 fn may_pass(error: &ClientError) -> bool {
     error.is_transient() || error.code() == Some("too_many_codes")
 }
@@ -241,7 +241,7 @@ impl Identity {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Address that a head on this machine announced last.
+    /// Address that the head on this machine has written to `head_file`, if any.
     fn announced_address(&self) -> Option<String> {
         let text = fs::read(self.head_file.as_ref()?).ok()?;
         let announced: serde_json::Value = serde_json::from_slice(&text).ok()?;

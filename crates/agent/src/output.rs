@@ -21,7 +21,8 @@ use crate::readiness::Readiness;
 /// Read size in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Interval of checks whether the run has ended, and whether an unwatchable file has grown.
+/// Interval at which the agent checks whether the run has ended. If the kernel cannot watch the file, also the interval
+/// of checks for new output.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Maximum number of reads from the kernel's event queue per wakeup: a job may write faster than the events are read.
@@ -111,7 +112,7 @@ impl Capped {
     }
 }
 
-/// Reports writes in a directory; never reports if the kernel cannot watch it.
+/// Reports writes in a directory. If the kernel cannot watch the directory, reports nothing.
 struct Watch(Option<Readiness<Inotify>>);
 
 impl Watch {

@@ -61,7 +61,7 @@ impl Zone {
         Some(Self { last_uj: number(&energy)?, energy, range_uj })
     }
 
-    /// Increase since the last reading.
+    /// Returns the increase since the last reading, in microjoules.
     fn advance(&mut self, now: u64) -> u64 {
         let before = std::mem::replace(&mut self.last_uj, now);
         if now >= before { now - before } else { now + self.range_uj.saturating_sub(before) }

@@ -36,7 +36,7 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
     Ok(controls)
 }
 
-/// Removes leftovers of ended runs: stray processes, and pins on environments.
+/// Removes leftovers of ended runs: their remaining processes, and their pins on environments.
 fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
     if let Ok(tree) = &node.cgroups {
         match tree.sweep(&node.leaf_prefix, leaves) {
@@ -50,7 +50,7 @@ fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
     }
 }
 
-/// Determines the state of a run. Also returns the run's shepherd if the run continues.
+/// Determines the state of a run after a restart of the agent. Also returns the run's shepherd if the run continues.
 async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Watched>) {
     if let Some(end) = directory.end() {
         return (Found::Over(end), None);

@@ -12,7 +12,8 @@ use tokio::time::sleep;
 use crate::engine::Node;
 use crate::identity::Identity;
 
-/// First and longest delay after a failed renewal. Retries have a third of the certificate's life.
+/// First and longest delay after a failed renewal. When renewal begins, a third of the certificate's life is left for
+/// retries.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 
 /// Time until the renewal, from the head; `None` for never.

@@ -15,7 +15,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 /// Paths of `useradd`. A search path could contain directories of other users.
 const USERADD: [&str; 2] = ["/usr/sbin/useradd", "/sbin/useradd"];
 
-/// Lower uids belong to the system.
+/// Lowest uid of users' accounts; lower uids belong to the system.
 const FIRST_PERSON: u32 = 1000;
 
 /// Whether and how accounts are created.
@@ -30,7 +30,7 @@ pub enum NewAccounts {
     CreateWithHomes,
 }
 
-/// State of an account on this machine.
+/// Whether an account of the cluster exists on this machine, or why it cannot.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
     Good,
@@ -82,7 +82,7 @@ fn by_gid(gid: u32) -> Option<String> {
 }
 
 /// Compares an account with this machine. `here` holds the local uid of the account's name, the local user with the
-/// account's uid, and the local group with this number.
+/// account's uid, and the local group whose gid equals that uid.
 fn standing(account: &Account, here: (Option<u32>, Option<String>, Option<String>)) -> Standing {
     match here {
         (Some(uid), ..) if uid == account.uid => Standing::Good,

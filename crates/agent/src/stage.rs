@@ -32,11 +32,11 @@ const BUILD_LOG_BYTES: usize = 16 << 20;
 /// Exit status of a job that a limit ended before its program started: the status of a killed process.
 const KILLED: i32 = 137;
 
-/// The environment of a run could not be provided.
+/// Why the environment of a run could not be provided.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct NoEnvironment {
-    /// Cause of the run's end.
+    /// Reason for the run's end, for the report to the head.
     pub(crate) why: Why,
     message: String,
 }
@@ -108,7 +108,7 @@ async fn fetch(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
     }
 }
 
-/// The program to run in a staged folder.
+/// A captured folder, and the entry point to run in it.
 struct Project {
     snapshot: Digest,
     entrypoint: String,

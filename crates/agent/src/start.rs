@@ -58,7 +58,7 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// Whether to create accounts for the cluster's users.
     pub accounts: NewAccounts,
-    /// Whether the machine has other uses besides this node. Other activity on such a machine does not prevent a
+    /// Whether the machine has other uses besides this node. If so, activity outside of jobs does not prevent a
     /// shutdown.
     pub shared_machine: bool,
     /// Addresses for gossip: the agent uses the first free one. Empty to disable gossip.
@@ -71,7 +71,7 @@ pub struct Config {
     pub policy: Policy,
     /// Machines that may get remote commands from this node, with their weights; all nodes if absent.
     pub machines: Option<Machines>,
-    /// Ports that serve load data as plain text.
+    /// Addresses of the ports that serve load data as plain text.
     pub status: StatusPorts,
 }
 

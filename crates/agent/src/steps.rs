@@ -112,9 +112,9 @@ impl Own {
 
 /// Creates the directory for the run's temporary files. Returns `None` if the job's environment sets `TMPDIR`.
 ///
-/// The name is the same on all nodes if possible, because some launchers copy the first node's environment. The name
-/// contains the first node's certificate, which is new for each run. If several nodes share a machine, the rank is
-/// appended.
+/// The directory's name is the same on all nodes if possible, because some launchers copy the first node's environment.
+/// The name contains the fingerprint of the first node's certificate, which is new for each run. If several nodes share
+/// a machine, the rank is appended.
 fn temporary_of(
     launch: &RunLaunch,
     directory: &RunDirectory,

@@ -18,14 +18,14 @@ use tokio::sync::mpsc;
 use crate::engine::{Handle, Node};
 use crate::readiness::Readiness;
 
-/// Timeout for an idle shepherd to start its next run. After a timeout, the agent uses another shepherd.
+/// Timeout for an idle shepherd to confirm its next run. After the timeout, the agent uses another shepherd.
 const NEXT_BOUND: Duration = Duration::from_secs(10);
 
-/// Time that an idle shepherd waits for another run. Starting a shepherd and creating its leaf takes longer than a
-/// short command.
+/// How long an idle shepherd waits for another run. Shepherds are reused because starting one and creating its leaf
+/// takes longer than a short command.
 pub(crate) const LINGER: Duration = Duration::from_secs(10);
 
-/// Time that the agent relies on an idle shepherd: slightly shorter than [`LINGER`].
+/// How long the agent gives runs to an idle shepherd: slightly shorter than [`LINGER`], when the shepherd exits.
 const STAYS: Duration = Duration::from_secs(9);
 
 /// Delay between attempts to determine the state of a run.
@@ -34,11 +34,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Maximum number of idle shepherds; each takes a fraction of a mebibyte.
 const MAX_IDLE: usize = 64;
 
-/// Order for a watched run.
+/// Order of the engine for a run that the agent watches.
 pub(crate) enum Order {
     /// All nodes of the run are ready: begin.
     Begin {
-        /// A port on the first node.
+        /// Port on the first node at which the run's processes can connect to each other.
         port: u16,
         /// Where each node accepts steps, if the run uses them.
         doors: Vec<StepDoor>,
@@ -141,7 +141,7 @@ struct Idle {
 }
 
 impl IdleShepherds {
-    /// Takes an idle shepherd of the same user, preferably one with these CPUs, and its leaf.
+    /// Takes an idle shepherd of the user `owner`, preferably one whose leaf has the CPUs `cpus`, and the leaf.
     pub(crate) fn take(&self, cpus: &CpuSet, owner: Option<u32>) -> Option<(Watched, Option<LeafSpec>)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
@@ -203,15 +203,15 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
     }
 }
 
-/// Uid for a run; `None` for the agent's own user.
+/// Uid of the user who runs `orders`; `None` for the agent's own user.
 pub(crate) fn owner_of(orders: &Launch) -> Option<u32> {
     orders.options.credentials.as_ref().map(|user| user.uid)
 }
 
-/// The shepherd of a watched run, with the data for a later run.
+/// The shepherd of a watched run, with the data that the shepherd's next run needs.
 pub(crate) struct Kept {
     pub(crate) shepherd: Watched,
-    /// Leaf and user of the run; unknown for adopted shepherds.
+    /// Leaf and user of the run; `None` for an adopted shepherd, for which they are unknown.
     pub(crate) place: Option<(Option<LeafSpec>, Option<u32>)>,
 }
 

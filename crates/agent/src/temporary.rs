@@ -16,7 +16,8 @@ use hostler_snapshot::remove_tree;
 /// Parent directory for users other than the agent's own.
 const USUAL: &str = "/tmp";
 
-/// Parent directory for a run of this user. `None` is the agent's own user, whose jobs have the agent's `TMPDIR`.
+/// Parent directory of the temporary directory for a run of `owner` (uid and gid). `None` is the agent's own user,
+/// whose jobs have the agent's `TMPDIR`.
 pub(crate) fn place(owner: Option<(u32, u32)>) -> PathBuf {
     if owner.is_some() { PathBuf::from(USUAL) } else { std::env::temp_dir() }
 }

@@ -12,8 +12,8 @@ use crate::directory::RunDirectory;
 /// Read size for terminal output, and maximum size of a forwarded piece of input, in bytes.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Limit for buffered input that the job has not read, in bytes. Below the limit, the agent notices when the user
-/// detaches.
+/// Maximum size of input that is buffered because the job has not read it, in bytes. While the buffer is full, the
+/// agent does not notice that the user detaches.
 const AHEAD_BYTES: usize = 1 << 20;
 
 /// Joins a run's terminal with the head's stream until either side closes.

@@ -21,7 +21,7 @@ const REQUEST_BYTES: u64 = 4 << 20;
 /// Maximum number of hashes per query.
 const DIGESTS_AT_ONCE: usize = 10_000;
 
-/// Manifests from this size on are decoded one at a time, in bytes.
+/// Size in bytes from which on manifests are decoded one at a time.
 const LARGE_MANIFEST_BYTES: u64 = 4 << 20;
 
 /// Lock for decoding large manifests. Decoding needs several times their size in memory, outside any job's limits, and

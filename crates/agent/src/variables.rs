@@ -12,10 +12,11 @@ use hostler_shepherd::ranks;
 
 use crate::account::Account;
 
-/// Variables of the agent for projects, and for commands without an environment, that run as the agent's own user.
+/// Variables that the agent passes to projects, and to commands without an environment, if they run as the agent's own
+/// user.
 const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
-/// Inherited variables that apply to every user of the node.
+/// Variables that the agent passes to the runs of every user of the node.
 const OF_THE_NODE: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
 
 /// Default `PATH` of a login.
@@ -85,7 +86,7 @@ fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
     all
 }
 
-/// Port on the first node at which the processes of a run can connect.
+/// Variable with the port on the first node at which the run's processes can connect to each other.
 pub(crate) fn meeting_port(port: u16) -> Vec<(OsString, OsString)> {
     vec![("MASTER_PORT".into(), port.to_string().into())]
 }

@@ -26,12 +26,11 @@ const REACH_BOUND: Duration = Duration::from_secs(3);
 /// Timeout for the TLS handshake.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
-/// Maximum number of connections in their handshake. A further connection closes the oldest one, so silent peers
-/// cannot block others.
+/// Maximum number of connections whose handshake is in progress. One more connection closes the oldest of them, so
+/// silent peers cannot block others.
 const MAX_AT_THE_DOOR: usize = 128;
 
-/// Maximum number of connections from one node. A node needs one connection, and a second one while it replaces the
-/// first.
+/// Maximum number of connections from one node. A node needs one connection, and two while it replaces a connection.
 const MAX_OF_ONE_NODE: usize = 8;
 
 /// Interval between checks that the head still lists the peer.
@@ -40,7 +39,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Pause after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections to other nodes.
+/// Connections that this node has opened to other nodes.
 #[derive(Default)]
 pub(super) struct Connections(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>>>>>);
 
@@ -52,14 +51,14 @@ struct Known {
 
 /// Why no channel could be opened, as a sentence about the node.
 pub(super) enum NoWay {
-    /// The node is unreachable. Later commands should avoid it for a while.
+    /// The node is unreachable. Later commands should avoid the node for a while.
     Unreachable(String),
     /// The node has not received this node's certificate from the head yet. A retry can succeed.
     NotYet(String),
 }
 
 impl Connections {
-    /// Opens a channel to a node, on the existing connection if that still works.
+    /// Opens a channel to a node, on the existing connection if the connection still works.
     ///
     /// # Errors
     /// Fails if the node is unreachable or rejects this node.
@@ -208,7 +207,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
     }
 }
 
-/// Waits until the node with this key is missing from the head's node list.
+/// Waits until the head's node list no longer contains the node with this key.
 async fn expulsion(exec: &Exec, key: Digest) {
     let mut looks = interval(LOOK);
     let is_named = || exec.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));

@@ -16,8 +16,8 @@ use crate::account::{Ids, act_as};
 /// Returns the identity of the command's directory on this node, looked up with the user's rights. Blocks, on network
 /// file systems possibly for minutes.
 ///
-/// # Errors
-/// Fails if the directory is missing or differs from the caller's, or if the caller must still prove its directory.
+/// # Errors Fails if the directory is missing or is not the caller's directory, or if the caller must still prove which
+/// directory it means.
 pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>) -> Result<DirectoryId, Box<Refusal>> {
     let path = command.directory();
     let shown = path.display();

@@ -29,17 +29,18 @@ use crate::link::random_bits;
 /// Timeout for starting a command on a node. The node may have to look up an account, or wait for a disk to spin up.
 const START_BOUND: Duration = Duration::from_secs(60);
 
-/// Maximum overhead that counts in cost estimates, in microseconds. A slow reader of the output causes longer times.
+/// Maximum overhead that counts in cost estimates, in microseconds. Longer times are caused by a slow reader of the
+/// output.
 const WAY_BOUND_US: u64 = 10_000_000;
 
-/// How long to wait for gossip about a node that the user named.
+/// How long to wait for gossip about a node that the user named, or for that node to accept this node's certificate.
 const HEARING_BOUND: Duration = Duration::from_secs(5);
 const HEARING_LOOK: Duration = Duration::from_millis(100);
 
 /// Timeout for the caller to prove its directory.
 const PROOF_BOUND: Duration = Duration::from_secs(60);
 
-/// Known identities of this machine's directories on other nodes.
+/// The identities that this machine's directories have on other nodes, as far as known.
 #[derive(Default)]
 pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
 
@@ -47,7 +48,7 @@ pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
 #[derive(Clone)]
 struct There {
     id: DirectoryId,
-    /// Whether that node mounts the directory over the network.
+    /// Whether the other node mounts the directory over the network.
     is_shared: bool,
 }
 
@@ -68,7 +69,7 @@ impl Directories {
 
 /// Why a command did not run on a node.
 enum Failed {
-    /// The node has not started the command, so another node may be tried.
+    /// The node has not started the command, so the agent may try another node.
     Not(Box<Refusal>),
     /// The node may have started the command.
     Unknown(String),
@@ -224,7 +225,7 @@ fn count(exec: &Exec, placed: &Placed) {
     }
 }
 
-/// Runs the command on another node, to its end.
+/// Runs the command on another node, and forwards its streams until it ends.
 async fn elsewhere(
     exec: &Arc<Exec>,
     channel: &mut Channel,
@@ -317,8 +318,8 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
     }
 }
 
-/// Returns recently written files in the caller's directory that the other node may have in an outdated cache. Empty if
-/// neither node mounts the directory over the network.
+/// Returns recently written files in the caller's directory about which the other node may have outdated cached data.
+/// Empty if neither node mounts the directory over the network.
 async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_there: bool) -> Paths {
     // A mirrored tree is complete as described.
     let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Paths::default() };

@@ -25,7 +25,8 @@ const CALLS: usize = 1024;
 /// Maximum number of requests per user, so that one user cannot block all others.
 const CALLS_OF_ONE: usize = CALLS / 2;
 
-/// Maximum number of concurrent refusals, in total and per user. Further connections are closed without an answer.
+/// Maximum number of refusals that are being sent at once, in total and per user. Further connections are closed
+/// without an answer.
 const TURNED_AWAY: usize = 256;
 const TURNED_AWAY_OF_ONE: usize = 64;
 

@@ -22,7 +22,7 @@ use crate::activity::Going;
 use crate::engine::Node;
 use crate::readiness::Readiness;
 
-/// Start of a cgroup's name, after the agent's prefix. The process id and start time follow.
+/// Part of a cgroup's name between the agent's prefix and the process id, which the start time follows.
 const NAME: &str = "here-";
 
 /// Timeouts for a command's leftover processes to end, after SIGTERM and after SIGKILL.
@@ -31,8 +31,8 @@ const GRACES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 /// Poll interval for leftover processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Applies a command's limits to its caller until the caller and all its children have ended. Returns the limits that
-/// the kernel does not enforce, with the reasons.
+/// Applies a command's limits to its calling process and the children of this process, until all of them have ended.
+/// Returns the limits that the kernel does not enforce, with the reasons.
 pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<u64>, ended: Ended) -> Vec<String> {
     let none = |reason: &str| vec![format!("CPUs, memory and processes: {reason}")];
     let Some((process, handle)) = held(peer) else {
@@ -64,7 +64,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
     }
 }
 
-/// Returns the caller's process with a handle on it; `None` if this agent cannot see the process.
+/// Returns the caller's process and a pidfd of it; `None` if this agent cannot see the process.
 fn held(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
     let process = peer.process()?;
     Some((process.id(), process.handle().try_clone_to_owned().ok()?))
@@ -83,7 +83,7 @@ fn name(process: ProcessId, number: u64) -> String {
     format!("{NAME}{}-{}-{number}", process.pid, process.start_time)
 }
 
-/// Parses the process from a cgroup's name without the agent's prefix.
+/// Returns the process in a cgroup's name, which is given without the agent's prefix; `None` if the process has ended.
 fn process_of(name: &str) -> Option<ProcessId> {
     let mut parts = name.strip_prefix(NAME)?.split('-');
     let process = ProcessId { pid: parts.next()?.parse().ok()?, start_time: parts.next()?.parse().ok()? };

@@ -38,7 +38,7 @@ use self::written::Written;
 use crate::engine::{Handle, Node};
 use crate::supervise::IdleShepherds;
 
-/// State that all parts of this module share.
+/// State that all parts of the remote command service share.
 pub(crate) struct Exec {
     node: Arc<Node>,
     engine: Handle,
@@ -48,12 +48,12 @@ pub(crate) struct Exec {
     directories: Directories,
     written: Written,
     mirrors: Mirrors,
-    /// Average costs of commands.
+    /// Average costs of each kind of command.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
-    /// Start time of this module.
+    /// Time at which the remote command service started.
     began: Instant,
-    /// Counts started commands, for the names of cgroups.
+    /// Number of started commands, which makes the names of cgroups unique.
     started: AtomicU64,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
     Ok(())
 }
 
-/// Reads file notifications of shared disks before their queue grows too long.
+/// Reads the kernel's notifications about writes on shared disks every second, before their queue grows too long.
 async fn listen_to_disks(exec: &Arc<Exec>) {
     let mut looks = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -132,7 +132,7 @@ async fn listen_to_disks(exec: &Arc<Exec>) {
     }
 }
 
-/// Listens at the gossip address, on the same port number if it is free.
+/// Listens (TCP) at the IP address used for gossip, on gossip's port number if that is free.
 fn listen(gossip: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(gossip).or_else(|_| TcpListener::bind(SocketAddr::new(gossip.ip(), 0)))?;
     listener.set_nonblocking(true)?;

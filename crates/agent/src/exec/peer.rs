@@ -47,14 +47,14 @@ impl Peer {
         self.uid
     }
 
-    /// Returns the process, if it still runs with the rights of this user only.
+    /// Returns the process that connected, if it still runs and has only the rights of the peer's user.
     pub(super) fn process(&self) -> Option<&Process> {
         self.process.as_ref().filter(|process| process.is_of(self.uid))
     }
 }
 
 impl Process {
-    /// Returns the process with this pid, if it still runs and the handle belongs to it.
+    /// Returns the process with the pid `pid`, if it still runs. `handle` is its pidfd.
     fn behind(pid: u32, handle: OwnedFd) -> Option<Self> {
         let id = ProcessId::of(pid)?;
         // The pid cannot be reused while the process runs, so this start time is the caller's.
@@ -70,8 +70,8 @@ impl Process {
         self.handle.as_fd()
     }
 
-    /// Returns whether the process runs with the rights of this user only: not after it has executed a set-user-id
-    /// program.
+    /// Returns whether the process still runs and has only the rights of the user `uid`. After a set-user-id program
+    /// has been executed, it has others.
     fn is_of(&self, uid: u32) -> bool {
         ProcessId::of(self.id.pid) == Some(self.id)
             && uids_of(self.id.pid) == Some([uid; 4])

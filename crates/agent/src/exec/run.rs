@@ -34,7 +34,7 @@ use crate::supervise::{LINGER, Watched};
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Minimum memory limit of a command, even if less is free.
+/// Minimum memory limit of a command in bytes, even if less memory is free.
 const LEAST_MEMORY_BYTES: u64 = 64 << 20;
 
 /// Timeout for listing recent writes on a shared disk.
@@ -249,7 +249,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     Launch { directory: PathBuf::new(), argv, env, cwd: command.directory(), options }
 }
 
-/// Returns the limits of a command here: CPUs and memory that no job uses, and no GPU.
+/// Returns the limits of a remote command on this node: the CPUs and memory that no job holds, and no GPU.
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
     let (held_cpus, held_bytes) = exec.engine.held_parts();

@@ -21,13 +21,13 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 
 use super::lock;
 
-/// How long a written file is reported. Usual file system settings cache for less time.
+/// How long a written file is reported. With usual settings, file systems cache attributes for a shorter time.
 const RECENT: Duration = Duration::from_secs(60);
 
 /// Maximum number of remembered files.
 const MOST_KEPT: usize = 10 * MOST_PATHS;
 
-/// Recently written files per disk. Methods that access files block their callers while a file server does not respond.
+/// Recently written files on shared disks. A method that accesses files blocks while a file server does not respond.
 pub(super) struct Written {
     /// Disks by device number. Device numbers may be reused, so an entry can be stale. The lock is not held while
     /// waiting.
@@ -53,16 +53,16 @@ impl Default for Written {
 /// How writes on a disk are tracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disk {
-    /// Other machines do not write to this disk, except through this machine.
+    /// The disk is not shared: other machines can write to it only through this machine.
     Own,
-    /// Other machines write to this disk, and the kernel reports local writes.
+    /// Other machines can write to the disk, and the kernel reports this machine's writes.
     Watched,
-    /// Other machines write to this disk, and the kernel does not report local writes.
+    /// Other machines can write to the disk, and the kernel does not report this machine's writes.
     Unwatched,
 }
 
 impl Written {
-    /// Returns the state of a disk, if known.
+    /// Returns how writes on a disk are tracked; `None` for a disk on which no command has run yet.
     pub(super) fn known(&self, device: u64) -> Option<Disk> {
         lock(&self.disks).get(&device).copied()
     }
@@ -72,8 +72,8 @@ impl Written {
         lock(&self.disks).values().any(|disk| *disk == Disk::Watched)
     }
 
-    /// Starts to watch the mount of a directory, if other machines may write there. Also returns whether watching
-    /// starts now, so that earlier writes are unknown. Blocks when the server is slow.
+    /// Starts to watch the mount of `directory`, if other machines can write to its disk. Also returns whether the
+    /// watch is new, so that earlier writes are unknown. Blocks while the file server is slow.
     pub(super) fn watch(&self, directory: &Path) -> (Disk, bool) {
         use std::os::unix::fs::MetadataExt;
         // The disk may be accessible for its user only.
@@ -113,7 +113,7 @@ impl Written {
         self.since(then)
     }
 
-    /// Reads the kernel's notifications. Unread notifications keep their mount busy. Blocks.
+    /// Reads the kernel's notifications. A mount with unread notifications stays busy. Blocks.
     pub(super) fn hear(&self) {
         lock(&self.news).hear();
     }

@@ -24,7 +24,7 @@ pub(crate) struct Away {
     policy: Policy,
     machines: Option<Machines>,
     began: Instant,
-    /// The lock also serializes queries to the agent.
+    /// The data from the agent. The lock also serializes queries to the agent.
     known: Mutex<Known>,
 }
 

@@ -59,7 +59,7 @@ impl Gossiping {
         peers.filter_map(|peer| Some((peer.call_key?, peer.name.clone()))).collect()
     }
 
-    /// Whether this node accepts remote commands from the node with this key.
+    /// Whether this node accepts remote commands from the node with the key `key`.
     pub(crate) fn takes_calls_of(&self, key: Digest) -> bool {
         let part = lock(&self.part);
         part.iter().flat_map(|part| part.peers.iter()).any(|peer| peer.call_key == Some(key))

@@ -15,8 +15,8 @@ impl Disk {
         Self { directory: directory.to_owned() }
     }
 
-    /// Increments the incarnation for a shared secret and stores it. Each secret has its own count, so messages under
-    /// an old secret have no effect.
+    /// Increments this node's incarnation under `secret`, and stores it. Each secret has incarnations of its own, so
+    /// messages under an old secret have no effect.
     pub(super) fn begin_life(&self, secret: &[u8; 32]) -> io::Result<Incarnation> {
         let life = self.life(secret).next();
         self.outlive(secret, life)?;
@@ -31,7 +31,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The stored incarnation; zero if it cannot be read. Peers then report this node's last incarnation.
+    /// The stored incarnation; zero if it cannot be read. After a zero, this node learns its last incarnation from
+    /// peers.
     fn life(&self, secret: &[u8; 32]) -> Incarnation {
         let text = fs::read_to_string(self.incarnation()).unwrap_or_default();
         let life = text.trim().split_once(' ').filter(|(of, _)| *of == label(secret));

@@ -9,9 +9,9 @@ use hostler_model::CpuSet;
 pub(crate) struct Measured {
     /// Load average of the last minute, in hundredths.
     pub(super) average: u32,
-    /// CPUs of the node that were busy in the last few seconds, in hundredths.
+    /// Average number of the node's CPUs that were busy in the last few seconds, in hundredths.
     pub(crate) recent: u32,
-    /// Processes that run or are ready to run on the node's CPUs, except the measuring one.
+    /// Number of processes that run or are ready to run on the node's CPUs, without this process.
     pub(super) runnable: u32,
     /// Memory available without swapping, in bytes.
     pub(super) free_memory_bytes: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Measured {
 pub(crate) struct Measure {
     /// CPUs that the node offers.
     cpus: CpuSet,
-    /// CPU time of these CPUs at the last measurement.
+    /// CPU time of the node's CPUs at the last measurement.
     before: Option<Ticks>,
     /// CPU time of the machine's other CPUs at the last measurement.
     outside: Option<Ticks>,

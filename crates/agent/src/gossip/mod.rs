@@ -45,8 +45,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Delay after an unexpected receive error.
 const TROUBLE: Duration = Duration::from_millis(100);
 
-/// Maximum random delay before the peer list is requested. It spreads the requests of agents that are notified at the
-/// same moment.
+/// Maximum random delay before a request for the peer list. The delay spreads the requests of agents that are notified
+/// at the same moment.
 const SPREAD: Duration = Duration::from_millis(1500);
 
 /// First and longest delay after a failed request for the peer list.
@@ -57,9 +57,9 @@ pub(crate) struct Gossiping {
     /// Resources that the node offers to jobs.
     total: Request,
     weights: Weights,
-    /// Policy that compares nodes.
+    /// Policy by which this node selects nodes for its remote commands.
     policy: Policy,
-    /// The only machines that may get commands from this node; all nodes if absent.
+    /// The only machines that may get remote commands from this node; `None` allows all nodes.
     machines: Option<Machines>,
     /// Commands sent to nodes. Lock order: `part` before `calls`.
     calls: Mutex<Calls>,
@@ -67,9 +67,9 @@ pub(crate) struct Gossiping {
     command_port: AtomicU16,
     socket: UdpSocket,
     disk: Disk,
-    /// Start of the gossip clock.
+    /// Time at which the gossip clock was zero.
     began: Instant,
-    /// `None` until the peer list is known.
+    /// This node's gossip state; `None` until the peer list is known.
     part: Mutex<Option<Part>>,
     /// Version of the last peer list from the head.
     known: Mutex<Option<u64>>,
@@ -78,7 +78,7 @@ pub(crate) struct Gossiping {
     ask: Notify,
 }
 
-/// Gossip settings of operators.
+/// Gossip settings that operators configure.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setup {
     /// Weights of the node, unless the machine list sets other weights.
@@ -93,7 +93,7 @@ struct Part {
     /// All gossiping nodes, as listed by the head.
     peers: Arc<[GossipPeer]>,
     secret: [u8; 32],
-    /// The stored incarnation.
+    /// This node's incarnation, as stored on the disk.
     life: Incarnation,
 }
 
@@ -143,7 +143,7 @@ impl Gossiping {
         self.socket.local_addr().ok()
     }
 
-    /// Requests the peer list. `head` is the head's IP address after a new connection to the head.
+    /// Requests the peer list. `head` is the head's IP address, given only after a new connection to the head.
     pub(crate) fn ask(&self, head: Option<IpAddr>) {
         if head.is_some() {
             *lock(&self.head) = head;
@@ -390,7 +390,7 @@ impl Source for Gossiping {
     }
 }
 
-/// Whether a node is among the allowed machines.
+/// Whether a node may get remote commands: `machines` contains the node, or is `None`.
 fn counts(machines: Option<&Machines>, node: &Node<'_>) -> bool {
     machines.is_none_or(|machines| machines.find(&node.member.name).is_some())
 }

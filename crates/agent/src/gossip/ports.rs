@@ -34,7 +34,8 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn answer(&self, question: Question) -> impl Future<Output = String> + Send;
 }
 
-/// Maximum number of connections per port that are answered at once. Further connections wait in the kernel's queue.
+/// Maximum number of connections per port that are being answered at once. Further connections wait in the kernel's
+/// queue.
 const ANSWERED: usize = 64;
 
 /// Maximum number of answered connections per port that wait for the client to close.

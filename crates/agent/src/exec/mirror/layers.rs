@@ -25,16 +25,17 @@ use super::remove_later;
 /// Number of remembered states of a tree. Concurrent commands may have different states.
 const REMEMBERED: usize = 8;
 
-/// Maximum number of layers of a tree. A name lookup searches all of them.
+/// Maximum number of layers of a tree. A name lookup searches all layers.
 const MOST_LAYERS: usize = 12;
 
-/// A new layer replaces the layer below, unless the lower layer is larger by this factor.
+/// A new layer replaces the layer below it, unless the lower layer is larger by this factor.
 const GROWTH: u64 = 2;
 
 /// Weight of a file's content: writing this many bytes counts as much as creating one file.
 const BYTES_OF_A_FILE: u64 = 16 << 10;
 
-/// The complete tree is written again when this fraction of it (one in `OUTDATED`) has changed.
+/// The complete tree is written again when the weight of its changes since the first layer exceeds the first layer's
+/// weight divided by this number.
 const OUTDATED: u64 = 3;
 
 /// This node's copy of one tree.
@@ -49,7 +50,7 @@ pub(super) struct Mirror {
     names: AtomicU64,
 }
 
-/// One version of the tree, as a stack of layers.
+/// One state of the tree, as a stack of layers.
 pub(super) struct Generation {
     digest: Digest,
     pub(super) tree: Arc<Tree>,
@@ -66,7 +67,7 @@ struct Layer {
     weight: u64,
 }
 
-/// The layers to keep and to write for the next version of the tree.
+/// The layers to keep, and the layer to write, for a new state of the tree.
 pub(super) struct Plan {
     tree: Arc<Tree>,
     digest: Digest,
@@ -74,7 +75,7 @@ pub(super) struct Plan {
     below: Vec<Arc<Layer>>,
 }
 
-/// A directory for one command. Dropping this removes it.
+/// A directory for one command. Dropping this value removes the directory.
 pub(super) struct CallDirectory {
     pub(super) path: PathBuf,
     pub(super) name: String,
@@ -102,7 +103,7 @@ impl Mirror {
         self.recent().back().cloned()
     }
 
-    /// Plans which layers to write and to replace for this tree.
+    /// Plans the layer to write for the state `tree`, and the layers that the new layer replaces.
     pub(super) fn plan(&self, tree: Tree, digest: Digest) -> Plan {
         let tree = Arc::new(tree);
         let latest = self.latest();

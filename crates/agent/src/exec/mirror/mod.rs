@@ -59,10 +59,10 @@ const ANSWER_BOUND: Duration = Duration::from_secs(60);
 /// Interval between heartbeats to a waiting caller.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Identifies a tree: the node that it came from, the user, and its path.
+/// Identifies a tree: the caller's node, the user's uid, and the tree's path.
 type Key = (NodeName, u32, PathBuf);
 
-/// The trees that this node keeps.
+/// This node's copies of callers' trees.
 pub(super) struct Mirrors {
     directory: PathBuf,
     mirrors: Mutex<HashMap<Key, (Instant, Arc<Mirror>)>>,
@@ -98,7 +98,7 @@ impl Mirrors {
         Self { directory, mirrors: Mutex::default(), stores: Mutex::default(), programs: program::Programs::default() }
     }
 
-    /// Receives the unknown parts of the caller's tree, and prepares the tree for one command.
+    /// Receives the parts of the caller's tree that this node lacks, and prepares the tree for one command.
     ///
     /// # Errors
     /// Fails when this node cannot prepare the tree. The refusal is for the caller.
@@ -223,7 +223,7 @@ fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::
     Ok(())
 }
 
-/// Receives the unknown parts of a tree, and creates a state of the mirror from them.
+/// Receives the parts of a tree that the mirror lacks, and adds the tree to the mirror as a new state.
 async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::Result<Arc<Generation>> {
     let telling = mirror.telling.lock();
     tokio::pin!(telling);
@@ -469,7 +469,7 @@ fn tempfile_in(directory: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Removes a directory in the background. The next agent removes anything left over.
+/// Removes a directory in the background. The agent removes leftovers at its next start.
 fn remove_later(path: PathBuf) {
     let remove = move || drop(remove_tree(&path));
     match tokio::runtime::Handle::try_current() {

@@ -20,10 +20,10 @@ use nix::unistd::{chdir, pivot_root};
 
 use crate::account::{Ids, act_as};
 
-/// Maximum number of entries in the replaced directory. Each entry needs a mount.
+/// Maximum number of entries in a directory that is replaced by a copy. Each entry needs a mount.
 const MOST_NEIGHBOURS: usize = 1000;
 
-/// Overlay options that keep the upper directory simple: whole files, and no renamed directories.
+/// Overlay options with which the upper directory contains only whole files, and no renamed directories.
 const OVERLAY: &str = "redirect_dir=off,metacopy=off,index=off";
 
 /// The directories of a mirrored tree.
@@ -68,8 +68,8 @@ fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
 struct Nearest<'a> {
     path: &'a Path,
     directory: OwnedFd,
-    /// Whether the user may list the directory. Each of its entries becomes a mount, and all processes in the
-    /// namespace can list mounts.
+    /// Whether the user may list the directory. If not, its entries must not become mounts, because all processes in
+    /// the namespace can list mounts.
     may_list: bool,
 }
 
@@ -111,7 +111,7 @@ fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
         .map_err(|error| said("cannot mount the tree", &error.into()))
 }
 
-/// Replaces a directory by a copy that also contains the tree.
+/// Replaces the directory at `path` by a copy that also contains the tree.
 ///
 /// The user may own the directory and can replace it by a link at any moment. So the copy is built in a private
 /// directory of the agent, and then moved onto the open directory.
@@ -157,8 +157,9 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     Ok(umount2(".", MntFlags::MNT_DETACH)?)
 }
 
-/// Bind-mounts every entry of `from` in `to`, an empty private directory of the agent. Skips the first component of
-/// `below`: it was missing a moment ago, and may now be a link that the agent must not follow.
+/// Bind-mounts every entry of `from` in `to`, an empty private directory of the agent. Skips the entry named by the
+/// first component of `below`: the entry was missing a moment ago, and may now be a link that the agent must not
+/// follow.
 fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     let directory = open(from, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let way = below.components().next().map(|first| first.as_os_str().to_owned());
@@ -182,8 +183,8 @@ fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bind-mounts one file or directory at another path. Opens it first, because a user may replace a directory by a link
-/// that only the agent may follow.
+/// Bind-mounts the file or directory `name` at the path `target`. Opens the source first, because a user may replace it
+/// by a link that only the agent may follow.
 fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> {
     let source = openat(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     match SFlag::from_bits_truncate(fstat(source.as_fd())?.st_mode & SFlag::S_IFMT.bits()) {

@@ -6,9 +6,9 @@ use hostler_remote::{Channel, Event, Frame, Stream};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// Returns a node's answer to a start request. Until then, relays the node's questions about the tree to the caller,
-/// and sets `has_told` at the first question. `bound` limits each wait. Returns `None` if the caller has disconnected
-/// or violates the protocol.
+/// Waits for a node's answer to a start request, and returns it. Meanwhile, relays the node's questions about the tree
+/// to the caller, and sets `has_told` at the first question. `bound` limits each wait. Returns `None` if the caller has
+/// disconnected or violates the protocol.
 pub(in crate::exec) async fn answer_of(
     channel: &mut Channel,
     there: &mut Channel,
