@@ -198,7 +198,7 @@ impl Runs {
 }
 
 impl Spares {
-    /// Takes the newest directory that this user may reuse.
+    /// Takes the newest spare directory that the user `owner` may reuse.
     fn take(&mut self, owner: u32) -> Option<Spare> {
         let at = self.waiting.iter().rposition(|spare| spare.owner == owner)?;
         Some(self.waiting.remove(at))

@@ -22,7 +22,8 @@ pub(crate) fn place(owner: Option<(u32, u32)>) -> PathBuf {
     if owner.is_some() { PathBuf::from(USUAL) } else { std::env::temp_dir() }
 }
 
-/// Creates a directory in `place` with the first free name, for this user and group, and the link to it.
+/// Creates a directory in `place` with the first free name of `names`, gives the directory to `owner`, and creates the
+/// link `link` to it.
 ///
 /// # Errors
 /// If all names are in use, or the disk refuses.

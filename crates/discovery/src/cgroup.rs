@@ -124,7 +124,7 @@ impl Group {
 
 /// A line of `mountinfo`.
 struct Mount<'a> {
-    /// The visible part of the hierarchy.
+    /// The group that the mount point shows, as a path in the hierarchy.
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,

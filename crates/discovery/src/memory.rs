@@ -8,10 +8,12 @@ use crate::{Note, Source, Topic};
 /// Minimum reserve for the system: enough for an idle server distribution, the agent, and a shepherd per job.
 const LEAST_RESERVE_BYTES: u64 = 256 << 20;
 
-/// Divisor for the reserve on large machines (2 %), because page tables and kernel caches grow with the memory.
+/// Large machines reserve the memory limit divided by this number (2 %), because page tables and kernel caches grow
+/// with the memory.
 const RESERVE_PART: u64 = 50;
 
-/// Divisor for the largest reserve (a quarter), so that small boards have memory to offer.
+/// No machine reserves more than the memory limit divided by this number (a quarter), so that small boards have memory
+/// to offer.
 const LARGEST_RESERVE_PART: u64 = 4;
 
 /// The memory of a machine, in bytes.

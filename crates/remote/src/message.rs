@@ -201,7 +201,7 @@ pub enum Proof {
     },
 }
 
-/// The scores of the nodes, as text for people.
+/// How the agent rates the nodes for a command: the answer to a request with [`Ask::explain`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// Suitable nodes, best first.
@@ -323,7 +323,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
-    /// This node lacks a requirement. Another node may run the command.
+    /// This node does not meet a requirement of the command. Another node may run the command.
     Unsuitable,
     /// This node needs proof that the directory is the caller's directory.
     Unproven,

@@ -99,7 +99,7 @@ impl Shepherd {
     /// arrives as [`Event::Refused`]. Has no effect after the main process has ended.
     ///
     /// For a call without a terminal, terminal stop signals are replaced by STOP: the kernel would ignore them, because
-    /// nothing in such a session could continue the process.
+    /// nothing in a session without a terminal could continue the process.
     ///
     /// # Errors
     /// If the shepherd has ended.
@@ -107,7 +107,7 @@ impl Shepherd {
         Ok(self.link.send(&signal_frame(signal))?)
     }
 
-    /// Queries the status of the run. Events that arrive earlier are kept for [`Shepherd::next_event`].
+    /// Queries the status of the run. Events that arrive before the answer are kept for [`Shepherd::next_event`].
     ///
     /// # Errors
     /// If the shepherd has ended or has no run.

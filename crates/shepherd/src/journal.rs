@@ -28,7 +28,7 @@ use crate::wire;
 /// Name of the journal in the run's directory.
 pub(crate) const JOURNAL: &str = "journal";
 
-/// Minimum size in bytes: one block, which the file system allocates anyway.
+/// Minimum size of a journal in bytes: one block, which the file system allocates anyway.
 const BLOCK_BYTES: usize = 4096;
 
 /// Space reserved after the launch for the shepherd's lines, in bytes. The lines need much less.
@@ -64,7 +64,7 @@ pub(crate) fn void(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A line of the journal. Unknown kinds of newer versions are skipped.
+/// A line of the journal. Readers skip lines of kinds that they do not know, which newer versions may write.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry {

@@ -23,7 +23,7 @@ pub struct Launcher {
     process: Pid,
 }
 
-/// The launcher process could not be started.
+/// Why the launcher process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The process has several threads, so a fork would copy locks that are never released.
@@ -33,7 +33,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A run or call could not be started.
+/// Why a run or call could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The launch itself is invalid.

@@ -23,7 +23,7 @@ use crate::wire::Terminate;
 /// Time between TERM and KILL for leftover processes.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
-/// Time between TERM and KILL for a call without a caller.
+/// Time between TERM and KILL for a call whose caller has disconnected.
 const ABANDON_GRACE: Duration = Duration::from_secs(2);
 
 /// Timeout for processes to end after KILL. A process in an uninterruptible wait can take longer.
@@ -185,12 +185,12 @@ impl Run {
             .map_err(|error| format!("cannot send signal {signal}: {}", sys::explain(&error)))
     }
 
-    /// The signal that stopped the main process since the last call.
+    /// The signal that has stopped the main process since this function was last used; `None` if it was not stopped.
     pub(crate) fn take_stop(&self) -> Option<i32> {
         sys::take_stop(self.child?)
     }
 
-    /// Ends a call without a caller.
+    /// Ends a call whose caller has disconnected.
     pub(crate) fn abandon(&mut self, leaf: Option<&Leaf>) {
         let cause = Cause::Other("the caller has disconnected".into());
         self.terminate(Terminate { cause, grace: ABANDON_GRACE }, leaf);
@@ -297,7 +297,7 @@ impl Run {
         }
     }
 
-    /// Checks the outputs if a check is due.
+    /// If a check is due, enforces the output limit.
     fn limit_output(&mut self, now: Instant, leaf: Option<&Leaf>) {
         let Some(limit) = self.options.output_limit_bytes else { return };
         if self.next_output_check.is_none_or(|check| now < check) {

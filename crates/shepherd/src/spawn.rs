@@ -34,8 +34,8 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 
 /// Makes the OOM killer choose the job before its shepherd. With version 1 cgroups, the shepherd is in the job's memory
-/// group. The shepherd may use more memory than a job that fills a tmpfs file. As root, this process and its forks are
-/// protected. Without that permission, jobs get a higher score.
+/// group, and may use more memory than a job that fills a tmpfs file. If this process runs as root, it protects itself
+/// and its forks from the OOM killer. Otherwise, it gives jobs a higher score.
 pub(crate) fn offer_jobs_to_oom_killer() {
     const SCORE: &str = "/proc/self/oom_score_adj";
     // As much as the job's whole memory limit. With a lower score, a shepherd outweighs small programs at limits of a

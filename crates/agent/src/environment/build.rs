@@ -57,7 +57,7 @@ impl Build<'_> {
         format!("{tool} for {}", self.tools.python)
     }
 
-    /// Builds in the directory `attempt`, which must not exist.
+    /// Builds the environment in the directory `attempt`, which must not exist.
     pub(super) fn run(&self, attempt: &Path, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
         let started = Instant::now();
         let site = Site {

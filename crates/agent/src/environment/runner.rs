@@ -130,7 +130,7 @@ pub struct Confined<'a> {
     pub time_limit: Option<Duration>,
 }
 
-/// Counter for leaf names. Names are unique, because a leaf is removed shortly after its command's end.
+/// Counter that makes the names of leaves unique: the leaf of an ended command may exist a little longer.
 static LEAVES: AtomicU64 = AtomicU64::new(0);
 
 impl Runner for Confined<'_> {
@@ -227,8 +227,8 @@ fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(
     read_once(reader, output)
 }
 
-/// Maximum number of bytes to read after a command's end: the largest pipe that users other than root can have. Bytes
-/// beyond this number come from another process.
+/// Maximum number of bytes to read after a command's end: the capacity of the largest pipe that users other than root
+/// can create. Bytes beyond this number come from another process.
 const DRAINED_BYTES: usize = 1 << 20;
 
 /// Reads the rest of an ended command's output. Another process may still hold the pipe and continue to write.

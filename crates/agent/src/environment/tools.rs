@@ -145,8 +145,8 @@ impl ToolBox {
 
     /// The tools selected by `settings`. Starts processes only for programs without a cached answer.
     ///
-    /// # Errors
-    /// If the node has no interpreter with a `wanted` version, and uv is missing or not allowed to install one.
+    /// # Errors If the node has no interpreter with a `wanted` version, and uv is missing or may not install such an
+    /// interpreter.
     pub(super) fn find(
         &self,
         settings: &Settings,

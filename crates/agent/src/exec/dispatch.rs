@@ -340,7 +340,8 @@ async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_the
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 
-/// Asks the caller to describe its tree. A large tree takes longer, but delays no other command.
+/// Asks the caller to describe its tree, and returns `command` with the tree. Reading a large tree may take long, but
+/// delays no other command.
 async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
     channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::Forsaken)?;
     match channel.receive().await {
@@ -436,7 +437,7 @@ fn nowhere(exec: &Exec, needs: &Needs) -> Refusal {
     refusal.hints = unfit.take(8).map(|(node, why)| format!("{node}: {why}")).collect();
     let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
     for name in needs.only.iter().filter(|name| !known.contains(name)) {
-        refusal.hints.push(format!("{name}: no node of that name gossips with this one"));
+        refusal.hints.push(format!("{name}: no node of that name gossips with this node"));
     }
     refusal
 }

@@ -104,7 +104,7 @@ impl Source for Away {
     }
 }
 
-/// Combines a node's data from the agent with its member entry.
+/// Combines the load data that the agent reported for a node with the node's member entry.
 fn node<'a>(
     (member, said): &'a (Member, NodeLoad),
     load: Option<&'a Load>,

@@ -37,7 +37,7 @@ impl Gpu {
         GpuId::from_name(&self.uuid)
     }
 
-    /// The description for the head.
+    /// The GPU's description for the head.
     #[must_use]
     pub fn summary(&self) -> hostler_model::Gpu {
         let Self { vendor, name, memory_bytes, numa, .. } = self.clone();

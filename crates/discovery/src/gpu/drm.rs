@@ -10,7 +10,7 @@ use hostler_model::Vendor;
 use super::card::{DeviceFile, Found, Gpu, clean, device_file, note, numa_of_pci, pci_address};
 use crate::Source;
 
-/// The list of AMD's compute driver.
+/// Directory in which AMD's compute driver lists processors and GPUs.
 const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
 const DRM: &str = "/sys/class/drm";
 const RENDER: &str = "renderD";

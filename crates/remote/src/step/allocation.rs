@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::Credentials;
 
-/// The nodes of a run as seen from one node, with that node's key. The file is readable for the job's user only.
+/// The nodes of a run as seen from one node, with that node's key. Stored in a file that only the job's user can read.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Allocation {
     pub rank: u32,
@@ -57,8 +57,7 @@ impl Allocation {
 
     /// Returns the entry of this node.
     ///
-    /// # Errors
-    /// Fails when the file has no node with its own rank.
+    /// # Errors Fails when no entry has the rank of this node.
     pub fn own(&self) -> io::Result<&Place> {
         self.nodes
             .get(self.rank as usize)

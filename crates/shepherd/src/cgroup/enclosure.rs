@@ -34,7 +34,7 @@ impl Enclosure {
     ///
     /// The process is given by `pidfd` and its pid. The memory limit is set last, when it is certain that the pid was
     /// not reused for another process. If this machine supports denying devices but denying them fails, this is an
-    /// error. [`Enclosure::limits`] reports the other limits.
+    /// error. [`Enclosure::limits`] reports whether the other limits are enforced.
     ///
     /// # Errors
     /// If the process does not exist or ends during the call, the leaf is in use, or creating the leaf or moving the

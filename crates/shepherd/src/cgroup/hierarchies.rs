@@ -50,7 +50,7 @@ fn group_with(cgroups: &str, controller: Controller) -> Option<&str> {
 
 /// One line of `mountinfo`.
 struct Mount<'a> {
-    /// The mounted part of the hierarchy.
+    /// The group that the mount point shows, as a path in the hierarchy.
     root: &'a str,
     mount_point: &'a str,
     kind: &'a str,
@@ -68,7 +68,7 @@ impl<'a> Mount<'a> {
         Some(Mount { root, mount_point, kind, options })
     }
 
-    /// Path of `group` through this mount.
+    /// Path of `group` below this mount point; `None` if the mount does not show the group.
     fn path_of(&self, group: &str) -> Option<PathBuf> {
         // In a container, the mount may show only a part of the hierarchy, and group names may be relative to it.
         let group = match Path::new(group).strip_prefix(self.root) {

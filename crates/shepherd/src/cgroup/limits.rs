@@ -8,7 +8,7 @@ use super::leaf::create_group;
 use super::{ASIDE, Base, Controller, Device, Place, devices};
 use crate::sys;
 
-/// A limit that can be written to both controller versions.
+/// A limit that can be written to controllers of both versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Limit {
     Cpus(Vec<u32>),

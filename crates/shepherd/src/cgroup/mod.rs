@@ -196,7 +196,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Prepares the parent of leaves without limits below the group `own`.
+    /// Prepares a group below the group `own` as the parent of leaves. These leaves have no limits.
     ///
     /// # Errors
     /// If the group is not writable.

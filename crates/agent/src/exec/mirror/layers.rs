@@ -192,7 +192,7 @@ impl Generation {
     }
 }
 
-/// The cost of writing a layer, in files.
+/// The cost of writing a layer, where creating one file costs 1.
 fn weight(delta: &Delta) -> u64 {
     let of_entry = |entry: &Entry| match &entry.kind {
         EntryKind::File(content) => 1 + content.size / BYTES_OF_A_FILE,
