@@ -103,7 +103,7 @@ pub(crate) struct Accounts {
     known: Remembered<String, Arc<Account>>,
     /// User names by uid.
     names: Remembered<u32, String>,
-    /// Errors of failed account creations, by user name. They belong to the latest complete account list from the head.
+    /// Errors from creating the accounts in the head's latest complete account list, by user name.
     not_made: Mutex<HashMap<String, String>>,
     /// Names and uids of accounts that an admin has blocked, from the head.
     blocked: Mutex<Blocked>,

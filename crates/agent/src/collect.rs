@@ -130,10 +130,9 @@ pub(crate) struct Captured {
     owner: Option<Ids>,
 }
 
-/// Uploads a captured result, or packs it into the report if it is small.
+/// Uploads a captured result, or returns a small result for the report to carry.
 ///
-/// # Errors
-/// If its files have changed since the capture, or the head refuses them.
+/// # Errors If the result's files have changed since the capture, or the head refuses the result.
 pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunResult, Option<String>), Uncollected> {
     let Captured { sources, digest, message, too_much, owner } = captured;
     let inline = bring(sources, digest, owner, head).await;

@@ -317,7 +317,7 @@ fn answer(status: StatusCode, body: &impl serde::Serialize) -> Answer {
     response
 }
 
-/// Error with the code for an unreachable head, on which clients retry.
+/// Error with the code for an unreachable head. Clients retry when they receive this code.
 fn error_body(message: String, hint: &str) -> ErrorBody {
     ErrorBody { code: HEAD_AWAY.to_owned(), message, hints: vec![hint.to_owned()] }
 }

@@ -86,8 +86,8 @@ pub fn leave(directory: &Path) -> std::io::Result<()> {
 /// Joins the cluster of the code. Stores the identity and the head's address in `directory`, and returns the node's
 /// name and the head's address. An existing identity is replaced, and a running agent switches to the new one.
 ///
-/// Retries for the validity of a code while the head is unreachable or overloaded. `report` gets each error and the
-/// delay before the next attempt. The head answers repeated requests identically.
+/// While the head is unreachable or overloaded, retries for as long as a join code can be valid. `report` gets each
+/// error and the delay before the next attempt. The head answers repeated requests identically.
 ///
 /// # Errors
 /// If the head cannot be reached, does not match the code, or refuses the machine.
@@ -143,7 +143,7 @@ pub fn is_running(directory: &Path) -> bool {
 }
 
 impl Identity {
-    /// Loads the identity in `directory`; joins first with the code in `join_file` if there is none.
+    /// Loads the identity in `directory`. If there is none, joins the cluster first, with the code in `join_file`.
     pub(crate) async fn obtain(
         directory: &Path,
         name: Option<&NodeName>,
@@ -215,7 +215,8 @@ impl Identity {
         Ok(joined.renew_in_ms)
     }
 
-    /// Loads a new identity if `hostler agent join` has replaced it. Returns whether it was replaced.
+    /// If `hostler agent join` has replaced the identity, loads the new identity. Returns whether the identity was
+    /// replaced.
     ///
     /// # Errors
     /// If the new identity is for another node name or cluster, which requires a restart.

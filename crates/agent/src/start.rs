@@ -56,7 +56,7 @@ pub struct Config {
     pub head_file: Option<PathBuf>,
     /// Socket for local users, if any.
     pub socket: Option<PathBuf>,
-    /// Whether to create accounts for the cluster's users.
+    /// Whether and how to create accounts for the cluster's users.
     pub accounts: NewAccounts,
     /// Whether the machine has other uses besides this node. If so, activity outside of jobs does not prevent a
     /// shutdown.

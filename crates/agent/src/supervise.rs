@@ -45,7 +45,7 @@ pub(crate) enum Order {
     },
     /// Send TERM now, and KILL after `grace`.
     End {
-        /// Zero to kill immediately.
+        /// Time between TERM and KILL; zero to send KILL immediately.
         grace: Duration,
     },
 }
@@ -59,7 +59,7 @@ pub(crate) struct IdleShepherds {
 /// A shepherd with a connection that is registered with the async runtime.
 pub(crate) struct Watched {
     shepherd: Shepherd,
-    /// `None` if no file descriptor was free; the run's journal is then polled.
+    /// The control connection; `None` if no file descriptor was free. The agent then polls the run's journal.
     connection: Option<Readiness<OwnedFd>>,
     has_started: bool,
 }

@@ -101,7 +101,7 @@ async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
 
 /// Uploads a result: all chunks that the head lacks, then the manifest. Retries while the head is unreachable or its
 /// disk is full. Fails only if the head refuses or the files are no longer readable. Reads the files with the rights of
-/// `owner`, or with the agent's rights if that is `None`.
+/// `owner`, or with the agent's rights if `owner` is `None`.
 pub(crate) async fn upload(
     head: &Client,
     sources: Arc<Sources>,

@@ -116,7 +116,8 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     all
 }
 
-/// Variables of a login. Name variables of the account replace the submitter's, which may come from another machine.
+/// Adds the variables of a login to `all`. `USER` and `LOGNAME` replace the submitter's values, which may come from
+/// another machine.
 fn log_in(account: &Account, all: &mut Environment) {
     for name in ["USER", "LOGNAME"] {
         all.insert(name.into(), account.name.clone());

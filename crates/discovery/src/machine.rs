@@ -72,7 +72,7 @@ impl Machine {
         Topology::new(&self.cpus)
     }
 
-    /// The CPUs that share a core with CPU `id`, including itself; empty if `id` does not exist.
+    /// The CPUs that share a core with CPU `id`, including `id` itself; empty if `id` does not exist.
     #[must_use]
     pub fn siblings(&self, id: u32) -> CpuSet {
         let core = self.cpus.iter().find(|cpu| cpu.id == id).map(|cpu| cpu.core);

@@ -29,7 +29,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 /// Length of the header before the body, in bytes.
 const HEADER_BYTES: usize = 11;
 
-/// Version of the protocol. Both ends must use the same.
+/// Version of the protocol. Both ends of a connection must use the same version.
 pub const PROTOCOL: u8 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -61,7 +61,7 @@ pub struct Options {
     pub umask: u32,
     /// Run as this user. Needs root; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
-    /// Allowed CPUs. Enforced by the leaf; without one, set as CPU affinity, which the job may change.
+    /// Allowed CPUs. Enforced by the leaf; without a leaf, set as CPU affinity, which the job may change.
     pub cpus: Option<Vec<u32>>,
     /// Memory limit in bytes. Needs a leaf.
     pub memory_limit_bytes: Option<u64>,
@@ -112,8 +112,8 @@ impl Default for Options {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallOptions {
-    /// Whether standard input is the slave of a pseudo terminal. The terminal then becomes the controlling terminal and
-    /// belongs to the user.
+    /// Whether standard input is the slave of a pseudo terminal. If so, the terminal becomes the call's controlling
+    /// terminal, and the call's user becomes its owner.
     pub terminal: bool,
     /// Resource limits of the program. A limit above the shepherd's own has no effect.
     pub limits: Vec<ResourceLimit>,

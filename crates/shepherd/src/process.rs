@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A process, distinguished from later processes with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Pid in the pid namespace of the writer.
+    /// Pid in the pid namespace of the process that created this value.
     pub pid: u32,
     /// Field 22 of `/proc/PID/stat`: clock ticks between boot and the start of the process.
     pub start_time: u64,
@@ -29,7 +29,7 @@ impl ProcessId {
     }
 }
 
-/// The fields of `/proc/PID/stat` that are needed.
+/// The fields of `/proc/PID/stat` that this crate uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) state: u8,

@@ -299,7 +299,7 @@ fn lower(wanted: &ResourceLimit) -> Option<(c_int, Lowered)> {
     Some((wanted.resource, Lowered::new(own, wanted)))
 }
 
-/// Clones; the child runs [`become_program`] and never returns.
+/// Clones this process. The child runs [`become_program`] and never returns.
 fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::Result<u32> {
     let parent = std::process::id();
     let mut child = ChildSide { image, report, parent };
@@ -448,8 +448,8 @@ mod borrowing {
     }
 }
 
-/// Code of the child. Only system calls with prepared data, because the memory may be the shepherd's. Ends in `execve`
-/// or `_exit`.
+/// Code that the child runs. Makes only system calls with prepared data, because the child may use the shepherd's
+/// memory. Ends in `execve` or `_exit`.
 fn become_program(image: &mut Image<'_>, report: &Report, parent: u32) -> ! {
     let step = prepare(image, report, parent).err().unwrap_or(Step::Execute);
     if step != Step::Execute {

@@ -107,9 +107,9 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// Maximum number of descriptors per message.
 const DESCRIPTOR_ROOM: usize = 4;
 
-/// Receives into `buffer`, and returns the number of bytes and the descriptors. Returns no descriptors if more than
-/// the maximum were sent, or if this process has too many open; the data is valid in any case. 0 bytes mean that the
-/// other end is closed.
+/// Receives into `buffer`, and returns the number of bytes and the descriptors. Returns no descriptors if the message
+/// had more than four of them, or if this process has too many descriptors open; the data is valid in any case. 0 bytes
+/// mean that the other end is closed.
 ///
 /// # Errors
 /// On a system error, or if a non-blocking socket has no data.

@@ -299,8 +299,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes the pins of all runs of this node that are not in `alive`. A restarted agent calls this after it has
-    /// recovered its runs and before it starts new ones. Returns the number of removed pins.
+    /// Removes the pins of all runs of this node that are not in `alive`. A restarted agent calls this function after
+    /// it has recovered its runs and before it starts new runs. Returns the number of removed pins.
     pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<usize, EnvError> {
         let mut removed = 0;
         for key in self.keys() {

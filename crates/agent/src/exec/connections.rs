@@ -143,7 +143,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
                         Ok(Ok((stream, key, node))) => match nodes.take(node.clone()) {
                             Some(_share) => attend(&exec, stream, key, &node).await,
                             None => {
-                                tracing::warn!(%node, "closing a connection for remote commands: the node has too many");
+                                tracing::warn!(%node, "closing a connection for remote commands: the node has too many connections");
                             }
                         },
                         Ok(Err(error)) => tracing::debug!(%from, %error, "rejected a connection"),

@@ -111,7 +111,7 @@ async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
     if length < word.len() || word[0] != PROTOCOL {
         tracing::info!(
             version = word[0],
-            "a request from a program of another Hostler version; update the program or the agent"
+            "rejected a request from a program of another Hostler version; update the program or the agent"
         );
         return Err(io::ErrorKind::InvalidData.into());
     }

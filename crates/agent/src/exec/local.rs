@@ -22,7 +22,7 @@ use crate::activity::Going;
 use crate::engine::Node;
 use crate::readiness::Readiness;
 
-/// Part of a cgroup's name between the agent's prefix and the process id, which the start time follows.
+/// Start of a cgroup's name without the agent's prefix. The whole name is `here-PID-START_TIME-NUMBER`.
 const NAME: &str = "here-";
 
 /// Timeouts for a command's leftover processes to end, after SIGTERM and after SIGKILL.

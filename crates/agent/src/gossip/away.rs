@@ -18,7 +18,7 @@ use crate::link::random_bits;
 /// How long an answer of the agent is cached. Caching limits the load on the agent.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Load data from a separate agent process.
+/// Source of load data for a process other than the agent: queries the agent.
 pub(crate) struct Away {
     agent: Client,
     policy: Policy,

@@ -85,7 +85,7 @@ impl Gossiping {
         self.command_port.store(port, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Removes expired commands from the count.
+    /// Removes commands that no longer count as load of a node, and nodes that are no longer avoided.
     pub(super) fn forget_calls(&self) {
         let now = self.now();
         let part = lock(&self.part);

@@ -14,7 +14,7 @@ pub struct Weight {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weights {
-    /// Time for a given amount of work: 2 means half as fast as a typical node.
+    /// Time that the node needs for a given amount of work, relative to a typical node: 2 means half as fast.
     pub load: Weight,
     /// Weight of the node's memory: 2 counts twice as much as a typical node's memory.
     pub memory: Weight,
@@ -74,7 +74,7 @@ impl FromStr for Weight {
 }
 
 impl Machines {
-    /// Creates the index. If several machines have the same first label, the first machine gets it.
+    /// Creates the index. If several machines have the same first label, the label refers to the first of them.
     #[must_use]
     pub fn new(all: Vec<Machine>) -> Self {
         let mut places = HashMap::new();

@@ -18,7 +18,7 @@ pub(crate) struct Measured {
     pub(super) pressure: Pressure,
 }
 
-/// Repeated measurements.
+/// Measures the load repeatedly, and keeps the last values for comparison.
 #[derive(Debug)]
 pub(crate) struct Measure {
     /// CPUs that the node offers.

@@ -241,6 +241,7 @@ impl Gossiping {
         *part = Some(now_on);
     }
 
+    /// Starts the gossip thread.
     ///
     /// # Errors
     /// If the system cannot start a thread.

@@ -15,8 +15,10 @@ const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
 const DRM: &str = "/sys/class/drm";
 const RENDER: &str = "renderD";
 
-/// PCI vendor ids.
+/// PCI vendor id of AMD.
 const AMD: i64 = 0x1002;
+
+/// PCI vendor id of Intel.
 const INTEL: i64 = 0x8086;
 
 /// Device file that all compute programs open in addition to a card's render device.

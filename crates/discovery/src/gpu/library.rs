@@ -21,6 +21,8 @@ const TEXT_BYTES: usize = 96;
 
 /// Maximum number of cards, in case the library returns an invalid number.
 const MAX_CARDS: c_uint = 256;
+
+/// Maximum number of parts of a card, in case the library returns an invalid number.
 const MAX_SLICES: c_uint = 64;
 
 /// `nvmlMemory_t`.

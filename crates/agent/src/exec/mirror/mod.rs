@@ -100,8 +100,7 @@ impl Mirrors {
 
     /// Receives the parts of the caller's tree that this node lacks, and prepares the tree for one command.
     ///
-    /// # Errors
-    /// Fails when this node cannot prepare the tree. The refusal is for the caller.
+    /// # Errors Fails when this node cannot prepare the tree. The error is the refusal to send to the caller.
     pub(super) async fn prepare(
         &self,
         channel: &mut Channel,
@@ -207,7 +206,7 @@ impl Mirrors {
     }
 }
 
-/// Removes the least recently used idle tree when the limit is reached.
+/// If this node, or the user `uid`, has the maximum number of trees, removes the least recently used idle tree.
 fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::Result<()> {
     let is_own = |key: &Key| key.1 == uid;
     let has_most = mirrors.keys().filter(|key| is_own(key)).count() >= MOST_OF_ONE;
