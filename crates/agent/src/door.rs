@@ -349,7 +349,7 @@ mod tests {
         Endpoint::Unix(socket)
     }
 
-    /// Opens the local socket in front of such a head.
+    /// Opens the local socket of an agent whose head is started by [`head`].
     async fn door(directory: &Path) -> PathBuf {
         let head = head(directory).await;
         let door = Door::open(directory.join("door.sock"), false).await.expect("the socket opens");

@@ -87,8 +87,8 @@ fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
     Adopted::Lost(Lost { reason, record })
 }
 
-/// Returns the state of a run after its shepherd has ended. Reads the journal again, because the exit record may have
-/// been written since the last check.
+/// Returns the state of a run whose shepherd has ended. Reads the journal again, because the shepherd may have written
+/// the exit record since the last check.
 fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
     Ok(match ExitRecord::read(directory)? {
         Some(record) => Adopted::Ended(Box::new(record)),

@@ -119,14 +119,14 @@ mod tests {
     use crate::launch::Launch;
     use crate::wire::{launch_frame, status_frame};
 
-    /// Creates a connection and the client's end of it.
+    /// Creates a connection. Also returns the client's end of the connection.
     fn connection() -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         (Connection::new(ours).expect("a new socket can be set up"), theirs)
     }
 
-    /// Sends a frame with `count` copies of the writing end of a pipe. The reading end shows when all copies are
-    /// closed.
+    /// Sends a frame with `count` copies of the writing end of a pipe. Returns the reading end, which shows whether all
+    /// copies are closed.
     fn send(client: &UnixStream, frame: &[u8], count: usize) -> File {
         let (read, write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK).expect("a pipe");

@@ -167,7 +167,7 @@ impl Keeper {
         let (containment, has_peak) = self.make_leaf(&view.options);
         let otherwise = match &containment {
             Containment::Descent { reason } => reason,
-            Containment::Leaf { .. } => "the leaf does not have this limit",
+            Containment::Leaf { .. } => "the cgroup does not have this limit",
         };
         let limits = wanted::held(&view.options, self.leaf.as_ref(), otherwise);
         let moment = Moment::now();
@@ -273,7 +273,7 @@ impl Keeper {
         start.moment = Moment::now();
         let child = spawn::spawn(&program).map_err(|error| (error.message, error.code))?;
         if let Some(error) = child.outside_leaf {
-            let reason = format!("cannot enter the leaf: {}", sys::explain(&error));
+            let reason = format!("cannot enter the cgroup leaf: {}", sys::explain(&error));
             start.containment = Containment::Descent { reason };
         }
         if let Some(Enforcement::Advisory(reason)) = &mut start.limits.cpus {

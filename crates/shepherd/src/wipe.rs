@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None, "the file has another link");
     }
 
-    /// Creates outputs like a shepherd and returns the path of the first.
+    /// Creates outputs as a shepherd does, and returns the path of the first output.
     fn outputs(directory: &Path) -> std::path::PathBuf {
         for name in [STDOUT, STDERR] {
             OpenOptions::new().append(true).create(true).mode(0o600).open(directory.join(name)).expect("writable");

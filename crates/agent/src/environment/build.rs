@@ -21,8 +21,10 @@ use super::tools::{Interpreter, Python, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::act_as;
 
-/// Maximum output size in an error; the cause is usually in the last few lines.
+/// Maximum size in bytes of the command output in an error: the cause is usually at the end of the output.
 const TAIL_BYTES: usize = 4096;
+
+/// Maximum number of lines of the command output in an error.
 const TAIL_LINES: usize = 15;
 
 /// Free space in bytes below which a failed build is reported as a full disk. Any wheel's metadata needs more space.

@@ -25,9 +25,10 @@ const CALLS: usize = 1024;
 /// Maximum number of requests per user, so that one user cannot block all others.
 const CALLS_OF_ONE: usize = CALLS / 2;
 
-/// Maximum number of refusals that are being sent at once, in total and per user. Further connections are closed
-/// without an answer.
+/// Maximum number of refusals that are being sent at once. Further connections are closed without an answer.
 const TURNED_AWAY: usize = 256;
+
+/// Maximum number of refusals that are being sent to one user at once.
 const TURNED_AWAY_OF_ONE: usize = 64;
 
 /// Timeout for a program to send its request.

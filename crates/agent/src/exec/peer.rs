@@ -113,7 +113,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a process that connects as this user. With `ends`, it exits, and its child keeps the connection open.
+    /// Starts a process that connects as the user `uid`. With `ends`, the process exits, and its child keeps the
+    /// connection open.
     fn connect(socket: &Path, uid: u32, ends: bool) -> Child {
         const CONNECT: &str = "import os, socket, sys, time\n\
             s = socket.socket(socket.AF_UNIX)\n\

@@ -127,7 +127,7 @@ fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) 
     put(&spec.path.join("cgroup.procs"), &pid.to_string())?;
     unless_ended(pidfd)?;
     wanted.iter().filter(|limit| matches!(limit, Limit::Memory(_))).for_each(|limit| leaf.change(limit));
-    let limits = wanted::held(options, Some(&leaf), "the leaf does not have this limit");
+    let limits = wanted::held(options, Some(&leaf), "the cgroup does not have this limit");
     let options = Options { leaf: Some(spec.clone()), ..options.clone() };
     match wanted::open_devices(&options, &limits) {
         Some(reason) => Err(io::Error::other(format!("cannot deny devices that the job does not hold: {reason}"))),
