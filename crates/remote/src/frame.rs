@@ -56,7 +56,7 @@ pub struct Stream(u16);
 
 impl Stream {
     pub const STDIN: Self = Self(0);
-    /// Standard output, or the terminal.
+    /// Standard output; for a command on a terminal, the terminal's output.
     pub const STDOUT: Self = Self(1);
     pub const STDERR: Self = Self(2);
     /// Messages about the source tree that the command uses, in both directions.
@@ -141,7 +141,7 @@ impl Header {
             length: u32::from_be_bytes(length) as usize,
         };
         if header.length > header.limit() {
-            return Err(invalid(&format!("a frame of kind {kind} has {} bytes", header.length)));
+            return Err(invalid(&format!("a frame of kind {kind} has {} bytes, more than allowed", header.length)));
         }
         Ok(header)
     }

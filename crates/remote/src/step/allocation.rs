@@ -120,9 +120,9 @@ pub(crate) mod tests {
         let mut one = on_this_machine(3).remove(0);
         one.nodes[2].name = "1".parse().expect("a valid name");
         assert_eq!(one.rank_of("n2"), Some(1));
-        assert_eq!(one.rank_of("1"), Some(2), "a name goes before a rank");
+        assert_eq!(one.rank_of("1"), Some(2), "names take precedence over ranks");
         assert_eq!((one.rank_of("0"), one.rank_of("3")), (Some(0), None));
-        assert_eq!(one.rank_of("127.0.0.1"), None, "that is all of them");
+        assert_eq!(one.rank_of("127.0.0.1"), None, "the address belongs to all nodes");
         one.nodes[1].address = Some([10, 0, 0, 2].into());
         assert_eq!(one.rank_of("10.0.0.2"), Some(1));
         let again = serde_json::from_slice::<Allocation>(&one.to_bytes()).expect("decoding succeeds after encoding");

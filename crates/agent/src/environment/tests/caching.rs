@@ -40,7 +40,8 @@ fn pip_builds_once_and_reuses_the_environment() {
     warm(&place, &cache, "pip");
 }
 
-/// Checks that a second `obtain` is fast. Uses the fastest of several attempts, because a busy machine may delay some.
+/// Checks that a second `obtain` is fast. Uses the fastest of several attempts, because a busy machine may delay some
+/// of them.
 fn warm(place: &Place, cache: &Cache, tool: &str) {
     let requirements = place.detect();
     let mut times: Vec<Duration> = (0..50)

@@ -13,7 +13,7 @@ fn command(place: &Place, entry: &str) -> Result<EntryCommand, EnvError> {
     entry_command(&place.project(), entry, &["one two".to_owned()], None, OsStr::new(SYSTEM))
 }
 
-/// Starts a command like the agent and returns its output.
+/// Starts a command as the agent does, and returns the command's output.
 fn output(place: &Place, command: &EntryCommand) -> String {
     let mut process = Command::new(&command.argv[0]);
     process.args(&command.argv[1..]).env_clear().envs(command.env.iter().cloned()).current_dir(place.project());

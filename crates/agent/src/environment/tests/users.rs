@@ -13,7 +13,7 @@ use super::super::{Bound, EnvError, Environments, Requirements, Settings, detect
 use super::{GIB, Place, Unconfined, import, obtain, real_uv};
 use crate::account::Account;
 
-/// A package whose installation runs code that records its user.
+/// A package whose installation runs code that records the user who installs the package.
 const TELLING: [(&str, &str); 3] = [
     ("requirements.txt", "./telling\n"),
     ("telling/pyproject.toml", "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n"),
