@@ -49,7 +49,7 @@ impl Gpus {
             let Device { major, minor } = device.device;
             format!("{} ({major}:{minor}) of {} is not on this machine", device.path, gpu.gpu.id)
         });
-        let flaw = flaw.or_else(|| nothing.map(|gpu| format!("{} has no device file that a rule could deny", gpu.gpu.id)));
+        let flaw = flaw.or_else(|| nothing.map(|gpu| format!("{} has no device file that rules can deny", gpu.gpu.id)));
         Self { all, flaw }
     }
 
