@@ -392,7 +392,7 @@ impl Cache {
         Lease { python, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
     }
 
-    /// Takes the lock of `key`; `None` if another process or thread holds the lock.
+    /// Takes the lock of `key`; `None` if another process or thread holds a conflicting lock.
     pub(super) fn lock(&self, key: &Key, how: FlockArg) -> Result<Option<Flock<File>>, EnvError> {
         let path = self.lock_path(key);
         loop {
