@@ -21,13 +21,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::guests::{Guests, Held, Party};
 
-/// A client may read nothing for this long while data waits.
+/// Maximum time for which a client may read nothing while data waits for the client.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Interval between checks of a connection.
+/// Interval between checks whether a client still reads.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Maximum size of a piece of a body. Each piece sent counts as progress, so half a kilobyte per second is enough.
+/// Maximum size of a piece of a body. Each piece sent counts as progress, so a client that reads half a kilobyte per
+/// second stays connected.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Slots that an unfinished request occupies: one of its user and, if a node relayed the request, one of the node.
@@ -149,7 +150,7 @@ impl Unsent {
     }
 }
 
-/// Marks a body that may have more data.
+/// Counts a body as pending until this value is dropped: the body may have more data.
 struct More(Arc<Unsent>);
 
 impl More {
@@ -191,7 +192,7 @@ pub(crate) struct Watched {
     inner: Body,
     /// Data from `inner` that was not sent yet.
     rest: Bytes,
-    /// Absent while `inner` waits for new data.
+    /// Counts `inner` as pending, because it may have more data. Absent while `inner` waits for new data.
     more: Option<More>,
     answer: Option<Arc<Answer>>,
     unsent: Arc<Unsent>,

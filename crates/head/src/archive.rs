@@ -13,10 +13,10 @@ use hostler_store::{JobFilter, Reader, StoreError};
 use crate::api::LONGEST_PAGE_BYTES;
 use crate::engine::Engine;
 
-/// Ended jobs per read. A single job may have a megabyte of arguments.
+/// Number of ended jobs per read. A single job may have a megabyte of arguments.
 const READ_AT_ONCE: usize = 32;
 
-/// Retries of a list query, if an ended job was restarted during the query.
+/// Maximum number of retries of a list query, if an ended job was restarted during the query.
 const TRIES: usize = 5;
 
 /// Finds ended jobs.
@@ -97,7 +97,7 @@ pub(crate) struct Page {
     pub(crate) jobs: Vec<Arc<Job>>,
     /// Number of all matching jobs.
     pub(crate) total: u64,
-    /// The page is shorter than its limit because its jobs are large. There may be more jobs.
+    /// Whether the page is shorter than its limit because its jobs are large. There may be more jobs.
     pub(crate) is_truncated: bool,
 }
 

@@ -28,8 +28,9 @@ const QUEUE_LEN: usize = 8192;
 /// Maximum number of entries per write.
 const BATCH_LEN: usize = 1024;
 
-/// Size at which a file is rotated, and number of old files: 256 MiB in total.
+/// Size at which a file is rotated. With [`OLD_FILES`], the log takes at most 256 MiB.
 const FILE_BYTES: u64 = 64 << 20;
+/// Number of old files.
 const OLD_FILES: usize = 3;
 
 /// Minimum time between two syncs.
@@ -140,7 +141,7 @@ struct Log {
     bytes: u64,
     most_bytes: u64,
     synced: Instant,
-    /// Written data is not synced yet.
+    /// Whether some written data is not synced yet.
     is_behind: bool,
     complained: bool,
 }

@@ -34,7 +34,7 @@ use nix::sys::statvfs::statvfs;
 use self::pins::Pins;
 use self::room::Room;
 
-/// Blobs that were not used within this time may be collected.
+/// Time since the last use of a blob after which a collection may delete the blob.
 const YOUNG: Duration = Duration::from_secs(3600);
 
 /// How long a positive completeness check stays valid. Far below [`YOUNG`], because each check also renews the age of
@@ -52,7 +52,8 @@ const RESERVE_PART: u64 = 20;
 /// By default, all results together may use the disk's size divided by this number.
 const RESULTS_PART: u64 = 2;
 
-/// Larger manifests are read one at a time, because a decoded manifest takes several times its size in memory.
+/// Size above which manifests are read one at a time, because a decoded manifest takes several times its size in
+/// memory.
 const LONG_MANIFEST_BYTES: u64 = 4 << 20;
 
 /// The head's storage of folders and results.
@@ -293,7 +294,8 @@ impl Library {
         Ok(named)
     }
 
-    /// Reads up to `most` bytes of a folder's chunks ahead into the page cache. Returns the number of bytes requested.
+    /// Reads up to `most` bytes of a folder's chunks ahead into the page cache. Returns the number of bytes that the
+    /// kernel was asked to read.
     ///
     /// # Errors
     /// The blob does not exist, or is not a manifest.

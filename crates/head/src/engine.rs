@@ -29,14 +29,14 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use crate::archive::{Archive, ArchiveError};
 use crate::power::Order;
 
-/// Commands that wait for the loop. If the queue is full, callers wait. The head decides thousands of commands per
-/// second, so this takes under a second.
+/// Maximum number of commands that wait for the loop. If the queue is full, callers wait for under a second, because
+/// the head decides thousands of commands per second.
 const QUEUE_LEN: usize = 4096;
 
-/// Commands per round: enough to share one fsync, few enough to keep the round short.
+/// Maximum number of commands per round: enough to share one fsync, few enough to keep the round short.
 const ROUND_LEN: usize = 1024;
 
-/// Notices kept for slow watchers; a slower watcher learns that it missed some.
+/// Maximum number of notices kept for a slow watcher. A watcher that falls further behind learns that it missed some.
 const NOTICES_LEN: usize = 4096;
 
 /// The reason that agents get when the head reloads its state after a failed write.
@@ -57,7 +57,7 @@ struct Shared {
     notices: broadcast::Sender<Notice>,
     /// Requests to power controllers.
     power: mpsc::UnboundedSender<Order>,
-    /// Lock order: this lock first, then the lock of [`Archive::moves`].
+    /// What is durable. Lock order: this lock first, then the lock of [`Archive::moves`].
     durability: Mutex<Durability>,
     /// Notifies the loop that a batch was not stored.
     failure: Notify,
@@ -238,7 +238,7 @@ impl Engine {
         self.shared.agents().remove(&connection);
     }
 
-    /// Sends a message that needs no event to an agent; returns `false` if the connection is gone.
+    /// Sends an agent a message that needs no event. Returns `false` if the connection is gone.
     pub(crate) fn send(&self, connection: ConnectionId, message: HeadMessage) -> bool {
         self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Say(message)).is_ok())
     }
@@ -506,8 +506,8 @@ impl Loop {
         }
     }
 
-    /// Loads the stored state and begins an epoch on it; the stored first event shows that the store accepts events
-    /// again. By then all earlier batches are stored or have failed.
+    /// Loads the stored state and begins an epoch on it. The first event of the epoch is stored, so the store accepts
+    /// events again. When this function returns, all earlier batches are stored or have failed.
     fn reload(&self) -> anyhow::Result<(State, u64)> {
         let (sender, loaded) = std::sync::mpsc::sync_channel(1);
         self.writer.reload(move |outcome| {

@@ -50,7 +50,7 @@ impl Environments {
         Some((digest, self.put_in_cache(digest, bytes)))
     }
 
-    /// Adds a launch's environment from the cache. Returns `false` if the environment is not cached.
+    /// Adds the environment to a launch, from the cache. Returns `false` if the environment is not cached.
     ///
     /// # Errors
     /// The environment is damaged.
@@ -61,7 +61,7 @@ impl Environments {
         unpack(digest, &bytes, launch).map(|()| true)
     }
 
-    /// Adds a launch's environment, which may be read from disk (blocking).
+    /// Adds the environment to a launch. May read it from disk, which blocks.
     ///
     /// # Errors
     /// The environment is missing or damaged, or the store cannot be read.

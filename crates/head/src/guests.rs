@@ -29,33 +29,38 @@ const STRANGERS: usize = 256;
 /// Maximum number of remembered networks from which nodes have connected.
 const KNOWN: usize = 4096;
 
-/// Maximum number of connections: per uid on the head's socket, per user over TLS, and per node.
+/// Maximum number of connections per uid on the head's socket.
 const OF_ONE_UID: usize = 1024;
+/// Maximum number of connections per user over TLS.
 const OF_ONE_USER: usize = 256;
+/// Maximum number of connections per node.
 const OF_ONE_NODE: usize = 1024;
 
-/// Maximum number of unfinished requests per user. Many requests may wait for jobs or follow output. All users of one
-/// node together have the same limit, which exceeds the number that an agent relays concurrently.
+/// Maximum number of unfinished requests per user, and of all users of one node together. Many requests may wait for
+/// jobs or follow output. An agent relays fewer requests concurrently.
 const REQUESTS: usize = 1024;
 
-/// Maximum number of concurrent requests per client: with a large body, and with a check of a snapshot or a read of a
-/// manifest. More requests wait.
+/// Maximum number of concurrent requests with a large body per client. More requests wait.
 const BODIES: usize = 4;
+/// Maximum number of concurrent checks of snapshots per client, and of concurrent reads of manifests. More requests
+/// wait.
 const COMMITS: usize = 1;
 
 /// All users of one node together may have this many times a single client's share. If there is a total limit, their
 /// share is the total divided by this number.
 const OF_ONE_NODES_USERS: usize = 4;
 
-/// Maximum number of concurrent uploads: per client, of all users together, and of all nodes together. More uploads
-/// wait. Each upload may hold a batch of chunks in memory.
+/// Maximum number of concurrent uploads per client. More uploads wait. Each upload may hold a batch of chunks in
+/// memory.
 const UPLOADS: usize = 16;
+/// Maximum number of concurrent uploads of all users together.
 const UPLOADS_OF_USERS: usize = 64;
+/// Maximum number of concurrent uploads of all nodes together.
 const UPLOADS_OF_NODES: usize = 64;
 
-/// Maximum memory for long chunks in transit, in MiB: per client, and for all users or all nodes together. A client's
-/// share is enough for one chunk of maximum size.
+/// Maximum memory for a client's long chunks in transit, in MiB. It is enough for one chunk of maximum size.
 const LONG_MIB: usize = 80;
+/// Maximum memory for the long chunks of all users in transit, in MiB. All nodes together have the same limit.
 const LONG_MIB_OF_ALL: usize = 4 * LONG_MIB;
 
 /// Maximum memory for unsent responses per client, in KiB. It is enough for one blob of maximum size. More responses
@@ -71,7 +76,7 @@ type EvictionSender = oneshot::Sender<()>;
 /// A stranger's slot, and a receiver that fires when the stranger must leave.
 pub(crate) type Waiting = (Place<EvictionSender>, oneshot::Receiver<()>);
 
-/// All limits of the head.
+/// The limits on the connections, requests and memory of clients, and the current use.
 pub(crate) struct Guests {
     handshakes: Arc<WaitingRoom<EvictionSender>>,
     strangers: Arc<WaitingRoom<EvictionSender>>,

@@ -38,7 +38,7 @@ pub(crate) struct Head {
     pub(crate) logins: Logins,
     /// Held while users are added, so that no two users get the same uid.
     pub(crate) admitting: tokio::sync::Mutex<()>,
-    /// Controllers of the nodes whose power the head switches.
+    /// Controllers of the nodes that the head switches on and off.
     pub(crate) switches: Arc<Switches>,
     pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.

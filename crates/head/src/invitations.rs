@@ -18,7 +18,7 @@ use crate::trust::random_name;
 
 const INVITATION_TTL: Duration = Duration::from_secs(3600);
 
-/// Maximum number of open invitations. A new one then replaces the oldest.
+/// Maximum number of open invitations. At the maximum, a new invitation replaces the oldest.
 const MAX_INVITATIONS: usize = 10_000;
 
 /// Number of wrong codes per address within [`GUESS_WINDOW`]. Further requests are rejected until the window ends.

@@ -168,7 +168,8 @@ impl Link<'_> {
         }
     }
 
-    /// Adds the environment to a launch. If the environment is lost, returns `None` and ends its runs as failed.
+    /// Adds the environment to a launch. If the environment is lost, returns `None` and ends the launch's runs as
+    /// failed.
     async fn with_environment(&self, mut launch: Launch) -> anyhow::Result<Option<HeadMessage>> {
         let mut filled = self.head.environments.fill_at_once(&mut launch);
         if let Ok(false) = filled {

@@ -41,17 +41,19 @@ use crate::guests::UserShare;
 use crate::head::Head;
 use crate::trust::{Bearer, bearer_of, random_name};
 
-/// Timeout of a TLS handshake, and of reading each request's head.
+/// Timeout of a TLS handshake, and of reading the HTTP header of each request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for connections without identification. Joining takes one request.
 const STRANGER_TIME: Duration = Duration::from_secs(60);
 
-/// HTTP/2 windows. The defaults limit a stream to 64 KiB per round trip, which is too slow for chunks.
+/// HTTP/2 window of a stream. The default limits a stream to 64 KiB per round trip, which is too slow for chunks.
 const STREAM_WINDOW: u32 = 2 << 20;
+/// HTTP/2 window of a connection.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Send buffer of an HTTP/1 connection or an HTTP/2 stream, and receive buffer of an HTTP/1 connection.
+/// Size of the send buffer of an HTTP/1 connection or an HTTP/2 stream, and of the receive buffer of an HTTP/1
+/// connection.
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// Maximum number of concurrent requests on an HTTP/2 connection.
@@ -380,7 +382,7 @@ async fn answer_at_once(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), stat
 }
 
 /// HTTP version of a connection. The TLS handshake negotiates it; without negotiation it is HTTP/1. Detection from the
-/// first bytes would have to wait for them without a time limit.
+/// first bytes would have to wait for these bytes without a time limit.
 #[derive(Debug, Clone, Copy)]
 enum Http {
     One,

@@ -31,10 +31,10 @@ const MAX_CHALLENGES: usize = 10_000;
 
 const CODE_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum number of open login codes. A new one then replaces the oldest.
+/// Maximum number of open login codes. At the maximum, a new code replaces the oldest.
 const MAX_CODES: usize = 10_000;
 
-/// Number of failures per address and time window. Further logins must wait until the window ends.
+/// Maximum number of failures per address and time window. Further logins must wait until the window ends.
 const MAX_FAILURES: u32 = 10;
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
 
-/// Size of the file: more than a start needs.
+/// Size of the reserve file: more than the head writes when it starts.
 const BYTES: u64 = 2 << 20;
 
-/// On a small disk, the file takes at most the disk size divided by this number.
+/// On a small disk, the reserve file takes at most the disk size divided by this number.
 const PART: u64 = 20;
 
-/// The file is created only when this many times its size is free.
+/// The reserve file is created only when the free space is at least this many times its size.
 const ROOMY: u64 = 4;
 
 fn file_in(directory: &Path) -> PathBuf {
@@ -40,7 +40,7 @@ pub fn release_if_full(directory: &Path) {
     }
 }
 
-/// Creates the file if it does not exist and the disk has enough space.
+/// Creates the reserve file if it does not exist and the disk has enough space.
 pub(crate) fn hold(directory: &Path) {
     let path = file_in(directory);
     let Some((free, wanted)) = free_and_wanted(directory) else { return };

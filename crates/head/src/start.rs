@@ -34,13 +34,13 @@ use crate::power;
 use crate::reserve;
 use crate::trust::{Trust, replace_file};
 
-/// Larger allocations get a separate memory mapping, which returns to the system when it is freed.
+/// Size above which an allocation gets a separate memory mapping, which returns to the system when it is freed.
 const LARGE_BYTES: i32 = 256 << 10;
 
 /// Free memory that the allocator keeps at the end of a heap.
 const SPARE_BYTES: i32 = 1 << 20;
 
-/// Threads that serve requests. Computation and blocking calls run on other threads.
+/// Number of threads that serve requests. Computation and blocking calls run on other threads.
 const WORKER_THREADS: usize = 2;
 
 /// Maximum number of threads that block on the disk.
@@ -49,8 +49,9 @@ const BLOCKING_THREADS: usize = 16;
 /// Time that a stop waits for requests in progress.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Delay before the first garbage collection of chunks, and the interval after that.
+/// Delay before the first garbage collection of chunks.
 const COLLECT_FIRST: Duration = Duration::from_secs(300);
+/// Interval between garbage collections of chunks.
 const COLLECT_EVERY: Duration = Duration::from_secs(3600);
 
 /// Minimum time between two collections, even when results reach their limit.
@@ -68,7 +69,7 @@ pub struct Config {
     pub advertise: Vec<Address>,
     /// Lifetime of a node's certificate, in milliseconds on the cluster's clock. Agents renew it after two thirds.
     pub certificate_life_ms: u64,
-    /// Part of an embedded cluster, which belongs to one user and stops as a whole.
+    /// Whether the head is part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,
     /// Configuration file of the nodes that can be switched on and off; it may be missing.
     pub power: PathBuf,

@@ -55,7 +55,7 @@ pub(crate) struct BadRequest(String);
 pub(crate) struct Issued {
     /// In PEM form.
     pub(crate) certificate: String,
-    /// Fingerprint of its public key.
+    /// Fingerprint of the certificate's public key.
     pub(crate) key: Digest,
 }
 

@@ -84,9 +84,9 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Ti
 pub(crate) struct History {
     /// Ended tasks that the view shows.
     pub(crate) ended: Vec<(u32, Ending)>,
-    /// History rows of these tasks. Some tasks have none.
+    /// History rows of the tasks in `ended`. Some tasks have none.
     pub(crate) rows: BTreeMap<u32, EndedTask>,
-    /// Reason for the cancellation of the tasks without a row, unless a user cancelled them.
+    /// Reason for the cancellation of the tasks in `ended` without a row, unless a user cancelled them.
     pub(crate) why_cancelled: Option<String>,
     /// First ended task that the view does not show.
     pub(crate) next: Option<u32>,
@@ -271,8 +271,8 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
     }
 }
 
-/// Returns each limit, and whether the kernel enforces it on the job's nodes. If the job has no nodes yet, checks all
-/// nodes that the job may use.
+/// Returns each limit of a job, and whether the kernel enforces it on the job's nodes. If the job has no nodes yet,
+/// checks all nodes that the job may use.
 fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask>) -> Vec<LimitView> {
     let ended = rows.flat_map(|row| row.node.iter().chain(row.parts.iter().map(|part| &part.node)));
     let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).chain(ended).collect();

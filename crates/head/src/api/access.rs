@@ -30,11 +30,11 @@ use crate::listen::{Peer, Visitor};
 use crate::rights::{Who, is_audited, methods_of, rule_of};
 use crate::trust::Bearer;
 
-/// Maximum length of a user name from a node's kernel.
+/// Maximum length of a user name that a node reports.
 const MAX_NAME_LEN: usize = 64;
 
-/// Operations whose body is streamed and may have any size. The limit of large bodies does not apply to them, because
-/// uploads have limits of their own.
+/// Operations whose body is streamed and may have any size. They do not count towards a client's concurrent requests
+/// with a large body, because uploads have limits of their own.
 const STREAMED: [&str; 2] = ["/blobs", "/agent/streams/{id}"];
 
 /// Outcome of an operation for the audit log. Handlers put it in the response's extensions.
@@ -55,7 +55,7 @@ pub(crate) enum Identity {
 #[derive(Debug, Clone)]
 pub(crate) struct Person {
     pub(crate) name: String,
-    /// The uid from a kernel, or the uid that the cluster knows for the name.
+    /// The uid that a kernel reported. For a token, the uid that the cluster has recorded for the user.
     pub(crate) uid: u32,
     /// The user's role for this request. It can be lower than the user's role in the cluster, depending on the origin.
     pub(crate) role: Role,
@@ -184,7 +184,7 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
     Ok(Some((own, Some(of_node))))
 }
 
-/// Whether a body may be large enough to need a limit.
+/// Whether the body may be so large that the request counts towards the client's limit for large bodies.
 fn has_large_body(request: &Request) -> bool {
     const SMALL: u64 = 64 << 10;
     axum::body::HttpBody::size_hint(request.body()).upper().is_none_or(|most| most > SMALL)
@@ -239,8 +239,8 @@ fn let_in(users: &Users, identity: Identity) -> Identity {
     }
 }
 
-/// Identifies a user from a kernel. Name and uid must both match the cluster's record, because on another machine
-/// either may belong to a different person.
+/// Identifies a user by the uid and name that a kernel reported. Both must match the cluster's record, because on
+/// another machine either may belong to a different person.
 fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
     match users.get(name) {
         Some(user) if user.uid == uid => Identity::User(Person { name: name.to_owned(), uid, role: user.role, origin }),
@@ -254,7 +254,7 @@ fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
     }
 }
 
-/// Identifies a user on a node's machine from the node's header.
+/// Identifies a user on a node's machine from the relay header that the node sent.
 fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     let parts = || -> Option<(u32, &str)> {
         let (uid, name) = std::str::from_utf8(said).ok()?.split_once(':')?;

@@ -34,18 +34,19 @@ use crate::head::Head;
 /// Amount of chunk data to gather before a write, in bytes.
 const GATHER_BYTES: usize = 2 << 20;
 
-/// Larger chunks wait for a memory reservation.
+/// Size above which a chunk waits for a memory reservation.
 const LONG_BYTES: usize = 2 << 20;
 
-/// Minimum number of bytes that an upload must send per period, because other uploads may be waiting for its slot. One
-/// KiB per second is less than any usable connection provides.
+/// Minimum number of bytes that an upload must send per [`PACE_TIME`], because other uploads may be waiting for its
+/// slot. One KiB per second is less than any usable connection provides.
 const PACE_BYTES: usize = 30 << 10;
 const PACE_TIME: Duration = Duration::from_secs(30);
 
 /// Maximum number of results that a request may list to prove that its user may read the requested chunks.
 const MOST_RESULTS: usize = 1_000;
 
-/// Maximum size of file chunks; only manifests are larger. Memory is reserved before a chunk is read.
+/// Maximum size of file chunks; only manifests are larger. This much memory is reserved before the head knows a blob's
+/// size.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Size of a digest in a JSON list.
@@ -136,7 +137,7 @@ fn not_a_pack(error: &pack::PackError) -> ApiError {
     )
 }
 
-/// `POST /blobs/fetch`: a pack of the requested chunks, read while it is sent.
+/// `POST /blobs/fetch`: a pack of the requested chunks. Reads each chunk only when it is about to be sent.
 pub(crate) async fn fetch(
     _: Anyone,
     (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
@@ -167,7 +168,7 @@ pub(crate) async fn fetch(
 /// The query of `GET /blobs/{digest}`.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Within {
-    /// Tasks whose results contain the blob, separated by commas, e.g. `12_0`. Operators can omit it.
+    /// Tasks whose results contain the blob, separated by commas, e.g. `12_0`. Operators can omit this list.
     #[schema(pattern = "^[1-9][0-9]{0,18}_[0-9]{1,9}(,[1-9][0-9]{0,18}_[0-9]{1,9})*$")]
     result: Option<String>,
 }

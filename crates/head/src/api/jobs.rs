@@ -28,29 +28,32 @@ use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
 use crate::views::{self, History, Shown, Viewer};
 
-/// Default and maximum number of jobs per page.
+/// Default number of jobs per page.
 const PAGE: usize = 100;
+/// Maximum number of jobs per page.
 const LONGEST_PAGE: usize = 1_000;
 
 /// Number of jobs to process while the state is locked. The reason of a waiting job requires counting the jobs before
 /// it, and a long page must not block the engine.
 const AT_ONCE: usize = 50;
 
-/// Default and maximum number of ended tasks in a job's details.
+/// Default number of ended tasks in a job's details.
 const TASKS: usize = 100;
+/// Maximum number of ended tasks in a job's details.
 const MOST_TASKS: usize = 10_000;
 
-/// Memory to reserve, in bytes: for each job of a list, including its specification; for the details of one job without
-/// its tasks; and for each task in these details.
+/// Memory to reserve for each job of a list, including the job's specification, in bytes.
 const IN_LIST_BYTES: usize = 8 << 10;
+/// Memory to reserve for the details of one job without its tasks, in bytes.
 const DETAIL_BYTES: usize = 2 << 20;
+/// Memory to reserve for each task in a job's details, in bytes.
 const TASK_BYTES: usize = 2 << 10;
 
-/// A page ends early when the specifications or command lines of its jobs exceed this size. A single job may have a
-/// megabyte.
+/// Total size of the specifications or command lines of a page's jobs above which the page ends early. A single job may
+/// have a megabyte.
 pub(crate) const LONGEST_PAGE_BYTES: usize = 4 << 20;
 
-/// Number of rows to search for the reason of an array's cancellation.
+/// Number of history rows to search for the reason of an array's cancellation.
 const LOOKED_AT: usize = 100;
 
 /// Maximum wait for the end of a job in one request. The client then repeats the request.
@@ -204,7 +207,7 @@ async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
 pub(crate) struct Show {
     /// Number of ended tasks to show: 100 if absent, at most 10000.
     tasks: Option<u32>,
-    /// Show only ended tasks, from this index on.
+    /// Of the ended tasks, show only those with this index or a higher one.
     from: Option<u32>,
     /// Index of a task of an array; all tasks if absent.
     index: Option<u32>,
@@ -242,7 +245,7 @@ pub(crate) async fn show(
     Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now().at)))
 }
 
-/// Returns an error if the job has no such task.
+/// Returns an error if the job has no task with this index.
 async fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
     let job = head.job(id).await?;
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }

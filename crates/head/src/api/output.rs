@@ -46,7 +46,7 @@ pub(super) const TERMINAL_BYTES: usize = 1 << 20;
 /// connection.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The query of an output.
+/// The query of a request for output.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Part {
     /// Offset of the first byte.
@@ -102,7 +102,7 @@ enum Standing {
     /// Not started. The attempt is the previous one, or zero.
     Waiting(Attempt),
     Live(Live),
-    /// Ended on this node, but not on all nodes of the task.
+    /// Ended on this node, but not on all nodes of the task: the attempt, and the digest of the node's result.
     Over(Attempt, Option<Digest>),
     Ended,
 }
@@ -263,7 +263,7 @@ fn silent(node: &NodeName) -> ApiError {
         .hint("the job is not affected; try again when the node is connected, or fetch the result after the job's end")
 }
 
-/// The query of a terminal.
+/// The query of a request for a terminal: the size of the client's window.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Size {
     /// Height of the window in lines.

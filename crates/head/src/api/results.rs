@@ -101,7 +101,8 @@ pub(crate) async fn list(
 struct Listing {
     head: Arc<Head>,
     caller: Caller,
-    /// The request lists job ids. The caller's permission for each was checked, and the jobs may belong to other users.
+    /// Whether the request lists job ids. If so, the caller's permission for each job was checked, and the jobs may
+    /// belong to other users.
     are_named: bool,
     unfetched: bool,
     jobs: std::vec::IntoIter<JobId>,
@@ -125,7 +126,7 @@ async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Opt
 }
 
 impl Listing {
-    /// Appends to `text` until a piece is full. Returns whether more results may follow.
+    /// Appends results to `text` until a piece is full. Returns whether more results may follow.
     fn write(&mut self, text: &mut Vec<u8>) -> Result<bool, ArchiveError> {
         if !std::mem::replace(&mut self.has_begun, true) {
             text.extend(b"{\"results\":[");

@@ -30,7 +30,7 @@ use crate::login::normal_key;
 const ENTRIES: usize = 200;
 const MOST_ENTRIES: usize = 100_000;
 
-/// Lower uids are system accounts on all common distributions.
+/// Lowest uid of a person. On all common distributions, lower uids are system accounts.
 const FIRST_PERSON: u32 = 1000;
 
 /// `GET /users`.
@@ -318,7 +318,7 @@ fn free_uid(name: &UserName, uids: &mut AutomaticUids) -> Result<u32, ApiError> 
     uid.ok_or_else(|| bad_uid(format!("no free uid for {name} on the head's machine")).hint("choose a uid with --uid"))
 }
 
-/// Whether this machine has another account or group with this number.
+/// Whether this machine has an account or a group with this number and another name.
 fn is_known_here(id: u32, name: &UserName) -> Result<bool, ApiError> {
     if other_account(id, name)?.is_some() {
         return Ok(true);
@@ -339,7 +339,7 @@ fn account_here(name: &UserName) -> Result<Option<u32>, ApiError> {
     Ok(found.map(|user| user.uid.as_raw()))
 }
 
-/// Like [`account_here`], for a new user. Root cannot be a user of the cluster.
+/// Like [`account_here`], but returns an error for root, because root cannot be a user of the cluster.
 fn uid_here(name: &UserName) -> Result<Option<u32>, ApiError> {
     match account_here(name)? {
         Some(0) => Err(bad_uid(format!(

@@ -22,7 +22,7 @@ use super::{Library, LibraryError};
 use crate::archive;
 use crate::engine::Engine;
 
-/// A new measurement needs new results of at least the limit divided by this number.
+/// The usage is measured again when new results take at least the limit divided by this number.
 const WORTH_PART: u64 = 32;
 
 /// Number of jobs that are looked up at a time to drop their results.

@@ -13,7 +13,7 @@ use hostler_power::{ControllerConfig, Span};
 use jiff::Zoned;
 use serde::Deserialize;
 
-/// Parsed content of the file.
+/// Parsed content of `power.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PowerFile {
     /// The nodes and the policy, for the core. It contains no credentials or commands.
@@ -22,7 +22,7 @@ pub(crate) struct PowerFile {
     pub(crate) controllers: BTreeMap<NodeName, ControllerConfig>,
 }
 
-/// Why the file is not used.
+/// Why the head does not use `power.toml`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("cannot read {}: {error}", path.display())]
@@ -102,7 +102,7 @@ impl TryFrom<String> for HoursText {
 }
 
 impl PowerFile {
-    /// Reads the file. Without a file, no node is switched.
+    /// Reads `power.toml`. Without the file, the head switches no node on or off.
     pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,

@@ -21,7 +21,7 @@ use self::reach::Agents;
 use crate::engine::Engine;
 use crate::head::Head;
 
-/// Interval between checks of the file for changes.
+/// Interval between checks of `power.toml` for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Interval for reloading the local UTC offset, which changes with daylight saving time.
@@ -40,7 +40,7 @@ const TURN: Duration = Duration::from_secs(240);
 /// Timeout for closing controller sessions when the head stops.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// This executable, even when its file was replaced.
+/// Path of this executable, which works even when the file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
 /// A query or order for a node's controller.
@@ -58,7 +58,7 @@ pub(crate) struct Switches {
     site: Site,
     path: PathBuf,
     known: Mutex<BTreeMap<NodeName, Switch>>,
-    /// The reason why the file is ignored, if it is invalid.
+    /// The reason why `power.toml` is ignored, if it is invalid.
     trouble: Mutex<Option<String>>,
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn measure(head: Arc<Head>) {
     }
 }
 
-/// Modification time and length of the file.
+/// Modification time and length of `power.toml`.
 type Seen = Option<(SystemTime, u64)>;
 
 impl Switches {
@@ -155,7 +155,7 @@ impl Switches {
         Self { engine, site, path, known: Mutex::default(), trouble: Mutex::default() }
     }
 
-    /// Returns the reason why the file is ignored, if it is invalid.
+    /// Returns the reason why `power.toml` is ignored, if it is invalid.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -184,7 +184,7 @@ impl Switches {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reloads the file if it has changed, or if `again` is set.
+    /// Reloads `power.toml` if it has changed, or if `again` is set.
     async fn look(&self, seen: &mut Option<Seen>, again: bool) {
         let now: Seen = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
         if *seen == Some(now) && !again {
