@@ -30,7 +30,8 @@ pub struct Client {
     watcher: Option<Watcher>,
     /// An idle connection for the next call.
     idle: Mutex<Option<Connection>>,
-    /// Number of calls of [`Client::renew_connections`]. Older connections are not reused.
+    /// Generation of new connections: the number of calls of [`Client::renew_connections`]. Connections of earlier
+    /// generations are not reused.
     generation: AtomicU64,
     /// Whether a connection has ever succeeded. If so, the client retries for longer.
     was_connected: AtomicBool,
@@ -172,8 +173,8 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Makes a request whose answer is streamed. Not retried. Keep the connection while reading the answer; after its
-    /// end, the connection can be returned with [`Client::keep`].
+    /// Makes a request whose answer is streamed. Not retried. Keep the connection while reading the answer; afterwards,
+    /// [`Client::keep`] can put the connection back for the next call.
     pub(crate) async fn open(&self, path: &str) -> Result<(Connection, Response<Incoming>), ClientError> {
         self.open_with(Method::GET, path, None, full(Bytes::new())).await
     }
@@ -191,7 +192,7 @@ impl Client {
         Ok((connection, response))
     }
 
-    /// The idle connection if `may_be_kept` and it is open, else a new one.
+    /// Takes the idle connection if `may_be_kept` is true and the connection is open, else opens a new one.
     async fn connection(&self, may_be_kept: bool) -> Result<Connection, ClientError> {
         let kept = if may_be_kept { self.idle.lock().unwrap_or_else(PoisonError::into_inner).take() } else { None };
         match kept.filter(|connection| !connection.is_closed()) {
@@ -204,7 +205,7 @@ impl Client {
         }
     }
 
-    /// Returns a connection for the next call. The last answer on the connection must have been read to the end.
+    /// Puts a connection back for the next call. The last answer on the connection must have been read to the end.
     pub(crate) fn keep(&self, connection: Connection) {
         if connection.generation != self.generation.load(Ordering::Relaxed) {
             return;

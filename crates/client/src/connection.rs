@@ -27,7 +27,7 @@ const MAX_ERROR_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Connection {
     sender: SendRequest<Body>,
-    /// The generation of the certificate; see [`crate::Client::renew_connections`].
+    /// The client's generation when this connection was opened; see [`crate::Client::renew_connections`].
     pub(crate) generation: u64,
 }
 

@@ -33,14 +33,14 @@ pub enum Endpoint {
         address: String,
         /// Name that the head's certificate must carry.
         server_name: ServerName<'static>,
-        /// Trust and own certificate; see [`crate::tls`].
+        /// The authority to trust, and the agent's own certificate; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
     },
     /// TCP port, for users outside the cluster; see [`crate::elsewhere`].
     Elsewhere {
         /// Host and port.
         address: String,
-        /// Trust; see [`crate::tls`].
+        /// The authority to trust; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
         token: Option<Token>,
     },

@@ -5,7 +5,7 @@ use std::io;
 use hostler_model::Digest;
 use hostler_proto::api::{API_VERSION, ErrorBody};
 
-/// Code of an agent's answer if it cannot reach the head.
+/// Code of the error with which an agent answers when the head is unreachable.
 pub const HEAD_AWAY: &str = "head_away";
 
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum ClientError {
     #[error("{}", body.message)]
     Refused {
         status: u16,
-        /// Explanation of the head.
+        /// The head's reason for the refusal.
         body: ErrorBody,
     },
     /// The server does not behave like a head.
@@ -33,7 +33,7 @@ pub enum ClientError {
         /// Authority in the challenge.
         named: Digest,
     },
-    /// The head has another API version.
+    /// The head has another API version than this program.
     #[error("the head at {endpoint} has API version {theirs}, this program has version {API_VERSION}")]
     OtherVersion {
         endpoint: String,
@@ -51,7 +51,7 @@ pub enum ClientError {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct LocalError {
-    /// The operation that failed.
+    /// What went wrong, without the cause.
     pub what: String,
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,

@@ -11,7 +11,7 @@ use crate::connection::{Connection, failure};
 use crate::patience::Tries;
 use crate::{Client, ClientError};
 
-/// Header with the attempt whose output the head sends.
+/// Header with the number of the attempt that wrote the output.
 const ATTEMPT_HEADER: &str = "hostler-attempt";
 
 /// Poll interval between two attempts of a task.
@@ -24,7 +24,7 @@ pub struct OutputPart {
     pub node_rank: u32,
     /// Offset of the first byte.
     pub from: u64,
-    /// Continue until the run ends; else stop at the present end.
+    /// Whether to continue until the run ends, instead of stopping at the present end of the output.
     pub follow: bool,
 }
 
@@ -55,7 +55,7 @@ impl OutputStream {
 }
 
 impl Client {
-    /// A part of a task's output. Not retried; see [`Follow`].
+    /// Requests a part of a task's output. Not retried; see [`Follow`].
     pub async fn output(&self, task: TaskId, output: Output, part: &OutputPart) -> Result<OutputStream, ClientError> {
         let path = output_path(task, output, part);
         let (connection, response) = self.open(&path).await?;
@@ -96,7 +96,7 @@ pub struct Follow<'a> {
     offset: u64,
     attempt: Option<Attempt>,
     stream: Option<OutputStream>,
-    /// Whether the stream has delivered bytes.
+    /// Whether the present stream has delivered bytes.
     brought: bool,
     tries: Tries,
 }

@@ -9,10 +9,10 @@ use crate::{ClientError, ConnectFailure};
 /// The first pause before a retry. Pauses double up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest pause, and so the longest delay until a restarted head is noticed.
+/// The longest pause, and so the longest delay until a client notices that the head was restarted.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Outages shorter than this many pauses (about 150 ms) are not reported.
+/// The number of pauses (about 150 ms in total) after which the client reports an outage.
 const PAUSES_BEFORE_A_WORD: u32 = 4;
 
 /// How long a client retries while the head is unreachable.
@@ -28,7 +28,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Reports every failure at once.
+    /// No retries: reports every failure at once.
     pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 
     /// For programs that have retries of their own.

@@ -51,12 +51,12 @@ pub struct JobFilter {
     pub limit: Option<u32>,
     /// Only jobs older than this job. For the next page, pass `next` of the previous page.
     pub before: Option<JobId>,
-    /// Include the commands of the jobs.
+    /// Whether to include the commands of the jobs.
     pub commands: bool,
 }
 
 impl JobFilter {
-    /// The query string, with `?` unless it is empty.
+    /// Returns the query string, with a leading `?` unless it is empty.
     fn query(&self) -> String {
         let states: Vec<&str> = self.states.iter().map(|state| state.as_str()).collect();
         let mut parts = Vec::new();
@@ -280,7 +280,8 @@ impl Client {
         self.call(if action == JobAction::Requeue { call.once() } else { call }).await
     }
 
-    /// Results on the head: of `jobs`, or of all jobs if empty; with `unfetched`, only results that were never fetched.
+    /// Results on the head: of `jobs`, or of all the user's jobs if `jobs` is empty. With `unfetched`, only results
+    /// that were never fetched.
     pub async fn results(&self, unfetched: bool, jobs: &[JobId]) -> Result<ResultPage, ClientError> {
         const JOBS_AT_ONCE: usize = 1_000;
         let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();

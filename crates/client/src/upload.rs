@@ -10,12 +10,13 @@ use hostler_snapshot::Capture;
 
 use crate::{Client, ClientError, LocalError};
 
-/// Bytes of content per request. Large requests keep a fast connection busy; small requests show progress on a slow
-/// line, and lose little if the line breaks.
+/// Maximum size of the content of a request, in bytes. Large requests keep a fast connection busy.
 const MOST_REQUEST_BYTES: u64 = 4 << 20;
+/// Size of the content of the first request, and the minimum size. Small requests show progress on a slow line, and
+/// lose little if the line breaks.
 const FIRST_REQUEST_BYTES: u64 = 256 << 10;
 
-/// If a request took less time than this, the next one may be larger.
+/// Duration below which a request counts as quick. After a quick request, the next one may be larger.
 const QUICK: Duration = Duration::from_secs(1);
 
 const DIGESTS_AT_ONCE: usize = 10_000;

@@ -32,7 +32,7 @@ pub enum ControllerConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedfishConfig {
-    /// E.g. `10.0.9.11`, `ilo-r1:8443`, or an address with `https://`.
+    /// Address of the controller, e.g. `10.0.9.11`, `ilo-r1:8443`, or an address with `https://`.
     pub address: Address,
     pub credentials: CredentialsConfig,
     /// The system's id, name, UUID or path; needed only if the controller has several systems.
@@ -41,8 +41,8 @@ pub struct RedfishConfig {
     /// SHA-256 fingerprint of the controller's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Fingerprint>,
-    /// Accepts any certificate, and with `http://` an unencrypted connection. An attacker in the network can then read
-    /// the password.
+    /// Whether to accept any certificate and, with `http://`, an unencrypted connection. If so, an attacker in the
+    /// network can read the password.
     #[serde(default, skip_serializing_if = "is_false")]
     pub insecure: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,7 +131,7 @@ pub struct SlurmConfig {
     pub time_limit: Option<Span>,
 }
 
-/// A virtual node's controller has no settings.
+/// The settings of a virtual node's controller: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VirtualConfig {}
@@ -188,7 +188,8 @@ impl SlurmConfig {
 }
 
 impl ControllerConfig {
-    /// Identifies the controller, so that nodes that share it take turns.
+    /// Returns a name for a controller that several nodes can share. Nodes whose controllers have the same name take
+    /// turns.
     pub(crate) fn shares(&self) -> Option<String> {
         match self {
             Self::Redfish(config) => Some(format!("redfish {}", config.address)),

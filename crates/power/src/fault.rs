@@ -114,14 +114,14 @@ impl Fault {
         self.retry_after
     }
 
-    /// Whether the failure may be temporary. Other kinds need a user's action.
+    /// Whether the failure may be temporary. Any other failure needs a user's action.
     #[must_use]
     pub const fn is_worth_retrying(&self) -> bool {
         matches!(self.kind, FaultKind::Unreachable | FaultKind::Busy | FaultKind::Confused)
     }
 }
 
-/// The operation and the reason, without the hint.
+/// Shows the operation and the reason, without the hint.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {

@@ -5,7 +5,7 @@ use crate::redfish::bodies::{
 };
 use crate::{Address, Off, command, credentials, ipmi, slurm};
 
-/// Parses bytes as each kind of response of a controller, and takes the decisions that depend on it.
+/// Parses bytes as each kind of response of a controller, and makes the decisions that depend on the response.
 ///
 /// # Panics
 /// A stronger action than requested is chosen, or a link to another server is followed.

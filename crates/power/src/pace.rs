@@ -43,7 +43,7 @@ pub(crate) struct Lane {
 pub(crate) struct Turn<'a>(MutexGuard<'a, Option<Instant>>);
 
 impl Lane {
-    /// Waits for all earlier users, and then until `gap` has passed since the last one.
+    /// Waits for all earlier users of the controller, and then until `gap` has passed since the last use.
     pub(crate) async fn turn(&self, gap: Duration) -> Turn<'_> {
         let last = self.last.lock().await;
         if let Some(last) = *last {

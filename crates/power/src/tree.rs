@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Environment variable with a program's mark.
+/// Environment variable with the mark by which a program and the processes that it has started are found.
 pub(crate) const MARK: &str = "HOSTLER_POWER_MARK";
 
 /// Maximum number of scans for processes that were forked during the previous scan.
@@ -48,7 +48,8 @@ impl Tree {
         format!("{}-{}-{}", std::process::id(), now.as_nanos(), COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Creates the tree of a program. Its process leads a process group, carries the mark and was not waited for.
+    /// Creates the tree of a program. The process `leader` leads a process group, carries the mark and was not waited
+    /// for.
     pub(crate) const fn new(leader: u32, mark: String) -> Self {
         Self { leader, mark, released: false }
     }

@@ -15,8 +15,9 @@ use tokio::net::TcpStream;
 use crate::wake_up::PORT;
 use crate::{Driver, Fault, Off, Reach, Site, Supply, WakeOnLanConfig, WakeUp};
 
-/// Number of probes before a machine counts as silent, and the timeout of each.
+/// Number of probes before a machine counts as silent.
 const PROBES: u32 = 3;
+/// Timeout of each probe.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Wakes the machine with a packet, and shuts it down through its agent.

@@ -97,8 +97,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether a full disk is the cause of this error, or of the earlier failed commit. The head must reload after the
-    /// disk has space again.
+    /// Whether a full disk is the cause of this error, or of the earlier failed commit. The head must reload the stored
+    /// data after the disk has space again.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         match self {

@@ -69,8 +69,7 @@ pub trait Records: Send + Sync {
     /// Digests of stored blobs after `after`, in order, at most `limit`. The garbage collection uses this query.
     fn blobs_after(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Digest>, StoreError>;
 
-    /// Free space of the store's file system, in bytes. A head that runs low stops accepting jobs before it reaches
-    /// zero.
+    /// Free space of the store's file system, in bytes. A head stops accepting jobs before the disk is full.
     fn free_bytes(&self) -> Result<u64, StoreError>;
 }
 

@@ -12,7 +12,7 @@ pub trait Store: Send {
     /// [`StoreError::Damaged`] with the first damaged or missing event or snapshot.
     fn load(&mut self) -> Result<Loaded, StoreError>;
 
-    /// Stores all `batches`, in order, in one transaction. They are durable when it returns.
+    /// Stores all `batches`, in order, in one transaction. They are durable when this function returns.
     ///
     /// # Errors
     /// On an error, none of the batches is stored. Exception: after [`StoreError::Sqlite`] and a crash, the next head

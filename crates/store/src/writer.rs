@@ -35,9 +35,9 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Signalled when there is work, or when the queue is closed.
     work: Condvar,
-    /// Signalled when the queue has space, or when it is closed.
+    /// Signalled when the queue has space, or when the queue is closed.
     room: Condvar,
-    /// The writing thread's id, to detect a callback that commits: it must not wait for itself.
+    /// The writing thread's id, to detect a callback that commits: the thread must not wait for itself.
     thread: OnceLock<ThreadId>,
     commits: AtomicU64,
     transactions: AtomicU64,
@@ -253,7 +253,7 @@ impl<S: Store> Loop<S> {
     }
 }
 
-/// Closes the queue and answers the remaining requests.
+/// On drop, closes the queue and refuses the remaining requests.
 struct RefuseRest(Arc<Shared>);
 
 impl Drop for RefuseRest {

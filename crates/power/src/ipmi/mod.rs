@@ -18,11 +18,12 @@ pub(crate) use output::{power_state, watts};
 /// Timeout of one `ipmitool` call. The tool's own timeouts are shorter and give better messages.
 const LIMIT: Duration = Duration::from_secs(28);
 
-/// The tool's timeouts: seconds per packet, and number of retries.
+/// The timeout of `ipmitool` for each packet, in seconds.
 const PACKET_SECONDS: &str = "2";
+/// How often `ipmitool` sends a packet again.
 const PACKETS: &str = "3";
 
-/// The least privilege that allows switching.
+/// The lowest privilege level that allows a user to switch a machine on and off.
 const PRIVILEGE: &str = "OPERATOR";
 
 /// Maximum password length of IPMI 2.0.

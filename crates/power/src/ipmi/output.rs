@@ -2,7 +2,7 @@
 
 use crate::Supply;
 
-/// An error reported by the tool.
+/// An error reported by `ipmitool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Complaint {
     /// Wrong user or password.

@@ -62,7 +62,7 @@ impl Address {
     }
 }
 
-/// A host, without the brackets of an IPv6 address.
+/// Returns a host name or an address, the latter without the brackets of IPv6.
 fn name_or_number(host: &str) -> Option<String> {
     if let Some(number) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return number.parse::<Ipv6Addr>().ok().map(|number| number.to_string());

@@ -192,7 +192,7 @@ impl System {
         }
     }
 
-    /// Whether this is the operator's name for the system.
+    /// Whether `name` is the id, the name or the UUID of the system.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let names = [&self.id, &self.name, &self.uuid];
         names.into_iter().flatten().any(|known| known.eq_ignore_ascii_case(name))

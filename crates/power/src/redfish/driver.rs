@@ -11,14 +11,15 @@ use super::trust::Trust;
 use super::watts::Meter;
 use crate::{Driver, Fault, Off, RedfishConfig, Site, Supply};
 
-/// Maximum number of pages of a list, and of list members to read individually.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 16;
+/// Maximum number of list members to read individually.
 const MAX_LOOKS: usize = 64;
 
 /// Redfish driver for one system.
 pub(crate) struct RedfishDriver {
     service: Arc<Service>,
-    /// The operator's name of the system.
+    /// The id, name, UUID or path of the system, if the operator has configured one.
     name: Option<String>,
     known: Mutex<Known>,
 }
@@ -121,7 +122,7 @@ impl RedfishDriver {
         Ok(members)
     }
 
-    /// The path of a controller's link, if the link stays on this controller.
+    /// Returns the path of a link, or a fault if the link does not stay on this controller.
     fn path(&self, link: &str) -> Result<String, Fault> {
         let address = self.service.address();
         address.path_of(link).ok_or_else(|| {

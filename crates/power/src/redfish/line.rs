@@ -49,7 +49,8 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) fault: Fault,
-    /// The controller closed a reused connection before it could read the request, so the request may be repeated.
+    /// Whether the controller closed a reused connection before it could read the request. If so, the request may be
+    /// repeated.
     pub(crate) was_stale: bool,
 }
 

@@ -32,16 +32,17 @@ const ROOT: &str = "/redfish/v1/";
 /// Header with a session's token.
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
-/// Without this header, iLO 4 uses a proprietary format.
+/// Header with the OData version. Without this header, iLO 4 uses a proprietary format.
 const VERSION: HeaderName = HeaderName::from_static("odata-version");
 
-/// A session is closed after this time without use. If no session was free, the next attempt also waits this long.
+/// Time without use after which a session is closed. If no session was free, the next attempt to open one also waits
+/// this long.
 const IDLE: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(60) };
 
 /// Maximum number of redirects per request.
 const MAX_REDIRECTS: usize = 4;
 
-/// Identifies a controller and the way to use it.
+/// A controller's address, with the certificates and the credentials to use. Nodes with equal values share a service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) address: Address,

@@ -9,9 +9,9 @@ use crate::Fault;
 /// Where to read the power draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meter {
-    /// `EnvironmentMetrics`, since 2021.
+    /// Path of an `EnvironmentMetrics` resource, the format since 2021.
     Metrics(String),
-    /// `Power`, the older and most common form.
+    /// Path of a `Power` resource, the older and most common format.
     Power(String),
     Absent,
 }

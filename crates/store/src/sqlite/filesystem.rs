@@ -12,7 +12,7 @@ enum Trust {
     Local,
     /// Possibly unsafe: a shared or user-space file system.
     Doubtful(&'static str),
-    /// Its locks, shared memory or fsync are known to be unreliable.
+    /// Unsafe: the locks, the shared memory or the fsync of this network file system are known to be unreliable.
     Network(&'static str),
 }
 

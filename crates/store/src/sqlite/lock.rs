@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 
-/// An exclusive lock. The file is never removed: otherwise two heads could lock two files of the same name.
+/// An exclusive lock on the lock file of a store. The lock file is never removed: otherwise two heads could lock two
+/// files of the same name.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Locks `<database>.lock` and writes the pid into it, for people and for the error of a second head.
+    /// Locks the file `<database>.lock`, and writes this process's pid into the file, for people and for the error that
+    /// a second head reports.
     pub(super) fn acquire(database: &Path) -> Result<Self, StoreError> {
         let path = lock_path(database);
         let failed = |doing| move |error| StoreError::io(doing, &lock_path(database), error);

@@ -15,7 +15,8 @@ use super::schema;
 use super::write::SqliteStore;
 use crate::StoreError;
 
-/// Earlier SQLite versions can lose committed pages when one connection checkpoints while another writes.
+/// The oldest safe SQLite version. Earlier versions can lose committed pages when one connection checkpoints while
+/// another writes.
 const SAFE_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
 
 /// Options for opening a store. The default suits a local disk.

@@ -13,7 +13,8 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, p
 use super::filesystem::free_bytes;
 use crate::{EndedJob, StoreError};
 
-/// Below this free space, an I/O error of SQLite counts as a full disk, because SQLite does not always report it.
+/// Free space below which an I/O error of SQLite counts as a full disk, because SQLite does not always report a full
+/// disk.
 const NO_ROOM_BYTES: u64 = 64 << 10;
 
 /// An error of one operation, without the path of the store.

@@ -24,7 +24,7 @@ enum Found {
     Store,
 }
 
-/// Checks the file before the first write.
+/// Checks, before the first write, that the file is empty or a store of this version.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     found(connection, path).map(drop)
 }

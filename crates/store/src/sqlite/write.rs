@@ -12,11 +12,11 @@ use super::rows::{
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
 
-/// The number of log pages, 8 MiB, at which a checkpoint is due. Only pages that are not in the database yet count. A
-/// restarted head then reads little, and thousands of commits share the cost of a checkpoint.
+/// The number of log pages, 8 MiB, at which a checkpoint is due. Only pages that are not in the database yet count. The
+/// limit keeps the log short for a restarted head, and thousands of commits share the cost of a checkpoint.
 const CHECKPOINT_PAGES: i64 = 2048;
 
-/// The number of log pages (256 MiB) that shows that a reader has blocked checkpoints for long.
+/// The number of log pages (256 MiB) above which the store warns that a reader blocks checkpoints.
 const HUGE_LOG_PAGES: i64 = 65_536;
 
 /// A store in one SQLite database.
@@ -27,7 +27,8 @@ pub struct SqliteStore {
     readers: Arc<Pool>,
     /// Whether a failure of housekeeping was logged; it is logged once.
     complained: bool,
-    /// Declared after the connection, so that no other head writes before the connection is closed.
+    /// The lock against other heads. Declared after the connection, so that no other head writes before the connection
+    /// is closed.
     _lock: Lock,
 }
 
