@@ -26,7 +26,7 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// The interval of the home-made script.
+/// The interval between two runs of the script of [`Rule::Script`].
 const SCRIPT_MS: u64 = 2 * MINUTE;
 
 /// The delay between a request and its answer.
@@ -38,7 +38,7 @@ const STOP_MS: u64 = 30 * SECOND;
 /// An agent timeout that never expires.
 const NEVER_SILENT_MS: u64 = 1 << 50;
 
-/// What switches the machines.
+/// What switches the machines on and off.
 #[derive(Debug, Clone)]
 pub enum Rule {
     /// All machines are always on.
@@ -77,11 +77,11 @@ pub struct MonthReport {
     pub kwh: f64,
     /// The mean number of starts per machine.
     pub starts_per_machine: f64,
-    /// From the first moment to the last end, in milliseconds.
+    /// Time from the first submission to the end of the last job, in milliseconds, and at least the simulated days.
     pub lasted_ms: u64,
 }
 
-/// Thirty days of a home lab: bursts during the day, fewer at weekends, none at night.
+/// Makes a trace of thirty days in a home lab: bursts of jobs during the day, fewer at weekends, none at night.
 #[must_use]
 pub fn home_lab(seed: u64) -> Trace {
     let mut rng = Rng::new(seed);
@@ -107,7 +107,7 @@ pub fn home_lab(seed: u64) -> Trace {
     Trace { processors: None, jobs, skipped: 0 }
 }
 
-/// Runs all jobs of the trace that are submitted within its first `days`.
+/// Runs all jobs that are submitted within the first `days` of the trace.
 ///
 /// # Panics
 /// Panics when a job can never run on these machines.
@@ -147,7 +147,7 @@ struct World<'t> {
     jobs: Vec<&'t TraceJob>,
     /// The submission time of the first job, in seconds.
     first_secs: u64,
-    /// The index of each job in the trace.
+    /// The index of each submitted job in `jobs`.
     known: BTreeMap<JobId, usize>,
     starts_ms: Vec<Option<u64>>,
     machines: Vec<Machine>,
@@ -415,7 +415,7 @@ impl fmt::Display for MonthReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { jobs, mean_wait_secs, p95_wait_secs, max_wait_secs, kwh, starts_per_machine, .. } = self;
         write!(f, "{jobs:6} jobs, wait {mean_wait_secs:7.0} s mean {p95_wait_secs:7} s p95 {max_wait_secs:8} s max; ")?;
-        write!(f, "{kwh:7.1} kWh; {starts_per_machine:5.1} starts a machine")
+        write!(f, "{kwh:7.1} kWh; {starts_per_machine:5.1} starts per machine")
     }
 }
 

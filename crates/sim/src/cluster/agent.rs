@@ -15,7 +15,7 @@ use super::world::World;
 use super::world::node::{Agent, AgentStep, Control, Directory, NodeStep};
 use super::world::time::{MS, SECOND};
 
-/// The first and the longest pause between two upload attempts.
+/// The upper bound of the random pause between two upload attempts.
 const UPLOAD_PAUSE: u64 = 300 * MS;
 
 impl World {
@@ -85,16 +85,16 @@ impl World {
             return Found::Exit(exit.clone());
         }
         match directory.claim {
-            Some(then) if then != boot => lost("its node was restarted while it ran"),
+            Some(then) if then != boot => lost("the node was restarted while the run was active"),
             Some(_) if is_alive && starts_again => {
                 *directory = Directory::new(launch, boot, now_us);
                 Found::Launch
             }
             Some(_) if is_alive => Found::Shepherd,
-            Some(_) => lost("its node lost the process that looked after it"),
+            Some(_) => lost("the node lost the shepherd of the run"),
             // An unsynced disk cannot tell whether the run began in an earlier boot.
             None if directory.boot != boot && !forgets_boots => {
-                lost("its node was restarted before it could have started")
+                lost("the node was restarted before the run could start")
             }
             None => {
                 *directory = Directory::new(launch, boot, now_us);
@@ -188,7 +188,7 @@ impl World {
         self.agent(node).controls.insert(run, Control::default());
         let machine = &mut self.nodes[node];
         if machine.is_full {
-            return self.not_started(node, run, "its node has no room for a directory");
+            return self.not_started(node, run, "the node has no disk space for the directory of the run");
         }
         let directory = Directory::new(&launch, machine.boot(), now_us);
         machine.directories.insert(run, directory);
@@ -201,7 +201,7 @@ impl World {
         let fails = self.rng.chance(30);
         let Some(control) = self.agent(node).controls.get(&run).copied() else { return };
         if control.cancel {
-            return self.not_started(node, run, "ended before it had started");
+            return self.not_started(node, run, "the run was ended before its start");
         }
         if launch.placement.gang.is_some() && !control.has_begun && !self.breaks(Rule::BeginTogether) {
             self.agent(node).controls.insert(run, Control { waits: true, ..control });
@@ -209,7 +209,7 @@ impl World {
             return self.agent_event(node, Event::Ready { run, port, door: None });
         }
         if fails || !self.launch_shepherd(node, launch) {
-            return self.not_started(node, run, "its node cannot start it");
+            return self.not_started(node, run, "the node cannot start the run");
         }
         let delay = self.rng.below(MS);
         self.agent_later(node, delay, AgentStep::Launched { run });
@@ -257,7 +257,7 @@ impl World {
         if control.is_watched {
             self.agent_later(node, delay, AgentStep::Terminate { run, grace_ms });
         } else if std::mem::take(&mut control.waits) {
-            self.not_started(node, run, "ended before it had started");
+            self.not_started(node, run, "the run was ended before its start");
         }
     }
 
@@ -277,7 +277,7 @@ impl World {
         let exit = match &directory.exit {
             Some(exit) => exit.clone(),
             None if machine.shepherds.contains_key(&run) => return,
-            None => lost_exit("its node lost the process that looked after it"),
+            None => lost_exit("the node lost the shepherd of the run"),
         };
         self.agent_event(node, Event::Exited { run, exit });
     }

@@ -57,7 +57,7 @@ struct JobAccount {
     /// Whether a user has requeued the job.
     was_requeued: bool,
     ended_at: Option<Timestamp>,
-    /// Conditions that have been true of the job at some time.
+    /// Whether the job has started at some time; a requeue does not reset this field or the next three.
     has_started: bool,
     has_ended: bool,
     has_completed: bool,
@@ -109,7 +109,7 @@ struct PartAccount {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Broken {
     fate: Fate,
-    /// The part that broke the run certainly never began.
+    /// Whether the part that broke the run certainly never began.
     never_began: bool,
 }
 
@@ -245,8 +245,8 @@ impl Books {
     fn see_submission(&mut self, job: JobId, key: SubmissionKey, spec: &Arc<JobSpec>) {
         let earlier = self.keys.insert(key, job);
         let is_known = earlier.is_some_and(|earlier| !self.jobs[&earlier].is_forgotten);
-        self.expect(!is_known, || format!("I1: the submission of job {job} made job {earlier:?} before"));
-        self.expect(!self.jobs.contains_key(&job), || format!("I1: job id {job} is used twice"));
+        self.expect(!is_known, || format!("invariant I1: the submission of job {job} made job {earlier:?} before"));
+        self.expect(!self.jobs.contains_key(&job), || format!("invariant I1: job id {job} is used twice"));
         let indices = spec.array.as_ref().map_or_else(|| IndexSet::one(0), |array| array.indices.clone());
         let task = TaskAccount {
             at: Standing::Waiting,
@@ -304,8 +304,10 @@ impl Books {
         let active = job.tasks.values().filter(|task| matches!(task.at, Standing::Placed { .. })).count() as u32;
         let is_within_limit = job.spec.array.as_ref().and_then(|array| array.limit).is_none_or(|limit| active < limit);
         let is_new = self.placed.insert(*run);
-        self.expect(is_new, || format!("I3: {run} is placed a second time"));
-        self.expect(task.at == Standing::Waiting, || format!("I3: {run} is placed while its task is {:?}", task.at));
+        self.expect(is_new, || format!("invariant I3: {run} is placed a second time"));
+        self.expect(task.at == Standing::Waiting, || {
+            format!("invariant I3: {run} is placed while its task is {:?}", task.at)
+        });
         self.expect(!task.is_cancelled, || format!("{run} is placed after its job was cancelled"));
         self.expect(!is_held, || format!("{run} is placed while its job is held"));
         self.expect(is_ready, || format!("{run} is placed before its dependencies are met"));
@@ -313,17 +315,19 @@ impl Books {
         let wanted = self.jobs[&run.task.job].spec.nodes as usize;
         let distinct = starts.iter().map(|start| &start.node).collect::<BTreeSet<_>>().len();
         self.expect((starts.len(), distinct) == (wanted, wanted), || {
-            format!("{run} is placed on {distinct} nodes where it asked for {wanted}")
+            format!("{run} is placed on {distinct} nodes, but requests {wanted}")
         });
         for Start { node, resources, .. } in starts {
             let given = resources.counts();
-            self.expect(request == given, || format!("I4: {run} gets {given:?} where it asked for {request:?}"));
+            self.expect(request == given, || format!("invariant I4: {run} gets {given:?}, but requests {request:?}"));
             let held = self.held_on(node);
             let mut free = self.nodes[node].clone();
             free.remove(&held);
             let fits =
                 free.includes(resources) && held.memory_bytes + resources.memory_bytes <= self.nodes[node].memory_bytes;
-            self.expect(fits, || format!("I4: {resources:?} for {run} does not fit on {node}, where {held:?} is held"));
+            self.expect(fits, || {
+                format!("invariant I4: {resources:?} for {run} does not fit on {node}, where {held:?} is held")
+            });
         }
         let part = |start: &Start| PartAccount {
             node: start.node.clone(),
@@ -406,25 +410,29 @@ impl Books {
             note(part);
             return;
         }
-        let what = format!("I3: {reported} is reported while its task is {standing:?}");
+        let what = format!("invariant I3: {reported} is reported while its task is {standing:?}");
         self.wrong(what);
     }
 
     fn see_end(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
         let task = self.task(over.task).clone();
         let Standing::Placed { run, parts, .. } = &task.at else {
-            return self.wrong(format!("I3: an end of {over} is accepted while its task is {:?}", task.at));
+            return self.wrong(format!("invariant I3: an end of {over} is accepted while its task is {:?}", task.at));
         };
-        self.expect(*run == over, || format!("I3: an end of {over} is accepted while {run} is the present run"));
+        self.expect(*run == over, || {
+            format!("invariant I3: an end of {over} is accepted while {run} is the current run")
+        });
         let Some(part) = parts.get(rank as usize).filter(|part| !part.is_over) else {
-            return self.wrong(format!("I3: an end of {over} is accepted twice, or from a rank that it does not have"));
+            return self.wrong(format!(
+                "invariant I3: an end of {over} is accepted twice, or from a rank that the run does not have"
+            ));
         };
         let node = self.names.iter().position(|name| *name == part.node).expect("a part is placed on a known node");
         let process = self.processes.get(&(over, node));
         let is_alive = process.is_some_and(|process| process.is_alive);
         let exit = process.and_then(|process| process.exit);
         self.expect(!is_alive || fate == Fate::Lost, || {
-            format!("I6: {over} counts as ended, but its process still runs")
+            format!("invariant I6: {over} counts as ended, but its process still runs")
         });
         if let Fate::Ended(ending) = fate
             && ending.state == JobState::Completed
@@ -434,7 +442,9 @@ impl Books {
             let waits = rank > 0 && self.jobs[&over.task.job].spec.first_node;
             let was_let_go = waits && parts[0].is_over && matches!(exit, Some(Why::Asked(_)) | None);
             let is_so = exit == Some(Why::Exited(0)) || was_let_go;
-            self.expect(is_so, || format!("I3: {over} counts as completed, but its process ended with {exit:?}"));
+            self.expect(is_so, || {
+                format!("invariant I3: {over} counts as completed, but its process ended with {exit:?}")
+            });
         }
         self.settle_part(over, rank, fate, records);
     }
@@ -443,7 +453,7 @@ impl Books {
     fn settle_part(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
         let epoch = self.epoch;
         let Standing::Placed { parts, broken, .. } = &mut self.task(over.task).at else {
-            return self.wrong(format!("I3: {over} is settled while it is not placed"));
+            return self.wrong(format!("invariant I3: {over} is settled while it is not placed"));
         };
         let has_begun = parts.len() == 1 || parts.iter().all(|part| part.is_ready);
         let part = &mut parts[rank as usize];
@@ -473,7 +483,9 @@ impl Books {
             _ => None,
         });
         if let Some(row) = row {
-            self.expect(row.attempt == run.attempt, || format!("I3: the row of {run} is of attempt {}", row.attempt));
+            self.expect(row.attempt == run.attempt, || {
+                format!("invariant I3: the history row of {run} has attempt {}", row.attempt)
+            });
             self.expect(!task.is_asked_again, || format!("{run} was requeued by its user, but its task ended"));
             let is_node_fail = row.ending.state == JobState::NodeFail;
             self.expect(!is_node_fail || !requeue, || format!("{run} was lost, but was not requeued"));
@@ -516,7 +528,9 @@ impl Books {
     fn see_dropped(&mut self, job: JobId, index: u32) {
         let task = self.task(TaskId { job, index });
         let (was_fetched, was_dropped) = (task.is_fetched, std::mem::replace(&mut task.is_dropped, true));
-        self.expect(was_fetched, || format!("I5: the result of {job}_{index} is dropped, but was never fetched"));
+        self.expect(was_fetched, || {
+            format!("invariant I5: the result of {job}_{index} is dropped, but was never fetched")
+        });
         self.expect(!was_dropped, || format!("the result of {job}_{index} is dropped twice"));
     }
 
@@ -545,13 +559,13 @@ impl Books {
                 let task = TaskId { job: row.job, index: row.index };
                 for result in row.results() {
                     let is_held = disk.holds_result(&result.manifest);
-                    self.expect(is_held, || format!("I5: task {task} ended without all its results"));
+                    self.expect(is_held, || format!("invariant I5: task {task} ended without all its results"));
                 }
                 let account = self.task(task);
                 let ended = Standing::Ended { state: row.ending.state, result: any_result(row) };
                 let was = std::mem::replace(&mut account.at, ended);
                 let was_placed = matches!(was, Standing::Placed { .. });
-                self.expect(was_placed, || format!("I3: task {task} ends while it is {was:?}"));
+                self.expect(was_placed, || format!("invariant I3: task {task} ends while it is {was:?}"));
             }
             Record::Reopened(task) => {
                 let account = self.task(*task);
@@ -563,7 +577,7 @@ impl Books {
             Record::JobEnded(job) => {
                 let account = self.account(job.id);
                 let has_ended = account.tasks.values().all(|task| matches!(task.at, Standing::Ended { .. }));
-                self.expect(has_ended, || format!("job {} leaves the state, but has not ended", job.id));
+                self.expect(has_ended, || format!("job {} leaves the head's state, but has not ended", job.id));
             }
             Record::JobReopened(job) => {
                 let lives = self.account(*job).tasks.values().any(|task| task.at == Standing::Waiting);
@@ -573,7 +587,7 @@ impl Books {
         }
     }
 
-    /// Records which conditions have become true of jobs.
+    /// Records which jobs have started, ended or completed by now.
     fn note_progress(&mut self, now: Timestamp) {
         for account in self.jobs.values_mut().filter(|account| !account.is_forgotten) {
             let all = |is: fn(&Standing) -> bool| account.tasks.values().all(|task| is(&task.at));
@@ -598,9 +612,11 @@ impl Books {
     /// Accounts for a submission whose acknowledgement a user has received.
     pub(super) fn acknowledge(&mut self, key: SubmissionKey, job: JobId, spec: &Arc<JobSpec>) {
         let earlier = self.acknowledged.insert(key, job).filter(|earlier| *earlier != job);
-        self.expect(earlier.is_none(), || format!("I1: one submission is acknowledged as {earlier:?} and {job}"));
+        self.expect(earlier.is_none(), || {
+            format!("invariant I1: one submission is acknowledged as {earlier:?} and {job}")
+        });
         let is_other = self.jobs.get(&job).is_some_and(|account| account.spec != *spec);
-        self.expect(!is_other, || format!("I1: job {job} differs from the submission"));
+        self.expect(!is_other, || format!("invariant I1: job {job} differs from the submission"));
     }
 
     /// Checks an answer that a job does not exist.
@@ -608,7 +624,7 @@ impl Books {
         let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
         let is_acknowledged = self.acknowledged.values().any(|acknowledged| *acknowledged == job);
         let is_right = is_forgotten || !is_acknowledged;
-        self.expect(is_right, || format!("I1: job {job} was acknowledged, but no longer exists"));
+        self.expect(is_right, || format!("invariant I1: job {job} was acknowledged, but no longer exists"));
     }
 }
 
@@ -618,7 +634,7 @@ impl Books {
     pub(super) fn process_starts(&mut self, node: usize, run: RunId, resources: &Resources) {
         self.expect(self.placed.contains(&run), || format!("{run} starts before its placement is durable"));
         let is_new = !self.processes.contains_key(&(run, node));
-        self.expect(is_new, || format!("I3: {run} is started a second time"));
+        self.expect(is_new, || format!("invariant I3: {run} is started a second time"));
         self.expect(self.may_begin(run), || format!("{run} starts before all of its nodes are ready"));
         let name = self.names[node].clone();
         let others = self.processes.iter().filter(|((_, at), other)| *at == node && other.is_alive);
@@ -631,7 +647,9 @@ impl Books {
             .collect();
         for other in overlapping {
             let is_given_up = !self.is_placed(other, node) || !self.is_placed(run, node);
-            self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs or GPUs of {name}"));
+            self.expect(is_given_up, || {
+                format!("invariant I4: {run} and {other} run on the same CPUs or GPUs of {name}")
+            });
         }
         let process = Process { resources: resources.clone(), is_alive: true, exit: None };
         self.processes.insert((run, node), process);

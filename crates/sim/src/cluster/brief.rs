@@ -54,7 +54,9 @@ pub(super) fn brief(event: &Event) -> String {
             format!("the retention of these jobs is over: {}", jobs.join(", "))
         }
         Event::Power(PowerEvent::Planned(_)) => "an operator applies a power plan".to_owned(),
-        Event::Power(PowerEvent::Entered { node, stage, why }) => format!("{node} enters the stage {stage:?}: {why}"),
+        Event::Power(PowerEvent::Entered { node, stage, why }) => {
+            format!("{node} enters the power stage {stage:?}: {why}")
+        }
         Event::Power(PowerEvent::Drew { node, milliwatts, .. }) => match milliwatts {
             Some(milliwatts) => format!("{node} draws {} W", milliwatts / 1000),
             None => format!("the power draw of {node} cannot be measured"),

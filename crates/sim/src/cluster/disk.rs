@@ -23,7 +23,7 @@ pub(super) struct Disk {
 #[derive(Debug)]
 struct ChunkFile {
     bytes: Bytes,
-    /// The file survives a crash of the machine.
+    /// Whether the file is synced, so that it survives a crash of the machine.
     is_synced: bool,
 }
 
@@ -108,7 +108,7 @@ impl Disk {
     }
 
     /// Removes blobs that no result refers to and that were not touched since `before_us`; returns their number.
-    /// `early` are results that have no row yet.
+    /// `early` are results that have no history row yet.
     pub(super) fn sweep(&mut self, before_us: u64, early: Vec<Digest>, is_kept: impl Fn(TaskId) -> bool) -> usize {
         let mut live: BTreeSet<Digest> = BTreeSet::new();
         let rows = self.store.rows();

@@ -54,17 +54,17 @@ impl World {
         let delay = arrives - now_us;
         match kind {
             0 => {
-                self.note(format_args!("connection {id} loses a frame to the {to:?}"));
+                self.note(format_args!("connection {id} drops a frame bound for the {to:?}"));
                 return self.break_in_the_end(id);
             }
             1 => {
-                self.note(format_args!("connection {id} delays a frame to the {to:?}"));
+                self.note(format_args!("connection {id} delays a frame bound for the {to:?}"));
                 let late = delay + self.rng.below(500 * MS);
                 self.later(late, Happening::Arrival { connection: id, at: to, packet });
                 return self.break_in_the_end(id);
             }
             2 | 3 => {
-                self.note(format_args!("connection {id} doubles a frame to the {to:?}"));
+                self.note(format_args!("connection {id} doubles a frame bound for the {to:?}"));
                 let again = delay + self.rng.below(500 * MS);
                 self.later(again, Happening::Arrival { connection: id, at: to, packet: packet.clone() });
             }
@@ -79,7 +79,7 @@ impl World {
         self.later(delay, Happening::Arrival { connection: id, at: to, packet });
     }
 
-    /// Schedules the break of a transport that has lost a packet.
+    /// Schedules the break of a connection that has lost or delayed a packet.
     fn break_in_the_end(&mut self, id: u64) {
         for at in [End::Head, End::Agent] {
             let delay = self.rng.below(8 * SECOND);

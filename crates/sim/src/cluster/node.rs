@@ -12,7 +12,7 @@ use super::world::node::{Doomed, FOREVER, NodeStep, Shepherd};
 use super::world::time::{MS, SECOND};
 use super::world::{Happening, World};
 
-/// A power failure may lose unsynced writes of this period.
+/// Age up to which a power failure may lose unsynced writes.
 const UNSYNCED: u64 = 5 * SECOND;
 
 impl World {

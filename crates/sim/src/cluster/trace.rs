@@ -14,7 +14,7 @@ pub(super) struct Trace {
     last: VecDeque<String>,
     hash: u64,
     lines: u64,
-    /// Keep every line for the whole trace.
+    /// Whether to keep every line, instead of only the last ones.
     keep_all: bool,
 }
 
@@ -37,7 +37,7 @@ impl Trace {
         self.last.push_back(line);
     }
 
-    /// Adds a line to the whole trace only.
+    /// Adds a line that only the whole trace contains and that the hash does not cover.
     pub(super) fn tell(&mut self, now_us: u64, what: impl FnOnce() -> Option<String>) {
         if self.keep_all
             && let Some(what) = what()
@@ -54,7 +54,7 @@ impl Trace {
         self.lines
     }
 
-    /// All lines, if they were kept.
+    /// All lines, if every line was kept.
     pub(super) fn into_whole(self) -> Vec<String> {
         if self.keep_all { self.last.into() } else { Vec::new() }
     }

@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Makes a multi-node job: the request per node and the number of nodes.
+    /// Makes a request for a multi-node job. Returns the request per node and the number of nodes.
     fn make_gang(&mut self) -> (Request, u32) {
         let all = self.nodes.iter().map(|node| node.resources.counts());
         let least = all.reduce(|least, other| least.zip(&other, u64::min));

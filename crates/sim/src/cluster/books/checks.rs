@@ -52,7 +52,7 @@ impl Books {
             let is_live = state.job(job).is_some() && state.job_of_key(key) == Some(job);
             // An older release keeps ended jobs in the state as well.
             let is_there = is_live != ended.is_some_and(|ended| ended.key == key);
-            self.expect(is_forgotten || is_there, || format!("I1: job {job} was acknowledged and is gone"));
+            self.expect(is_forgotten || is_there, || format!("invariant I1: job {job} was acknowledged and is gone"));
         }
         let mut differences = Vec::new();
         for (id, account) in self.jobs.iter().filter(|(_, account)| !account.is_forgotten) {
@@ -149,16 +149,16 @@ impl Books {
         for job in state.jobs() {
             let ended: u64 = job.endings.values().map(IndexSet::len).sum();
             let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
-            self.expect(adds_up, || format!("I10: the tasks of job {} do not add up: {job:?}", job.id));
+            self.expect(adds_up, || format!("invariant I10: the tasks of job {} do not add up: {job:?}", job.id));
             let has_reason = job.pending.is_empty() || explain(state, job).is_some();
-            self.expect(has_reason, || format!("I10: job {} waits without a reason", job.id));
+            self.expect(has_reason, || format!("invariant I10: job {} waits without a reason", job.id));
         }
         for node in state.nodes() {
             let mut free = node.facts.resources.clone();
             for (run, held) in &node.runs {
                 let is_free = free.includes(held);
                 free.remove(held);
-                self.expect(is_free, || format!("I4: {run} shares CPUs, memory or GPUs of {}", node.name));
+                self.expect(is_free, || format!("invariant I4: {run} shares CPUs, memory or GPUs of {}", node.name));
                 self.expect(state.active(*run).is_some(), || {
                     format!("{run} holds resources of {}, but does not exist", node.name)
                 });
@@ -176,7 +176,7 @@ impl Books {
             Standing::Ended { .. } | Standing::Placed { .. } | Standing::Waiting => None,
         });
         if let Some(task) = lost.into_iter().next() {
-            self.wrong(format!("I5: the result of task {task} is gone"));
+            self.wrong(format!("invariant I5: the result of task {task} is gone"));
         }
     }
 }
