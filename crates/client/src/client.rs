@@ -139,7 +139,7 @@ impl Client {
         let bytes = self.call_bytes(call).await?;
         serde_json::from_slice(&bytes).map_err(|error| ClientError::NotAHead {
             endpoint: self.endpoint.to_string(),
-            what: format!("its answer has an unexpected form ({error})"),
+            what: format!("the answer has an unexpected form ({error})"),
         })
     }
 

@@ -108,7 +108,7 @@ pub(crate) fn refused(endpoint: &Endpoint, status: u16, bytes: &[u8]) -> ClientE
         Ok(body) => ClientError::Refused { status, body },
         Err(_) => ClientError::NotAHead {
             endpoint: endpoint.to_string(),
-            what: format!("its answer has HTTP status {status} and no error body"),
+            what: format!("the answer has HTTP status {status} and no error body"),
         },
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn refused(endpoint: &Endpoint, status: u16, bytes: &[u8]) -> ClientE
 /// Converts a failure of the HTTP layer into an error.
 pub(crate) fn failure(endpoint: &Endpoint, error: &hyper::Error) -> ClientError {
     if error.is_parse() {
-        return ClientError::NotAHead { endpoint: endpoint.to_string(), what: "its answer is not HTTP".to_owned() };
+        return ClientError::NotAHead { endpoint: endpoint.to_string(), what: "the answer is not HTTP".to_owned() };
     }
     let what = if error.is_incomplete_message() {
         "the connection closed before the answer was complete".to_owned()

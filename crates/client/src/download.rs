@@ -45,14 +45,15 @@ fn read_manifest(digest: &Digest, wire: &[u8]) -> Result<ResultManifest, LocalEr
     let bytes = wire::decode(digest, wire).map_err(|error| LocalError::new(damaged(), error))?;
     let manifest: ResultManifest = hostler_proto::decode(&bytes).map_err(|error| LocalError::new(damaged(), error))?;
     if manifest.version > VERSION {
-        let why = format!("its version is {}; this program supports versions up to {VERSION}", manifest.version);
+        let why =
+            format!("the format has version {}; this program supports versions up to {VERSION}", manifest.version);
         return Err(LocalError::new(format!("the result {} has a newer format", digest.short()), why));
     }
     Ok(manifest)
 }
 
-/// Downloads the chunks that `deliveries` of the results of `tasks` lack. `progress` gets the received and the total
-/// bytes.
+/// Downloads the chunks that `deliveries` lack. The deliveries store results of `tasks`. `progress` gets the received
+/// and the total bytes.
 ///
 /// # Errors
 /// [`ClientError::Local`] if a delivery cannot store a chunk, e.g. because the disk is full; else see

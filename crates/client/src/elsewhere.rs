@@ -30,7 +30,7 @@ pub async fn authority_at(address: &str) -> Result<Digest, ClientError> {
     Endpoint::Elsewhere { address: address.to_owned(), config, token: None }.connect().await?;
     authority.get().copied().ok_or_else(|| ClientError::NotAHead {
         endpoint: address.to_owned(),
-        what: "it sends no authority certificate".to_owned(),
+        what: "the server sends no authority certificate".to_owned(),
     })
 }
 
@@ -55,7 +55,7 @@ fn to_sign(challenge: Challenge, authority: &Digest, user: &str, endpoint: &str)
     if !challenge.is_well_formed() {
         return Err(ClientError::NotAHead {
             endpoint: endpoint.to_owned(),
-            what: "the nonce of its challenge is malformed".to_owned(),
+            what: "the nonce of the challenge is malformed".to_owned(),
         });
     }
     Ok(ToSign { text: login_text(authority, &challenge.nonce, user), nonce: challenge.nonce })

@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{ClientError, ConnectFailure};
 
-/// Timeout for a connection, TLS included.
+/// Timeout for opening a connection, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The address of a head.

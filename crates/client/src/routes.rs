@@ -304,7 +304,7 @@ impl Client {
         self.call_bytes(Call::post(format!("/jobs/{job}/fetched")).json(fetched)).await.map(drop)
     }
 
-    /// Returns the digests of the chunks that the head lacks.
+    /// Returns those of `digests` whose chunks the head lacks.
     pub async fn missing_blobs(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, ClientError> {
         let list: DigestList = self.call(Call::post("/blobs/missing").json(&DigestList { digests })).await?;
         Ok(list.digests)

@@ -1,7 +1,7 @@
 //! TLS configurations. Joining agents and users outside the cluster know the fingerprint of the authority. Agents
 //! that have joined know the authority and have a certificate of their own.
 //!
-//! Clocks of this machine are not trusted, because they may be decades off. Certificates are verified at a time
+//! This machine's clock is not trusted, because it may be decades off. Certificates are verified at a fixed time
 //! within their validity; the head decides how long they are valid, by the cluster's clock.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

@@ -34,7 +34,7 @@ const PIECE_BYTES: usize = 32 << 10;
 /// Slots that an unfinished request occupies: one of its user and, if a node relayed the request, one of the node.
 pub(crate) type Pending = (Share<String>, Option<Share<NodeName>>);
 
-/// Resources that a request holds until its response is sent. Handlers find it in the request's extensions.
+/// Resources that a request holds until its response is sent. Handlers find this value in the request's extensions.
 pub(crate) struct Answer {
     party: Party,
     _share: Option<Pending>,
@@ -46,13 +46,13 @@ impl Answer {
         Arc::new(Self { party, _share: share, memory: Mutex::default() })
     }
 
-    /// Returns the client that is charged for these resources.
+    /// Returns the client whose share of resources the request uses.
     pub(crate) fn party(&self) -> &Party {
         &self.party
     }
 
-    /// Reserves memory for the whole response. Waits while unsent responses of the same client use all of the client's
-    /// memory.
+    /// Reserves memory for the whole response. Waits while unsent responses of the same client use the client's whole
+    /// share of memory.
     ///
     /// Call this function once, and before using the memory: a request that holds memory and waits for more may
     /// deadlock with itself.

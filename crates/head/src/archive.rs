@@ -62,7 +62,7 @@ impl Archive {
     }
 }
 
-/// Reads only durable jobs.
+/// Finds only ended jobs that are durable.
 impl EndedJobs for Archive {
     type Error = ArchiveError;
 

@@ -22,7 +22,7 @@ use hostler_proto::users::{AuditEntry, AuditPage};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-/// Capacity of the queue, in entries.
+/// Maximum number of entries that wait for the writing thread.
 const QUEUE_LEN: usize = 8192;
 
 /// Maximum number of entries per write.
@@ -33,13 +33,13 @@ const FILE_BYTES: u64 = 64 << 20;
 /// Number of old files.
 const OLD_FILES: usize = 3;
 
-/// Minimum time between two syncs.
+/// Minimum time between two syncs of the audit log to disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// Maximum number of refused requests that are logged per minute.
 const REFUSALS_A_MINUTE: u32 = 600;
 
-/// Handle for writing to the log.
+/// Handle for writing to the audit log.
 pub(crate) struct Audit {
     path: PathBuf,
     entries: mpsc::Sender<AuditEntry>,

@@ -348,7 +348,7 @@ impl Library {
         })
     }
 
-    /// Usage and limit of results.
+    /// Disk usage of results, and its limit.
     pub(crate) fn room(&self) -> &Room {
         &self.room
     }

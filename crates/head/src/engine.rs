@@ -42,7 +42,7 @@ const NOTICES_LEN: usize = 4096;
 /// The reason that agents get when the head reloads its state after a failed write.
 const RELOADING: &str = "the head loads its state again after a failed write; reconnect";
 
-/// A handle on the loop; cheap to clone.
+/// A handle on the engine loop; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Engine {
     inputs: mpsc::Sender<Request>,
@@ -73,7 +73,7 @@ pub(crate) enum Outgoing {
     Close(String),
 }
 
-/// An input of the loop.
+/// An input of the engine loop.
 #[expect(clippy::large_enum_variant, reason = "nearly all requests are commands; boxing each would cost more memory")]
 enum Request {
     Command(Input<ReplyTo>),
@@ -137,8 +137,8 @@ impl Clock {
 }
 
 impl Engine {
-    /// Starts the loop on a state that was just loaded. Its log has the events from `first_sequence` to before
-    /// `next_sequence`. Also returns the requests to power controllers. `history` reads what `writer` stores.
+    /// Starts the loop on a state that was just loaded. The log of the state has the events from `first_sequence` to
+    /// before `next_sequence`. Also returns the requests to power controllers. `history` reads what `writer` stores.
     pub(crate) fn start(
         state: State,
         (first_sequence, next_sequence): (u64, u64),
@@ -415,7 +415,7 @@ impl Loop {
         Ended::look_up(&state, &moves, &self.shared.archive, command)
     }
 
-    /// Drops jobs after their retention, if a check is due.
+    /// Drops jobs whose retention time is over, if a check is due.
     fn forget_old_jobs(&mut self) {
         let now = self.shared.clock.now();
         let archive = &self.shared.archive;

@@ -46,8 +46,8 @@ const BODIES: usize = 4;
 /// wait.
 const COMMITS: usize = 1;
 
-/// All users of one node together may have this many times a single client's share. If there is a total limit, their
-/// share is the total divided by this number.
+/// The share of all users of one node together, as a multiple of a single client's share. If there is a total limit,
+/// the share is the total divided by this number.
 const OF_ONE_NODES_USERS: usize = 4;
 
 /// Maximum number of concurrent uploads per client. More uploads wait. Each upload may hold a batch of chunks in

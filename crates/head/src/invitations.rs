@@ -58,7 +58,7 @@ struct Guesser {
 pub(crate) struct Candidate<'a> {
     pub(crate) secret: &'a str,
     pub(crate) node: Option<&'a NodeName>,
-    /// The machine's host name, as a default.
+    /// The machine's host name, used if neither the invitation nor the request contains a node name.
     pub(crate) machine: Option<&'a NodeName>,
     /// Hash of the certificate signing request.
     pub(crate) request: Digest,

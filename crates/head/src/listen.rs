@@ -172,7 +172,7 @@ async fn bind_port(listen: SocketAddr, usual_port: Option<u16>) -> io::Result<Tc
 async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
     let what = || format!("cannot listen on {}", path.display());
     match UnixStream::connect(path).await {
-        Ok(_) => bail!("{} is in use: another head answers there", path.display()),
+        Ok(_) => bail!("{} is in use by another head", path.display()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
         Err(error) => return Err(error).with_context(what),
     }

@@ -67,7 +67,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Addresses under which nodes reach the head; join codes carry the first. Without any, the head uses `listen`.
     pub advertise: Vec<Address>,
-    /// Lifetime of a node's certificate, in milliseconds on the cluster's clock. Agents renew it after two thirds.
+    /// Lifetime of a node's certificate, in milliseconds on the cluster's clock. Agents renew the certificate after two
+    /// thirds of the lifetime.
     pub certificate_life_ms: u64,
     /// Whether the head is part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,

@@ -179,7 +179,8 @@ impl Pair {
         Self { certificate: directory.join(format!("{name}.pem")), key: directory.join(format!("{name}.key")) }
     }
 
-    /// Whether both files exist: the certificate is written last.
+    /// Whether the pair exists. The key is written before the certificate, so an existing certificate implies an
+    /// existing key.
     fn exists(&self) -> bool {
         self.certificate.exists()
     }

@@ -12,7 +12,7 @@ use crate::{CommandConfig, Driver, Fault, Off, Supply};
 /// Exit code for a temporary failure: `EX_TEMPFAIL` in sysexits.h.
 const TRY_AGAIN: i32 = 75;
 
-/// Runs the operator's commands.
+/// Driver that runs the operator's commands.
 pub(crate) struct CommandDriver {
     node: NodeName,
     config: CommandConfig,
@@ -47,7 +47,8 @@ impl CommandDriver {
         Err(if finished.status.code() == Some(TRY_AGAIN) {
             Fault::busy(why)
         } else {
-            Fault::confused(why).hint(format!("run it manually with HOSTLER_NODE={} HOSTLER_VERB={verb}", self.node))
+            Fault::confused(why)
+                .hint(format!("run the command manually with HOSTLER_NODE={} HOSTLER_VERB={verb}", self.node))
         })
     }
 }
@@ -112,7 +113,7 @@ fn unexpected_output(verb: &str, output: &[u8], expected: &str) -> Fault {
         shown => format!("\"{shown}\""),
     };
     Fault::confused(format!("the command for `{verb}` printed {shown}"))
-        .hint(format!("it must print only {expected}; other messages belong on standard error"))
+        .hint(format!("the command must print only {expected}; other messages belong on standard error"))
 }
 
 #[cfg(test)]

@@ -89,15 +89,16 @@ pub struct WakeOnLanConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandConfig {
-    /// Prints `on` or `off`.
+    /// Command that prints `on` or `off`.
     pub status: Vec<String>,
+    /// Command that switches the machine on.
     pub on: Vec<String>,
-    /// Shuts the machine down.
+    /// Command that shuts the machine down.
     pub off: Vec<String>,
-    /// Cuts the machine's power.
+    /// Command that cuts the machine's power.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force_off: Option<Vec<String>>,
-    /// Prints the power draw in watts.
+    /// Command that prints the power draw in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watts: Option<Vec<String>>,
     /// Environment variables for all commands, in addition to the head's.

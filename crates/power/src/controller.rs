@@ -50,7 +50,7 @@ impl Controller {
             ControllerConfig::Slurm(config) => Box::new(SlurmDriver::new(node, config)?),
             ControllerConfig::Virtual(_) => {
                 return Err(Fault::unprepared(format!("{node} is a virtual node, which has no controller"))
-                    .hint("only the head that starts a virtual node can switch it"));
+                    .hint("only the head that starts a virtual node can switch the node on and off"));
             }
         };
         let lane = config.shares().map_or_else(Arc::default, |name| site.lane(&name));

@@ -82,7 +82,7 @@ impl Keyring {
         if let Some(refused) = state.refused.as_ref().filter(|refused| refused.credentials == credentials) {
             if now < refused.until {
                 let rest = refused.until - now;
-                let why = format!("{} rejected the user {} with this password", self.to, credentials.user);
+                let why = format!("{} rejected the user {} with the configured password", self.to, credentials.user);
                 return Err(Fault::refused(why).after(Some(rest)).hint(format!(
                     "correct {}; they are not used again for {} s, so that the controller does not lock the account",
                     self.place(),
@@ -180,7 +180,7 @@ fn read_private(path: &Path) -> Result<Zeroizing<String>, Fault> {
 async fn from_command(argv: &[String]) -> Result<Credentials, Fault> {
     let finished = Program::new(argv, COMMAND_LIMIT).run().await?;
     let name = argv.first().map_or("", String::as_str);
-    let hint = "it must print one line, `user:password`, and exit with 0";
+    let hint = "the command must print one line, `user:password`, and exit with 0";
     if !finished.status.success() {
         let why = format!("`{name}`, which prints credentials, {}", finished.failure());
         return Err(Fault::unprepared(why).hint(hint));

@@ -82,7 +82,7 @@ impl Outage {
         }
     }
 
-    /// Records the result of a request. Returns the result, with the resulting back-off in a fault.
+    /// Records the result of a request. Returns the result; a fault contains the resulting back-off.
     pub(crate) fn note<T>(&self, now: Instant, pace: &Pace, result: Result<T, Fault>) -> Result<T, Fault> {
         let mut pause = self.lock();
         match result {

@@ -83,7 +83,7 @@ impl<'a> Program<'a> {
                 // A process that hangs in the kernel is reaped when it ends.
                 let _ = tokio::time::timeout(DRAIN, child.wait()).await;
                 Err(Fault::unreachable(format!("`{name}` did not end within {limit} s and was killed"))
-                    .hint("find out what the program is waiting for, or increase its `time_limit`"))
+                    .hint("find out what the program is waiting for, or increase the `time_limit`"))
             }
         }
     }
@@ -93,11 +93,15 @@ impl<'a> Program<'a> {
         let fault = Fault::unprepared(format!("`{name}` cannot be started: {error}"));
         match (error.kind(), self.package) {
             (io::ErrorKind::NotFound, Some(package)) => {
-                fault.hint(format!("install it on the head's machine: apt install {package}"))
+                fault.hint(format!("install the program on the head's machine: apt install {package}"))
             }
-            (io::ErrorKind::NotFound, None) => fault.hint("install it on the head's machine, or write its full path"),
-            (io::ErrorKind::PermissionDenied, _) => fault.hint("make it executable for the user that runs the head"),
-            _ => fault.hint("run it manually as the user that runs the head"),
+            (io::ErrorKind::NotFound, None) => {
+                fault.hint("install the program on the head's machine, or write the program's full path")
+            }
+            (io::ErrorKind::PermissionDenied, _) => {
+                fault.hint("make the program executable for the user that runs the head")
+            }
+            _ => fault.hint("run the program manually as the user that runs the head"),
         }
     }
 

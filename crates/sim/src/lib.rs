@@ -1,9 +1,9 @@
-//! Workloads on a virtual clock.
+//! Workloads and whole clusters ([`cluster`]) on a virtual clock.
 //!
 //! ```text
 //! swf        recorded workloads in the Standard Workload Format         -> Trace
 //! replay     a workload through the production scheduler                -> Replay
-//! month      a month of machines that are switched on and off               -> MonthReport
+//! month      a month of machines that are switched on and off            -> MonthReport
 //! metrics    the figures by which schedules are compared                -> Metrics
 //! ```
 //!

@@ -51,7 +51,7 @@ pub trait Records: Send + Sync {
     /// Ended jobs with a stored result that has reached a client, earliest end first, at most `limit`.
     fn jobs_with_fetched_results(&self, limit: usize) -> Result<Vec<Bytes>, StoreError>;
 
-    /// The earliest ended jobs and their end times, at most `limit`.
+    /// The jobs that ended first and their end times, at most `limit`.
     fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError>;
 
     /// The captured folders of ended jobs, each once.

@@ -57,7 +57,8 @@ pub(crate) struct Person {
     pub(crate) name: String,
     /// The uid that a kernel reported. For a token, the uid that the cluster has recorded for the user.
     pub(crate) uid: u32,
-    /// The user's role for this request. It can be lower than the user's role in the cluster, depending on the origin.
+    /// The user's role for this request. It can be lower than the user's role in the cluster, depending on how the user
+    /// was identified.
     pub(crate) role: Role,
     pub(crate) origin: Origin,
 }
@@ -65,9 +66,9 @@ pub(crate) struct Person {
 /// How a user was identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// On the head's own socket.
+    /// By the kernel, on the head's own socket.
     Socket { uid: u32 },
-    /// On a node's socket.
+    /// By the kernel of a node, on the node's socket.
     Node { node: NodeName, uid: u32 },
     /// By a token with this hash.
     Token(Digest),
@@ -279,7 +280,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     }
 }
 
-/// Returns the user and role of a relayed request, according to the node's header.
+/// Returns the user and role of a relayed request, according to the relay header that the node sent.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn named_by_relay(state: &Cluster, node: &NodeName, said: &[u8]) -> Option<(String, Role)> {
     match relayed(state, node, said) {
@@ -384,7 +385,7 @@ fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
             "not_their_uid",
             format!("uid {uid} is called {name} on that machine, but in the cluster the uid belongs to {owner}"),
         )
-        .hint(format!("if this is the same person, rename the account on that machine to {owner}"))
+        .hint(format!("if both names belong to the same person, rename the account on that machine to {owner}"))
         .hint("if not, change one of the two uids; `hostler configure user list` shows the uids of all users"),
         Nobody::Blocked { refusal, .. } => Refusal::from(refusal.clone()).into(),
         Nobody::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is malformed")),

@@ -31,7 +31,7 @@ use crate::blobs::{Library, LibraryError};
 use crate::guests::Party;
 use crate::head::Head;
 
-/// Amount of chunk data to gather before a write, in bytes.
+/// Amount of chunk data to gather before a write to disk, in bytes.
 const GATHER_BYTES: usize = 2 << 20;
 
 /// Size above which a chunk waits for a memory reservation.
@@ -223,7 +223,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
     if results.len() > MOST_RESULTS {
         let text = format!("a request can list at most {MOST_RESULTS} results, but this one lists {}", results.len());
         return Err(
-            ApiError::new(StatusCode::BAD_REQUEST, "too_many_results", text).hint("split it into several requests")
+            ApiError::new(StatusCode::BAD_REQUEST, "too_many_results", text).hint("split the request into several")
         );
     }
     // Reading a manifest blocks a thread, and the number of such threads is limited.
@@ -255,7 +255,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
             "not_in_results",
             format!("blob {} is not part of any of the listed results", first.short()),
         )
-        .hint("list your tasks whose results contain the blob in the request")),
+        .hint("in the request, list your tasks whose results contain the blob")),
     }
 }
 

@@ -128,7 +128,7 @@ impl From<Refusal> for ApiError {
             ),
             Refusal::NotThroughNodes(_) => Some(
                 "submit the job as another user, or on the head's machine, or after `hostler login --head ADDRESS`; an admin can \
-                 allow it with `hostler configure setting roles-through-nodes yes`"
+                 allow such jobs with `hostler configure setting roles-through-nodes yes`"
                     .to_owned(),
             ),
             Refusal::NeverFits(_) => Some("request less; `hostler nodes` shows the available resources".to_owned()),
@@ -167,7 +167,7 @@ impl From<Refusal> for ApiError {
             Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows the job's state")),
             Refusal::NoSuchNode(_) => Some("`hostler nodes` lists all nodes".to_owned()),
             Refusal::NodeInUse { .. } => {
-                Some("wait until the node's tasks have ended, or until `lost-after` has passed since its last message".to_owned())
+                Some("wait until the node's tasks have ended, or until `lost-after` has passed since the node's last message".to_owned())
             }
             Refusal::BadSetting(_) => {
                 Some("`hostler configure setting` lists the settings and their allowed values; `--reset` restores a default".to_owned())

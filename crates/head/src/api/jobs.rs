@@ -33,8 +33,8 @@ const PAGE: usize = 100;
 /// Maximum number of jobs per page.
 const LONGEST_PAGE: usize = 1_000;
 
-/// Number of jobs to process while the state is locked. The reason of a waiting job requires counting the jobs before
-/// it, and a long page must not block the engine.
+/// Maximum number of jobs to process per lock of the state. For the reason of a waiting job, the head counts the jobs
+/// before it in the queue, and a long page must not block the engine.
 const AT_ONCE: usize = 50;
 
 /// Default number of ended tasks in a job's details.
@@ -184,7 +184,7 @@ pub(crate) async fn list(
     Ok(Json(JobPage { jobs, total, next }))
 }
 
-/// Reads the history rows of all jobs that have ended and have no array. Such a row lists the nodes of the job.
+/// Reads the history rows of all jobs that have ended and are not arrays. Such a row lists the nodes of the job.
 async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
     let single: Vec<JobId> =
         jobs.iter().filter(|job| job.spec.array.is_none() && job.is_ended()).map(|job| job.id).collect();
@@ -275,8 +275,8 @@ fn lags(job: &Job, history: &History) -> bool {
     })
 }
 
-/// Reads the ended tasks of a job with an index in `range`, at most `limit`. The only task of a job without an array is
-/// always included, because the summary needs it.
+/// Reads those ended tasks of a job that have an index in `range`, at most `limit` tasks. The only task of a job
+/// without an array is always included, because the summary needs it.
 async fn history_of(
     head: &Head,
     id: JobId,

@@ -333,7 +333,7 @@ fn other_account(uid: u32, name: &UserName) -> Result<Option<String>, ApiError> 
     Ok(found.map(|user| user.name).filter(|other| other != name.as_str()))
 }
 
-/// The uid of the account with this name on this machine. Blocks.
+/// Looks up the uid of the account with this name on this machine. The call may block.
 fn account_here(name: &UserName) -> Result<Option<u32>, ApiError> {
     let found = nix::unistd::User::from_name(name.as_str()).map_err(ApiError::internal)?;
     Ok(found.map(|user| user.uid.as_raw()))

@@ -6,7 +6,7 @@
 
 use hostler_model::Digest;
 
-/// Number of bits, as a power of two: 16 MiB. A memory page is allocated when a bit on it is set.
+/// Number of bits, as a power of two. The bits take 16 MiB. A memory page is allocated when a bit on it is set.
 const BITS_LOG2: u32 = 27;
 
 /// Bits per digest.

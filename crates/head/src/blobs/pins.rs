@@ -17,7 +17,7 @@ pub(super) struct Pins {
     /// Blobs that are being written to the table, in two generations. A timestamp for each blob would cost too much at
     /// thousands of blobs per second. A generation lasts [`GENERATION`], which is much longer than a commit.
     arriving: [HashSet<Digest>; 2],
-    /// When the younger generation began.
+    /// When the younger generation of `arriving` began.
     began: Option<Instant>,
     /// Whether a collection is running. The collection does not mark blobs that arrive during this time.
     is_collecting: bool,

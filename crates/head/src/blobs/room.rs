@@ -32,7 +32,7 @@ const FIRST_TO_GO: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Room {
     cap_bytes: AtomicU64,
-    /// Usage at the last measurement.
+    /// Disk usage of results at the last measurement, in bytes.
     kept_bytes: AtomicU64,
     is_measured: AtomicBool,
     /// Size of results that arrived since the last measurement.

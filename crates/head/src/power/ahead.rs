@@ -14,7 +14,7 @@ use crate::head::Head;
 /// Maximum number of bytes per read-ahead, because some heads have little memory.
 const MOST: u64 = 512 << 20;
 
-/// Number of waiting jobs to read ahead, in queue order.
+/// Maximum number of waiting jobs whose folders are read ahead, in queue order.
 const JOBS: usize = 64;
 
 /// Minimum time between two reads. Machines that are switched on together need the same data.

@@ -181,10 +181,10 @@ fn check_access(path: &Path) -> Result<(), FileError> {
     let own = nix::unistd::geteuid().as_raw();
     let open = |why| Err(FileError::Open { path: path.to_owned(), why });
     if metadata.uid() != 0 && metadata.uid() != own {
-        return open("it belongs to a user other than root and the head's user");
+        return open("the file belongs to a user other than root and the head's user");
     }
     if metadata.mode() & 0o022 != 0 {
-        return open("other users may write it; run `chmod go-w` on it");
+        return open("other users may write to the file; run `chmod go-w` on the file");
     }
     Ok(())
 }

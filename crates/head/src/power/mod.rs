@@ -69,7 +69,7 @@ struct Switch {
     controller: Result<Arc<Controller>, PowerFault>,
 }
 
-/// Executes orders and watches the file until the head stops.
+/// Executes orders, and watches `power.toml` for changes, until the head stops.
 pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let switches = Arc::clone(&head.switches);
     let (mut looks, mut clocks) = (interval(LOOK), interval(CLOCK));

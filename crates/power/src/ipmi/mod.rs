@@ -85,7 +85,7 @@ impl IpmiDriver {
         Err(match output::complaint(&finished.stderr) {
             output::Complaint::Password => {
                 let why = format!(
-                    "the controller at {} rejects the user {} with this password",
+                    "the controller at {} rejects the user {} with the configured password",
                     self.config.address, credentials.user
                 );
                 self.keyring.refused(&credentials, &why)
@@ -131,7 +131,7 @@ impl Driver for IpmiDriver {
             output::power_state(&said).ok_or_else(|| {
                 let said = crate::fault::quoted(&said);
                 Fault::confused(format!("the controller at {} reports the power state \"{said}\"", self.config.address))
-                    .hint("if this persists, reset the controller: ipmitool … mc reset cold")
+                    .hint("if the problem persists, reset the controller: ipmitool … mc reset cold")
             })
         })
     }

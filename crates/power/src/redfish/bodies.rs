@@ -147,7 +147,7 @@ struct RefusalBody {
     info: OneOrMany,
 }
 
-/// A list. The standard requires it, but some controllers return a single object.
+/// A list or, from controllers that violate the standard, a single object.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OneOrMany {

@@ -87,7 +87,7 @@ impl RedfishDriver {
         match (&self.name, members.as_slice()) {
             (None, [only]) => self.path(&only.path),
             (None, []) => Err(Fault::confused(format!("the controller at {address} lists no systems"))
-                .hint("this is normal for a chassis without a board; otherwise, reset the controller")),
+                .hint("a chassis without a board has no systems; if the board is present, reset the controller")),
             (None, several) => {
                 Err(Fault::unprepared(format!("the controller at {address} has {} systems", several.len()))
                     .hint(format!("select one with `system = \"…\"`: {}", names(several))))
@@ -189,7 +189,7 @@ impl Driver for RedfishDriver {
             let system = self.system().await?;
             system.supply().map_err(|says| {
                 Fault::confused(format!("the controller at {} reports the power state {says}", self.service.address()))
-                    .hint("this is normal while the controller starts; if it persists, reset the controller")
+                    .hint("wait until the controller has started; if the state persists, reset the controller")
             })
         })
     }

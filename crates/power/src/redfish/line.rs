@@ -153,20 +153,20 @@ fn no_tls(address: &Address, trust: Trust, rejected: Option<Fingerprint>, error:
             FaultKind::Untrusted,
             format!("cannot open an encrypted connection to {address}: {}", quoted(&error.to_string())),
         )
-        .hint("the firmware may be too old for TLS 1.2 with forward secrecy; update it, or use `kind = \"ipmi\"`"),
+        .hint("the firmware may be too old for TLS 1.2 with forward secrecy; update the firmware, or use `kind = \"ipmi\"`"),
     }
 }
 
 fn unknown_certificate(address: &Address, seen: Fingerprint) -> Fault {
     let why = format!("the certificate of the controller at {address} is unknown; its SHA-256 fingerprint is {seen}");
     Fault::new(FaultKind::Untrusted, why).hint(format!(
-        "compare it with the fingerprint on the controller's web page, then add `fingerprint = \"{seen}\"` to the configuration"
+        "compare the fingerprint with the one on the controller's web page, then add `fingerprint = \"{seen}\"` to the configuration"
     ))
 }
 
 fn silence(address: &Address, limit: Duration) -> Fault {
     Fault::unreachable(format!("the controller at {address} did not respond within {} s", limit.as_secs()))
-        .hint("if this persists, reset the controller, which does not affect the machine")
+        .hint("if the problem persists, reset the controller, which does not affect the machine")
 }
 
 /// Converts an error of the HTTP layer.
@@ -188,7 +188,7 @@ fn half(address: &Address, error: &(dyn std::error::Error + 'static)) -> Fault {
             "the response of {address} is larger than {} KiB, too large for a controller",
             MAX_ANSWER_BYTES >> 10
         );
-        return Fault::confused(why).hint("check that this is the address of a management controller");
+        return Fault::confused(why).hint("check that the address belongs to a management controller");
     }
     Fault::confused(format!("the response of {address} is incomplete: {}", quoted(&error.to_string())))
 }

@@ -331,8 +331,11 @@ impl Service {
     }
 
     fn credentials_rejected(&self, credentials: &Credentials) -> Fault {
-        let why =
-            format!("the controller at {} rejects the user {} with this password", self.address(), credentials.user);
+        let why = format!(
+            "the controller at {} rejects the user {} with the configured password",
+            self.address(),
+            credentials.user
+        );
         self.keyring.refused(credentials, &why)
     }
 
@@ -343,7 +346,7 @@ impl Service {
 
     fn foreign_redirect(&self, location: &str) -> Fault {
         Fault::confused(format!("the controller at {} redirects to {}", self.address(), crate::fault::quoted(location)))
-            .hint("if this is correct, set it as the controller's `address`; credentials are not sent to other servers")
+            .hint("if the new address is correct, set it as the controller's `address`; credentials are not sent to other servers")
     }
 }
 

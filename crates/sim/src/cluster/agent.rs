@@ -285,7 +285,7 @@ impl World {
     /// Handles a captured result. A small result is part of the report; a large result is uploaded first.
     fn captured(&mut self, node: usize, run: RunId) {
         if !self.is_calm && self.rng.chance(15) {
-            let result = Err(Uncollected { reason: "its folder is gone".to_owned(), rest: None });
+            let result = Err(Uncollected { reason: "the folder of the run is gone".to_owned(), rest: None });
             return self.agent_event(node, Event::Collected { run, result });
         }
         if content::is_large(run) {

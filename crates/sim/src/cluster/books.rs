@@ -613,7 +613,7 @@ impl Books {
     pub(super) fn acknowledge(&mut self, key: SubmissionKey, job: JobId, spec: &Arc<JobSpec>) {
         let earlier = self.acknowledged.insert(key, job).filter(|earlier| *earlier != job);
         self.expect(earlier.is_none(), || {
-            format!("invariant I1: one submission is acknowledged as {earlier:?} and {job}")
+            format!("invariant I1: the same submission is acknowledged as {earlier:?} and as {job}")
         });
         let is_other = self.jobs.get(&job).is_some_and(|account| account.spec != *spec);
         self.expect(!is_other, || format!("invariant I1: job {job} differs from the submission"));

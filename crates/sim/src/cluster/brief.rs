@@ -61,7 +61,9 @@ pub(super) fn brief(event: &Event) -> String {
             Some(milliwatts) => format!("{node} draws {} W", milliwatts / 1000),
             None => format!("the power draw of {node} cannot be measured"),
         },
-        Event::Power(PowerEvent::Woken { node }) => format!("the controller of {node} has accepted to switch it on"),
+        Event::Power(PowerEvent::Woken { node }) => {
+            format!("the controller of {node} has accepted the order to switch the node on")
+        }
         other => format!("{other:?}"),
     }
 }

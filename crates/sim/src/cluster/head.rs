@@ -26,7 +26,7 @@ impl World {
         let life = self.head.lives;
         let mut committer = Committer::new(self.head.disk.store.clone());
         let began = committer.reload().map_err(|error| error.to_string()).and_then(|loaded| {
-            let Some((mut state, next)) = self.read_back(&loaded) else { return Err("its log is damaged".to_owned()) };
+            let Some((mut state, next)) = self.read_back(&loaded) else { return Err("the log is damaged".to_owned()) };
             let origin = state.last_event_at;
             let first = epoch_starts(&state, self.now_after(origin, self.now_us), None);
             let first = begin_epoch(&mut state, next, &first);

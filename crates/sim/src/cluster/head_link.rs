@@ -173,7 +173,7 @@ impl World {
             let store = &self.head.disk.store;
             let is_kept = |digest| store.environment(&digest).is_ok_and(|bytes| bytes.is_some());
             let is_there = launch.environment.is_none_or(is_kept);
-            self.books.expect(is_there, || format!("job {} is launched and its environment is gone", launch.job.id));
+            self.books.expect(is_there, || format!("job {} is launched, but its environment is gone", launch.job.id));
         }
         for frame in frames {
             self.transmit(network, End::Agent, Packet::FromHead(frame));

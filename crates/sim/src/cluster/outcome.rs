@@ -64,6 +64,6 @@ impl fmt::Display for Failure {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "seed {} after {} ms: {}", self.seed, self.virtual_ms, self.what)?;
-        write!(f, "to see all that happened: hostler sim --seed {} --trace", self.seed)
+        write!(f, "to see the whole trace: hostler sim --seed {} --trace", self.seed)
     }
 }

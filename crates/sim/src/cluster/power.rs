@@ -176,10 +176,10 @@ impl World {
         }
         let name = name.clone();
         let answer = match &outcome {
-            None => "it does not answer".to_owned(),
-            Some(Ok(Some(supply))) => format!("it says {supply:?}"),
-            Some(Ok(None)) => "it accepts that".to_owned(),
-            Some(Err(fault)) => format!("it fails: {}", fault.text),
+            None => "no answer".to_owned(),
+            Some(Ok(Some(supply))) => format!("the answer is {supply:?}"),
+            Some(Ok(None)) => "accepted".to_owned(),
+            Some(Err(fault)) => format!("failed: {}", fault.text),
         };
         self.note(format_args!("the controller of {name} is asked for {verb:?}: {answer}"));
         if let Some(outcome) = outcome {

@@ -8,7 +8,7 @@ use super::rng::mix;
 /// The number of lines kept for people.
 const KEPT: usize = 60;
 
-/// The trace of a run.
+/// The trace of a simulated world.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     last: VecDeque<String>,

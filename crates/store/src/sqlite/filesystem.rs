@@ -49,7 +49,7 @@ fn judge(trust: Trust, database: &Path, allow_network: bool) -> Result<(), Store
             return Err(StoreError::NetworkFilesystem { path: database.to_owned(), kind });
         }
         Trust::Doubtful(kind) | Trust::Network(kind) => {
-            tracing::warn!(path = %database.display(), kind, "the store is not on a local disk: after a crash it may be damaged");
+            tracing::warn!(path = %database.display(), kind, "the store is not on a local disk: a crash may damage the store");
         }
     }
     Ok(())

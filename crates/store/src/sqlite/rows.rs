@@ -212,7 +212,7 @@ pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Trouble> {
     bytes
         .try_into()
         .map(Digest)
-        .map_err(|_| Trouble::damaged("a content hash", format!("it has {} bytes instead of 32", bytes.len())))
+        .map_err(|_| Trouble::damaged("a content hash", format!("{} bytes instead of 32", bytes.len())))
 }
 
 pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {

@@ -199,7 +199,7 @@ fn check(what: &str, sequence: u64, expected: i64, bytes: &[u8]) -> Result<(), T
     if checksum(sequence, bytes) == expected {
         Ok(())
     } else {
-        Err(Trouble::damaged(what, "its bytes do not match their checksum"))
+        Err(Trouble::damaged(what, "the bytes do not match the checksum"))
     }
 }
 
