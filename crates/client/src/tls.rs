@@ -1,8 +1,8 @@
 //! TLS configurations. Joining agents and users outside the cluster know the fingerprint of the authority. Agents
 //! that have joined know the authority and have a certificate of their own.
 //!
-//! This machine's clock is not trusted, because it may be decades off. Certificates are verified at a fixed time
-//! within their validity; the head decides how long they are valid, by the cluster's clock.
+//! This machine's clock is not trusted, because it may be decades off. Certificates are verified as if the current time
+//! were the start of their validity; the head decides how long they are accepted, by the cluster's clock.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 

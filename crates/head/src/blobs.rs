@@ -74,7 +74,7 @@ pub(crate) struct Library {
     long: Mutex<()>,
 }
 
-/// A decoded manifest. For a long one, this includes the lock of long manifests.
+/// A decoded manifest. If the manifest is long, the value also holds the lock for long manifests.
 struct Opened<'a> {
     anything: Anything,
     _turn: Option<MutexGuard<'a, ()>>,
@@ -183,7 +183,8 @@ impl Library {
         }
     }
 
-    /// Returns the `digests` that are not stored here, in their order. The stored ones are kept for at least an hour.
+    /// Returns those of `digests` that are not stored on the head, in the order of `digests`. The stored ones are kept
+    /// for at least an hour.
     ///
     /// # Errors
     /// The table cannot be read.

@@ -85,8 +85,8 @@ impl WakeUp {
     }
 }
 
-/// Broadcast addresses of all active interfaces. Each reaches its own segment, independent of the default route. They
-/// are computed, because an interface may have no configured broadcast address.
+/// Broadcast addresses of all active interfaces. Each address reaches its own segment, independent of the default
+/// route. The addresses are computed, because an interface may have no configured broadcast address.
 fn segments() -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     for interface in getifaddrs()? {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::{Batch, Change, Loaded, Store, StoreError};
 
-/// The maximum number of queued commits. A head reaches it only when its disk hangs, not in a burst.
+/// The maximum number of queued commits. Only a hanging disk lets the queue grow so long, not a burst of commits.
 const QUEUE_COMMITS: usize = 1024;
 /// The maximum size of the queue: batches contain blobs, and a stalled disk must not fill the memory.
 const QUEUE_BYTES: usize = 64 << 20;

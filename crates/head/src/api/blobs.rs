@@ -210,8 +210,8 @@ pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
     }
 }
 
-/// Checks that the caller may read these blobs. Agents and operators may read all blobs. A user may read only blobs in
-/// the results of their own jobs: knowing a digest must not give access to another user's files.
+/// Checks that the caller may read the blobs `digests`. Agents and operators may read all blobs. A user may read only
+/// blobs in the results of their own jobs: knowing a digest must not give access to another user's files.
 async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results: Vec<TaskId>) -> Result<(), ApiError> {
     let person = match identity {
         Identity::Agent(_) => return Ok(()),

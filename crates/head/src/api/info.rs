@@ -59,7 +59,7 @@ async fn machine() -> &'static HeadMachine {
 #[derive(ToSchema)]
 pub(crate) struct Document {}
 
-/// `GET /openapi.json`. Open to anyone, because it contains nothing about this cluster.
+/// `GET /openapi.json`. Open to anyone, because the document contains nothing about the cluster.
 pub(crate) async fn openapi() -> JsonText<Document> {
     // All responses share one copy.
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi().into());

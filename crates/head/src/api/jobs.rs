@@ -215,7 +215,7 @@ pub(crate) struct Show {
     wait_ms: Option<u64>,
 }
 
-/// `GET /jobs/{id}`. With `wait_ms`, it waits for the end of the job, or of the requested task.
+/// `GET /jobs/{id}`. With `wait_ms`, the response waits for the end of the job, or of the requested task.
 pub(crate) async fn show(
     user: User,
     Extension(answer): Extension<Arc<Answer>>,

@@ -260,8 +260,8 @@ impl From<BadRequest> for ApiError {
 
 /// `GET /agent/link`, a WebSocket.
 ///
-/// Accepts any certificate of the cluster. The hello exchange checks whether it is still valid, so that the agent gets
-/// a reason if not.
+/// Accepts any certificate of the cluster. The hello exchange checks whether the certificate is still valid, so that a
+/// rejected agent gets a reason.
 pub(crate) async fn link(
     Certified(bearer): Certified,
     State(head): State<Arc<Head>>,

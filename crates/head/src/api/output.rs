@@ -102,7 +102,7 @@ enum Standing {
     /// Not started. The attempt is the previous one, or zero.
     Waiting(Attempt),
     Live(Live),
-    /// Ended on this node, but not on all nodes of the task: the attempt, and the digest of the node's result.
+    /// Ended on the requested node, but not on all nodes of the task: the attempt, and the digest of the node's result.
     Over(Attempt, Option<Digest>),
     Ended,
 }
@@ -236,7 +236,7 @@ fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
     connection.is_some_and(|connection| head.engine.send(connection, HeadMessage::Stream(request)))
 }
 
-/// Returns when the run is no longer the task's current one, or has ended on this node.
+/// Returns when the run is no longer the task's current one, or has ended on the node of `live`.
 async fn gone(head: &Head, live: &Live) {
     let run = live.run;
     let is_gone = |job: Option<&Job>| {

@@ -36,7 +36,7 @@ impl User {
 pub(crate) struct Agent(pub(crate) NodeName);
 
 /// An agent with a certificate of the cluster, which may be expired or revoked. Handlers with this argument must check
-/// that themselves.
+/// the certificate themselves.
 pub(crate) struct Certified(pub(crate) Bearer);
 
 #[derive(Clone, Copy, PartialEq, Eq)]

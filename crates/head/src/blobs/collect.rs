@@ -26,7 +26,7 @@ impl Library {
     /// collection.
     ///
     /// First drops downloaded results, if all results together exceed their limit. `tell` makes the head execute a
-    /// command. It returns whether the command and everything queued before it are durable.
+    /// command, and returns whether the command and all earlier commands are durable.
     ///
     /// # Errors
     /// The disk fails. Blobs deleted until then were unused.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Parsed content of `power.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PowerFile {
-    /// The nodes and the policy, for the core. It contains no credentials or commands.
+    /// The nodes and the policy, for the core. The plan contains no credentials or commands.
     pub(crate) plan: PowerPlan,
     /// The controller of each node in the plan.
     pub(crate) controllers: BTreeMap<NodeName, ControllerConfig>,
@@ -30,7 +30,7 @@ pub(crate) enum FileError {
     /// The content is invalid.
     #[error("{} is ignored: {why}", path.display())]
     Wrong { path: PathBuf, why: String },
-    /// Another user owns the file or can write it.
+    /// Another user owns `power.toml` or can write to it.
     #[error("{} is ignored: {why}", path.display())]
     Open { path: PathBuf, why: &'static str },
 }

@@ -247,8 +247,8 @@ impl Refusal {
 /// Chooses a reset type that the controller supports. Without a list of supported types, uses the standard type.
 ///
 /// A graceful shutdown is never forced. If the controller can only press the power button, pressing it makes the
-/// operating system shut down. Pressing the button also switches on a machine that is off, so it is the last choice,
-/// and the state was read immediately before.
+/// operating system shut down. Pressing the button also switches on a machine that is off. The button is therefore the
+/// last choice, and the caller has read the power state immediately before.
 ///
 /// # Errors
 /// The suitable types, none of which is supported.
@@ -294,7 +294,7 @@ pub(crate) fn by_path<'a>(members: &'a [Link], name: &str) -> Option<&'a Link> {
 /// Returns a link's path, or a fault if the link is missing.
 ///
 /// # Errors
-/// A fault that contains the missing resource.
+/// A fault that names the missing resource.
 pub(crate) fn required<'a>(link: Option<&'a Link>, what: &str, address: &super::Address) -> Result<&'a str, Fault> {
     link.map(|link| link.path.as_str()).filter(|path| !path.is_empty()).ok_or_else(|| {
         Fault::confused(format!("the controller at {address} has no {what}"))

@@ -147,7 +147,8 @@ impl Store for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Closes the idle readers first. The last connection to close checkpoints the log, and this must be the writer.
+    /// Closes the idle readers first. The writer must close last, because the last connection to close checkpoints the
+    /// log.
     fn drop(&mut self) {
         self.readers.close_idle();
     }
