@@ -31,15 +31,15 @@ impl Patience {
     /// No retries: reports every failure at once.
     pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 
-    /// For programs that have retries of their own.
+    /// Retry times for programs that have retries of their own.
     pub const PROGRAM: Self =
         Self { at_first: Duration::from_secs(1), to_reach: Duration::ZERO, later: Duration::from_secs(60) };
 
-    /// For commands that users wait for.
+    /// Retry times for commands that users wait for.
     pub const COMMAND: Self =
         Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(5), later: Duration::from_secs(60) };
 
-    /// For commands that wait for hours.
+    /// Retry times for commands that wait for hours.
     pub const WATCH: Self =
         Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(20), later: Duration::from_secs(600) };
 }

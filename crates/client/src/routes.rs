@@ -134,13 +134,13 @@ impl Client {
     /// Switches a node on or off, or queries its controller.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `no_power` if the head cannot switch the node, `node_in_use` if it must
-    /// stay on now.
+    /// [`ClientError::Refused`] with code `no_power` if the head cannot switch the node on and off, or with `node_in_use`
+    /// if the node must stay on now.
     pub async fn power_node(&self, node: &NodeName, request: PowerRequest) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/power")).json(&request)).await
     }
 
-    /// Energy use of the nodes that the head can switch.
+    /// Energy use of the nodes that the head can switch on and off.
     pub async fn energy(&self) -> Result<EnergyView, ClientError> {
         self.call(Call::get("/energy")).await
     }
@@ -154,7 +154,7 @@ impl Client {
     /// Removes a node from the list until its agent connects again.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `node_in_use` if it is connected or has a task.
+    /// [`ClientError::Refused`] with code `node_in_use` if the node is connected or has a task.
     pub async fn forget_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/forget"))).await.map(drop)
     }

@@ -30,7 +30,7 @@ const BATCH_LEN: usize = 1024;
 
 /// Size at which a file is rotated. With [`OLD_FILES`], the log takes at most 256 MiB.
 const FILE_BYTES: u64 = 64 << 20;
-/// Number of old files.
+/// Number of rotated files that are kept.
 const OLD_FILES: usize = 3;
 
 /// Minimum time between two syncs of the audit log to disk.

@@ -388,7 +388,7 @@ impl Loop {
         self.shared.clock.instant(at)
     }
 
-    /// Decides and applies one command.
+    /// Decides the outcome of one command and applies the events.
     fn take(&mut self, input: Input<ReplyTo>) {
         let now = self.shared.clock.now();
         // Only this thread changes the state, so the state stays the same until this thread locks it for writing.

@@ -86,7 +86,7 @@ pub fn is_signed(signature: &str, text: &str, key: &str) -> bool {
     login::check_signature(signature, text, &[key.to_owned()]).is_ok()
 }
 
-/// Returns the user and role of a relayed request, according to the node's header.
+/// Returns the user and role of a relayed request, according to the relay header that the node sent.
 pub fn relayed(state: &State, node: &NodeName, header: &[u8]) -> Option<(String, Role)> {
     named_by_relay(state, node, header)
 }

@@ -200,7 +200,7 @@ impl<T: ToSchema> Input for Json<T> {
     }
 }
 
-/// Each field is a parameter. A query omits fields that are null in JSON.
+/// Describes each field of `T` as a query parameter. The parameters are never null, because a query omits such fields.
 impl<T: ToSchema> Input for Query<T> {
     fn describe(draft: &mut Draft) {
         draft.collect::<T>();

@@ -46,7 +46,7 @@ const WORKER_THREADS: usize = 2;
 /// Maximum number of threads that block on the disk.
 const BLOCKING_THREADS: usize = 16;
 
-/// Time that a stop waits for requests in progress.
+/// Maximum time for which a stop waits for requests in progress.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Delay before the first garbage collection of chunks.
@@ -108,8 +108,8 @@ fn allow_many_files() {
     }
 }
 
-/// Makes the allocator return freed memory to the system. By default it keeps the memory of large collections and
-/// manifests for each thread, which is hundreds of megabytes after an hour.
+/// Makes the allocator return freed memory to the system. By default, it keeps the memory of large collections and
+/// manifests for each thread: hundreds of megabytes after an hour.
 fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` sets two numbers of the allocator, and no other thread exists yet.

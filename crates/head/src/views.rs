@@ -88,7 +88,7 @@ pub(crate) struct History {
     pub(crate) rows: BTreeMap<u32, EndedTask>,
     /// Reason for the cancellation of the tasks in `ended` without a row, unless a user cancelled them.
     pub(crate) why_cancelled: Option<String>,
-    /// First ended task that the view does not show.
+    /// Index of the first ended task that the view does not show.
     pub(crate) next: Option<u32>,
 }
 

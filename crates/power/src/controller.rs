@@ -15,7 +15,7 @@ use crate::slurm::SlurmDriver;
 use crate::wake_on_lan::WakeOnLanDriver;
 use crate::{ControllerConfig, Driver, Fault, FaultKind, Off, Pace, Site};
 
-/// Result of a verb.
+/// The controller's answer to a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The controller confirmed this state. For verbs other than the status, the machine was already in this state, and

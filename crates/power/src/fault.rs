@@ -35,7 +35,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a failure. `why` is a fragment that contains the controller and its action.
+    /// Creates a failure. `why` is a part of a sentence that names the controller and says what the controller did.
     #[must_use]
     pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
         Self { kind, what: None, why: why.into(), hint: None, retry_after: None }
@@ -91,7 +91,7 @@ impl Fault {
         self.kind
     }
 
-    /// The operation that failed; absent in faults directly from a driver.
+    /// The operation that failed; absent in a fault that comes directly from a driver.
     #[must_use]
     pub fn what(&self) -> Option<&str> {
         self.what.as_deref()

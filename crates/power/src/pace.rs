@@ -20,7 +20,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For management controllers, which freeze under frequent requests.
+    /// Limits for management controllers, which freeze under frequent requests.
     pub const CONTROLLER: Self = Self {
         gap: Duration::from_millis(500),
         time_limit: Duration::from_secs(60),
@@ -28,7 +28,7 @@ impl Pace {
         longest_pause: Duration::from_secs(120),
     };
 
-    /// For programs on the head's machine.
+    /// Limits for programs on the head's machine.
     pub const PROGRAM: Self = Self { gap: Duration::ZERO, ..Self::CONTROLLER };
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Lane {
     pub(crate) outage: Outage,
 }
 
-/// The exclusive right to use a controller, until it is dropped.
+/// The exclusive right to use a controller. Dropping this value ends the right.
 pub(crate) struct Turn<'a>(MutexGuard<'a, Option<Instant>>);
 
 impl Lane {

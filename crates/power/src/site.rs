@@ -13,7 +13,7 @@ use crate::{Fault, WakeUp};
 
 /// Access to nodes through their agents, for machines without a controller.
 pub trait Reach: Send + Sync {
-    /// Makes `relay`, a node that is up, send the packet to its network segment.
+    /// Makes `relay`, a node that is up, send the wake-up packet to its network segment.
     ///
     /// # Errors
     /// The node does not accept the request.

@@ -52,7 +52,7 @@ const OVER: [&str; 12] = [
     "TIMEOUT",
 ];
 
-/// Submits and cancels the node's job.
+/// Driver that submits and cancels the Slurm job of a node's agent.
 pub(crate) struct SlurmDriver {
     config: SlurmConfig,
     job_name: String,

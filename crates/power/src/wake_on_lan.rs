@@ -20,7 +20,7 @@ const PROBES: u32 = 3;
 /// Timeout of each probe.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Wakes the machine with a packet, and shuts it down through its agent.
+/// Driver that wakes the machine with a packet, and shuts it down through its agent.
 pub(crate) struct WakeOnLanDriver {
     node: NodeName,
     packet: WakeUp,
@@ -100,7 +100,7 @@ async fn answers(probe: &str) -> Result<bool, Fault> {
     Ok(false)
 }
 
-/// Whether an error means that no machine responded. Errors of the local network do not.
+/// Whether an error means that no machine responded. An error of the local network has another cause.
 fn is_silence(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut)
 }

@@ -100,7 +100,7 @@ fn segments() -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// The broadcast address. Point-to-point links have none.
+/// The broadcast address of a network. Point-to-point links have none.
 fn broadcast(address: u32, mask: u32) -> Option<IpAddr> {
     (mask.count_zeros() > 1).then(|| Ipv4Addr::from_bits(address | !mask).into())
 }

@@ -22,7 +22,7 @@ pub struct Metrics {
     pub mean_wait_secs: f64,
     /// The mean of (wait + run) / max(run, 10 s), each at least 1.
     pub mean_bounded_slowdown: f64,
-    /// The time from the first submission to the last end.
+    /// The time from the first submission to the end of the last job.
     pub makespan_secs: u64,
     /// The share of all CPU time in the makespan that jobs used, from 0 to 1.
     pub utilisation: f64,

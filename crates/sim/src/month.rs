@@ -77,7 +77,8 @@ pub struct MonthReport {
     pub kwh: f64,
     /// The mean number of starts per machine.
     pub starts_per_machine: f64,
-    /// Time from the first submission to the end of the last job, in milliseconds, and at least the simulated days.
+    /// Time from the first submission to the end of the last job, in milliseconds, and at least the requested number of
+    /// days.
     pub lasted_ms: u64,
 }
 

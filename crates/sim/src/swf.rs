@@ -115,7 +115,7 @@ impl Trace {
     }
 }
 
-/// The machine according to the header.
+/// The recorded machine, according to the header of the trace.
 #[derive(Default)]
 struct Header {
     processors: Option<u32>,

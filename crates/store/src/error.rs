@@ -16,7 +16,7 @@ pub enum StoreError {
         /// Free space of the file system, in bytes.
         free_bytes: u64,
     },
-    /// An earlier commit failed, so this one was not tried: its events would be out of order.
+    /// An earlier commit failed, so this commit was not tried: its events would be out of order.
     #[error("an earlier commit failed; nothing is stored until the head reloads the stored data")]
     Stopped {
         /// The failure of the earlier commit.

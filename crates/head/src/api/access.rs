@@ -198,7 +198,7 @@ fn below_base(request: &Request) -> String {
     uri.strip_prefix(BASE).unwrap_or(uri).chars().take(LONGEST).collect()
 }
 
-/// Identifies the caller.
+/// Identifies the caller of a request.
 fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
     match peer {
         Some(Peer::Local { uid, user }) => {

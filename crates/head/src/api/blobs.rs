@@ -279,7 +279,7 @@ pub(crate) async fn commit(
     })
 }
 
-/// Why disk work failed.
+/// Why an operation on the head's disk failed.
 pub(super) enum Failure {
     Library(LibraryError),
     Panicked(tokio::task::JoinError),

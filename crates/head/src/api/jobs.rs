@@ -377,7 +377,7 @@ pub(crate) async fn why(
     }))
 }
 
-/// The query of an action.
+/// The query of an action on a job.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Which {
     /// Index of a task of an array; all tasks if absent.

@@ -65,7 +65,7 @@ fn api() -> Api {
         .post("/nodes/{name}/resume", Operators, nodes::resume, "Ends the drain of a node.")
         .post("/nodes/{name}/traits", Operators, nodes::set_traits, "Changes a node's weight and the features that an operator assigned to it. Absent fields keep their values.")
         .post("/nodes/{name}/power", Operators, nodes::power, "Switches a node on or off, or queries its controller. The action is complete when the node's power state shows the result.")
-        .get("/energy", Users, nodes::energy, "Shows the energy of the nodes that the head can switch, and the energy saved by switching them off.")
+        .get("/energy", Users, nodes::energy, "Shows the energy use of the nodes that the head can switch on and off, and the energy saved by switching them off.")
         .post("/nodes/{name}/remove", Admins, nodes::remove, "Removes a node: revokes its certificate, closes its connection and gives up its tasks, in one step.")
         .post("/nodes/{name}/forget", Operators, nodes::forget, "Removes a node from the list until its agent connects again. 409 `node_in_use` while it is connected or has tasks.")
         .get("/partitions", Users, partitions::list, "Lists all partitions.")

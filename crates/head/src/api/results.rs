@@ -37,7 +37,7 @@ pub(crate) struct Filter {
     /// Job ids, separated by commas; all jobs of the user if absent.
     #[schema(pattern = "^[1-9][0-9]{0,18}(,[1-9][0-9]{0,18})*$")]
     jobs: Option<String>,
-    /// Maximum number of jobs in a page: 1000 if absent, at most 1000.
+    /// Maximum number of jobs in a page: at most 1000, which is also the default.
     limit: Option<u32>,
     /// The value of `next` on the previous page. Only jobs with higher ids are listed.
     after: Option<JobId>,

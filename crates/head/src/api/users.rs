@@ -26,8 +26,9 @@ use super::reply::List;
 use crate::head::Head;
 use crate::login::normal_key;
 
-/// Default and maximum number of audit log entries per response.
+/// Default number of audit log entries per response.
 const ENTRIES: usize = 200;
+/// Maximum number of audit log entries per response.
 const MOST_ENTRIES: usize = 100_000;
 
 /// Lowest uid of a person. On all common distributions, lower uids are system accounts.
@@ -188,7 +189,7 @@ pub(crate) async fn set_group_quota(
 pub(crate) struct Since {
     /// Only entries from this time on, in milliseconds since the Unix epoch.
     since: Option<WallTime>,
-    /// Maximum number of entries, the newest; 200 if absent.
+    /// Return only this many of the newest entries; 200 if absent.
     limit: Option<u32>,
 }
 

@@ -17,7 +17,7 @@ const MOST: u64 = 512 << 20;
 /// Maximum number of waiting jobs whose folders are read ahead, in queue order.
 const JOBS: usize = 64;
 
-/// Minimum time between two reads. Machines that are switched on together need the same data.
+/// Minimum time between two read-aheads. Machines that are switched on together need the same data.
 const AGAIN: Duration = Duration::from_secs(20);
 
 /// Time of the last read-ahead.
@@ -41,7 +41,7 @@ impl Ahead {
     }
 }
 
-/// Returns the number of bytes requested.
+/// Reads the folders of waiting jobs ahead. Returns the number of bytes that the kernel was asked to read.
 fn read(head: &Head) -> u64 {
     let state = head.engine.state();
     let (mut bytes, mut seen) = (0, HashSet::new());

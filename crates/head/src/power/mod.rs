@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Interval for reloading the local UTC offset, which changes with daylight saving time.
 const CLOCK: Duration = Duration::from_secs(600);
 
-/// Timeout for reading a controller's power meter. Switch orders wait during the reading.
+/// Timeout for reading a controller's power meter. Orders for the controller wait during the reading.
 const READING: Duration = Duration::from_secs(8);
 
 /// After this many failed readings in a row, a controller counts as unable to measure.

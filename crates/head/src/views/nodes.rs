@@ -74,7 +74,7 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
     }
 }
 
-/// Power data of a node. `None` if the head cannot switch the node.
+/// Power data of a node. `None` if the head cannot switch the node on and off.
 pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerView> {
     let power = state.power.node(name).filter(|_| state.power.is_planned(name))?;
     let meter = power.meter.at(now.at);

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(28);
 
 /// The timeout of `ipmitool` for each packet, in seconds.
 const PACKET_SECONDS: &str = "2";
-/// How often `ipmitool` sends a packet again.
+/// Maximum number of times that `ipmitool` sends a packet again.
 const PACKETS: &str = "3";
 
 /// The lowest privilege level that allows a user to switch a machine on and off.

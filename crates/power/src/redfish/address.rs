@@ -9,7 +9,7 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 use serde::{Deserialize, Serialize};
 
-/// Host, port, and whether to use TLS.
+/// Address of a controller: host, port, and whether to use TLS.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {

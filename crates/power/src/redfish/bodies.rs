@@ -61,7 +61,7 @@ pub(crate) struct Actions {
     pub(crate) reset: Option<Reset>,
 }
 
-/// The action that switches a machine.
+/// The action that switches a machine on or off.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Reset {

@@ -26,7 +26,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Maximum size of a response. A system with all its disks takes a tenth of this.
+/// Maximum size of a response. The description of a system with all its disks has a tenth of this size.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// A connection for consecutive requests.

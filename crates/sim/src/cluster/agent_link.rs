@@ -14,7 +14,7 @@ use super::world::network::{End, Numbers, Packet};
 use super::world::node::{AgentLine, AgentStep};
 
 impl World {
-    /// Connects and introduces the node.
+    /// Connects to the head and sends the hello.
     pub(super) fn dial_head(&mut self, node: usize) {
         if self.agent(node).line.is_some() {
             return;

@@ -10,7 +10,8 @@
 //! chosen by the seed: crashes, freezes, network partitions, full disks and wrong clocks. Then everything is repaired.
 //!
 //! `books.rs` checks from outside. It ignores the head's state. It reads the log on the disk, the answers to users and
-//! the list of processes, and keeps its own accounts. It checks these invariants; I1 to I10 are numbers in ARCHITECTURE.md:
+//! the list of processes, and keeps its own accounts. It checks these invariants (I1 to I10 are their numbers in
+//! ARCHITECTURE.md):
 //!
 //! - an acknowledged submission survives every crash, and a key belongs to one job, even after the job has ended (I1);
 //! - a job is either in the state or, once ended, on the disk; its environment exists at launch;

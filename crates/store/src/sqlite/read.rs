@@ -88,7 +88,7 @@ impl Pool {
     }
 }
 
-/// A slot in the pool, released on drop.
+/// A slot in the connection pool, released on drop.
 struct Lent<'a> {
     pool: &'a Pool,
     connection: Option<Connection>,

@@ -32,13 +32,13 @@ const PART: u64 = 40;
 /// The size of a page in the log.
 const PAGE_BYTES: u64 = 4096;
 
-/// The reserved space.
+/// The disk space that is reserved for a store.
 #[derive(Debug)]
 pub(super) struct Reserve {
     log: PathBuf,
     log_bytes: u64,
-    /// Stays open as long as any connection: closing this file would drop the locks that SQLite holds on the database
-    /// for this process.
+    /// The database file. It stays open as long as any connection: closing it would drop the locks that SQLite holds on
+    /// the database for this process.
     database: Option<File>,
 }
 

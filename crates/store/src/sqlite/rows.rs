@@ -35,7 +35,7 @@ impl Trouble {
         Self::Damaged { what: what.into(), why: why.into() }
     }
 
-    /// Converts to the caller's error.
+    /// Converts the error to a [`StoreError`], with the attempted action and the path of the store.
     pub(super) fn at(self, doing: &'static str, path: &Path) -> StoreError {
         let error = match self {
             Self::Sqlite(error) => error,

@@ -13,7 +13,7 @@ use crate::StoreError;
 /// Version of `schema.sql` and of the bytes that the head stores in it.
 const VERSION: u32 = 5;
 
-/// Identifies the file as a store, for `file` and for the check below: the letters `Hstl`.
+/// Identifies the file as a store, for the program `file` and for [`check`]: the letters `Hstl`.
 const APPLICATION_ID: i32 = 0x4873_746C;
 
 /// The state of a database file.

@@ -88,7 +88,7 @@ impl SqliteStore {
     }
 }
 
-/// The write-ahead log, in pages.
+/// Size of the write-ahead log, in pages.
 struct LogSize {
     pages: i64,
     checkpointed: i64,
