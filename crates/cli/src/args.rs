@@ -130,7 +130,8 @@ enum OnlyExec {
 }
 
 impl Arguments {
-    /// Parses `args`. Errors and help come from the full definition, also for `exec`.
+    /// Parses `args`: first as a command line of `exec` alone; if that fails, as one of all commands, which also provides
+    /// the errors and the help of `exec`.
     fn of(args: Vec<OsString>) -> Result<Self, clap::Error> {
         if args.get(1).is_some_and(|command| command == "exec")
             && let Ok(ExecAlone { common, command: OnlyExec::Exec(command) }) = ExecAlone::try_parse_from(&args)

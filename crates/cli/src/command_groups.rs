@@ -27,7 +27,7 @@ pub(crate) fn grouped(command: Command) -> Command {
     command.help_template(template)
 }
 
-/// A help template for clap. Names and descriptions come from the subcommands, so they cannot differ from these.
+/// A help template for clap. Takes names and descriptions from the subcommands, so that the help is always up to date.
 fn template(command: &Command) -> String {
     let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
     let width = GROUPS.iter().flat_map(|(_, names)| names.iter()).map(|name| name.len()).max().unwrap_or(0);

@@ -41,7 +41,7 @@ pub(crate) struct Arrived {
     pub(crate) path: PathBuf,
     /// Number of files that were written, logs included.
     pub(crate) files: u64,
-    /// Total size of these files, in bytes.
+    /// Total size of the written files, in bytes.
     pub(crate) bytes: u64,
     /// Number of files that existed already.
     pub(crate) kept: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Haul {
     pub(crate) arrived: Vec<Arrived>,
     pub(crate) failures: Vec<Failure>,
-    /// Tasks of which at least one result failed.
+    /// Tasks for which the download of at least one result failed.
     undelivered: BTreeSet<TaskId>,
 }
 
@@ -215,7 +215,7 @@ fn task(result: &ResultView) -> TaskId {
     TaskId { job: result.job, index: result.index.unwrap_or(0) }
 }
 
-/// The number of different tasks among these results.
+/// Returns the number of different tasks among results of one job.
 fn tasks_in(of_one_job: &[Arrived]) -> usize {
     of_one_job.iter().map(|result| result.index).collect::<BTreeSet<_>>().len()
 }
@@ -237,9 +237,13 @@ pub(crate) fn directory_name(job: JobId, index: Option<u32>) -> String {
     }
 }
 
-/// File names of the logs.
+/// File name of the log with the job's standard output.
 const STDOUT_LOG: &str = "stdout.log";
+
+/// File name of the log with the job's standard error.
 const STDERR_LOG: &str = "stderr.log";
+
+/// File name of the log of the environment setup.
 const SETUP_LOG: &str = "setup.log";
 
 /// The files of the result, with its logs.

@@ -18,10 +18,9 @@ use crate::output;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
 pub(crate) struct JobFlags {
-    /// CPUs on each node [default: one per process]
+    /// CPUs on each node [default: --tasks-per-node, else the setting default-cpus]
     ///
-    /// Each task of an array gets this many CPUs on each of its nodes. Without --cpus and --tasks-per-node, the setting
-    /// default-cpus applies.
+    /// Each task of an array gets this many CPUs on each of its nodes. The setting default-cpus is initially 1.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cpus: Option<u32>,
 
@@ -33,8 +32,8 @@ pub(crate) struct JobFlags {
 
     /// Processes per node [default: the setting default-processes, initially 1]
     ///
-    /// The variables RANK and LOCAL_RANK contain the rank of the process in the job and on its node. WORLD_SIZE
-    /// contains the number of processes.
+    /// In each process, the environment variable RANK is the rank of the process among all processes of the job,
+    /// LOCAL_RANK the rank among those on the same node, and WORLD_SIZE the number of all processes.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) tasks_per_node: Option<u32>,
 

@@ -6,7 +6,7 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::exit;
 use crate::failure::{During, Failure};
 
-/// The three signals, once they are handled.
+/// Handles SIGINT, SIGTERM and SIGHUP, which then no longer end the program.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     interrupt: unix::Signal,
@@ -15,7 +15,7 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts to handle the signals. Until then they end the program.
+    /// Starts to handle the three signals.
     pub(crate) fn take() -> Result<Self, Failure> {
         let take = |kind| unix::signal(kind).during(|| "cannot handle signals".to_owned());
         Ok(Self {

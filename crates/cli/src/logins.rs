@@ -86,7 +86,7 @@ pub(crate) fn find(address: &str) -> Result<Option<Login>, Failure> {
 }
 
 impl Login {
-    /// The endpoint of this head, with the token if there is one.
+    /// Returns the endpoint of the login's head, with the login token if there is one.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint::elsewhere(&self.address, self.authority, self.token.clone().map(Token))
     }

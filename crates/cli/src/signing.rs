@@ -20,7 +20,7 @@ pub(crate) struct Key {
     path: PathBuf,
     /// Name of the key in messages.
     pub(crate) name: String,
-    /// Temporary file with a public key from the SSH agent. Keeps the file until the key is dropped.
+    /// Temporary file with a public key from the SSH agent; deleted when the `Key` is dropped.
     _file: Option<tempfile::NamedTempFile>,
 }
 

@@ -64,7 +64,7 @@ pub struct ErrorBody {
     pub hints: Vec<String>,
 }
 
-/// Answer of `GET /info`: the head and the sums over its nodes and tasks.
+/// Answer of `GET /info`: facts about the head, and the number and resources of the nodes and tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Info {
     /// Facts about the head process.
@@ -97,7 +97,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Adds a node. The sums saturate.
+    /// Adds the resources of a node. A sum that overflows stays at the maximum.
     pub fn add(&mut self, total: &Request, free: &Request) {
         let add = |amount: &mut Amount, total: u64, free: u64| {
             *amount = Amount { total: amount.total.saturating_add(total), free: amount.free.saturating_add(free) };
@@ -139,7 +139,8 @@ pub struct HeadInfo {
     /// Size of all results at the last measurement, in bytes.
     #[serde(default)]
     pub results_bytes: Option<u64>,
-    /// Limit for all results, in bytes. Above it, the head deletes fetched results before their retention ends.
+    /// Maximum size of all results together, in bytes. Above the maximum, the head deletes fetched results before their
+    /// retention ends.
     #[serde(default)]
     pub results_cap_bytes: u64,
     /// Warning for operators, such as a problem with the store; absent if there is none.
@@ -170,10 +171,10 @@ pub struct NodeCounts {
     pub suspect: u32,
     /// Nodes that have been silent for `down-after`.
     pub down: u32,
-    /// Nodes drained by an operator on which tasks still run.
+    /// Drained nodes on which tasks still run.
     #[serde(default)]
     pub draining: u32,
-    /// Nodes drained by an operator on which no task runs.
+    /// Drained nodes on which no task runs.
     #[serde(default)]
     pub drained: u32,
     /// Nodes that are switched off.
@@ -216,8 +217,8 @@ pub struct NodeView {
     pub name: NodeName,
     /// Whether the node can get tasks.
     pub state: NodeState,
-    /// Power: a [`hostler_model::PowerState`] if the head can switch the node. Otherwise `on`, or `unknown` while the
-    /// agent is not connected.
+    /// Power state: a [`hostler_model::PowerState`] if the head can switch the node on and off. Otherwise `on`, or
+    /// `unknown` while the agent is not connected.
     pub power: String,
     /// CPUs of the node that jobs may use.
     pub cpus: u32,
@@ -248,7 +249,7 @@ pub struct NodeView {
     /// Limits that the node's kernel does not enforce, and why.
     #[serde(default)]
     pub advisory: Advisory,
-    /// Who drained the node and why, if it is drained.
+    /// Who drained the node and why; absent unless the node is drained.
     #[serde(default)]
     pub reason: Option<String>,
     /// Partitions that contain the node.
@@ -257,7 +258,7 @@ pub struct NodeView {
     /// Features that the agent reports or operators have set.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// Nodes with a lower weight are used first.
+    /// Weight of the node. Jobs use nodes with a lower weight first.
     #[serde(default)]
     pub weight: u32,
 }
@@ -265,7 +266,7 @@ pub struct NodeView {
 /// Answer of `GET /nodes/{name}`: details of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
-    /// The fields that the list of nodes also has.
+    /// The fields that [`NodeView`] also has in the list of nodes.
     #[serde(flatten)]
     pub node: NodeView,
     /// The drain, if the node is draining or drained.
@@ -281,7 +282,7 @@ pub struct NodeDetail {
     pub runs: Vec<NodeRunView>,
     /// Certificate of the node. Absent if the node joined with an older release and has not connected since.
     pub certificate: Option<CertificateView>,
-    /// Power state, if the head can switch the node.
+    /// Power state; absent unless the head can switch the node on and off.
     #[serde(default)]
     pub power_detail: Option<PowerView>,
 }
@@ -392,8 +393,8 @@ pub struct JobSummary {
     pub state: JobState,
     /// Why the job waits, as a sentence.
     pub reason: Option<String>,
-    /// A sentence about a silent node of the job: which node, since when, and what follows. Absent if all its nodes
-    /// respond.
+    /// A sentence about a silent node of the job: which node is silent, since when, and what happens next. Absent if
+    /// all nodes of the job respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_problem: Option<String>,
     /// Number of times that the job was placed; for an array, the maximum over its tasks.
@@ -402,7 +403,7 @@ pub struct JobSummary {
     pub nodes: Vec<NodeName>,
     /// Exit code as a shell reports it; for an array, the maximum over its tasks.
     pub exit_code: Option<i32>,
-    /// Command line, shown to the job's user and operators; in lists only on request.
+    /// Command line. Only the job's user and operators see it, and in lists only if the request asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Partition of the job; absent if it may use all nodes.
@@ -457,7 +458,7 @@ pub struct TaskCounts {
     pub live: u64,
     /// Tasks that ended with exit code 0.
     pub completed: u64,
-    /// Tasks that neither completed nor were cancelled.
+    /// Ended tasks that neither completed nor were cancelled.
     pub failed: u64,
     /// Tasks that a user cancelled, before or after their start.
     #[serde(default)]
@@ -479,7 +480,7 @@ pub struct JobDetail {
     pub constraint: Option<Constraint>,
     /// Jobs that this job waits or waited for.
     pub after: Vec<Dependency>,
-    /// Command line of the job; empty except for its user and operators.
+    /// Command line of the job; empty unless the job's user or an operator makes the request.
     pub command: String,
     /// Hash of the captured folder.
     pub snapshot: Option<Digest>,
@@ -632,8 +633,8 @@ pub struct ResultView {
     pub name: String,
     /// Index of the task; absent if the job is not an array.
     pub index: Option<u32>,
-    /// Rank of the node that produced the result, for a job on several nodes. Results arrive with rank 0 last: once it
-    /// is present, all others are.
+    /// Rank of the node that produced the result, for a job on several nodes. The result of rank 0 arrives last: once
+    /// it is present, the results of all other ranks are present too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_rank: Option<u32>,
     /// Final state of the task.

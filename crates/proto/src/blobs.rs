@@ -17,7 +17,8 @@ pub struct DigestList {
 pub struct BlobRequest {
     /// Hashes of the requested blobs.
     pub digests: Vec<Digest>,
-    /// Tasks whose results contain the blobs. Operators need none; other users may read only blobs of these results.
+    /// Tasks whose results contain the blobs. Operators may read any blob, even with an empty list; other users may
+    /// read only blobs of results in the list.
     #[serde(default)]
     pub results: Vec<TaskId>,
 }

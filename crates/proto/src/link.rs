@@ -108,7 +108,7 @@ pub enum AgentMessage {
         #[serde(default)]
         is_leaving: bool,
     },
-    /// Power that the processors of the node measure.
+    /// Power use that the node's processors measure.
     Drawing {
         /// Mean power of about the last minute, in milliwatts; absent if the processors no longer report it.
         milliwatts: Option<u64>,
@@ -153,28 +153,28 @@ pub enum HeadMessage {
     },
     /// Open a connection and send the output of a run.
     Stream(StreamRequest),
-    /// The accounts that the machine should have, sent after the hello and after every change. An agent with the right
-    /// to do so creates missing accounts. It never removes any.
+    /// The accounts that the machine should have, sent after the hello and after every change. An agent that is
+    /// configured to create accounts creates the missing ones. No agent removes accounts.
     Accounts {
         /// All accounts that the machine should have.
         accounts: Vec<Account>,
         /// Accounts that an admin has blocked: the agent starts none of their jobs or remote commands.
         #[serde(default)]
         blocked: Vec<Account>,
-        /// Uids of accounts with more rights than a user. The agent refuses other nodes' requests in the name of these
-        /// accounts.
+        /// Uids of accounts with a role above user, and of the account that runs the head. The agent refuses requests
+        /// of other nodes in the name of these accounts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         guarded: Vec<u32>,
     },
     /// The list of gossiping nodes has changed, and the agent should request it soon. Sent only to agents that gossip.
     PeersChanged,
-    /// Asks whether anything is active on the node, because the head wants to switch it off. An agent that answers no
-    /// starts nothing new.
+    /// Asks whether anything is active on the node, because the head wants to switch the node off. If nothing is
+    /// active, the agent says so and starts no new runs and commands.
     Rest {
         /// Number of the question, which the answer repeats.
         ask: u64,
     },
-    /// Start new runs and commands again: the head does not switch the node off after all.
+    /// Start new runs and commands again: the head will not switch the node off after all.
     Rise,
     /// Shut the machine down. Sent if no power controller can do so.
     PowerOff,
@@ -251,13 +251,13 @@ pub struct Placement {
     pub run: RunId,
     /// Allocated CPU ids, memory and GPU ids.
     pub resources: Resources,
-    /// All nodes of a run on several nodes; absent for a run on one node. A run on several nodes begins with
-    /// [`HeadMessage::Begin`].
+    /// All nodes of a run on several nodes; absent for a run on one node. A run on several nodes waits for
+    /// [`HeadMessage::Begin`] before its processes start.
     #[serde(default)]
     pub gang: Option<Gang>,
 }
 
-/// The nodes of a run on several nodes, and which of them the receiving node is.
+/// The nodes of a run on several nodes, and the rank of the node that receives this message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
     /// Rank of the receiving node.
@@ -444,7 +444,7 @@ pub enum IoSource {
 }
 
 impl Usage {
-    /// Combines the usage of parts that ran in parallel: the longest time, the largest memory on a node, and the sums
+    /// Combines the usage of parts that ran in parallel: the longest time, the largest memory of a part, and the sums
     /// of CPU time and disk IO.
     #[must_use]
     pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {

@@ -10,11 +10,11 @@ use hostler_model::{Digest, RunId};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Version of this format. A reader refuses newer versions.
+/// Version of the manifest format. A reader refuses newer versions.
 pub const VERSION: u16 = 1;
 
-/// Maximum number of entries in a manifest, and of paths in a list. Larger manifests exceed the transfer limits. The
-/// limit protects memory against malicious manifests with entries of one or two bytes.
+/// Maximum number of entries in a manifest, and of paths in a list. The maximum protects the reader's memory against
+/// malicious manifests with entries of one or two bytes. Ordinary manifests reach the transfer limits first.
 pub const MAX_ENTRIES: usize = 1_000_000;
 
 /// Maximum number of problems listed in a result.

@@ -14,13 +14,14 @@ pub struct PartitionView {
     pub name: PartitionName,
     /// Name patterns of the nodes, such as `n[1-8]`.
     pub nodes: NodePatterns,
-    /// Whether jobs without a partition go to this one.
+    /// Whether the partition is the default, i.e. gets the jobs that name no partition.
     pub is_default: bool,
     /// Whether the partition accepts and starts jobs.
     pub state: PartitionState,
-    /// Jobs of partitions with a higher priority start first, whatever their own priority.
+    /// Priority of the partition. Jobs in the partition with the higher number start first, whatever their own
+    /// priority.
     pub priority: i32,
-    /// Time limit of jobs without one, in milliseconds.
+    /// Time limit of jobs that set no time limit, in milliseconds.
     pub default_time_ms: Option<u64>,
     /// Maximum time limit of a job, in milliseconds.
     pub max_time_ms: Option<u64>,
@@ -32,7 +33,7 @@ pub struct PartitionView {
     pub groups: BTreeSet<UserName>,
     /// Number of nodes in the partition.
     pub node_count: u32,
-    /// Number of its nodes that are up.
+    /// Number of the partition's nodes that are up.
     pub nodes_up: u32,
     /// CPUs of the nodes that are up.
     pub cpus: u64,
@@ -49,16 +50,18 @@ pub struct PartitionChange {
     /// Name patterns of the nodes, such as `n[1-8]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodePatterns>,
-    /// Whether jobs without a partition go to this one. At most one partition is the default.
+    /// Whether the partition is the default, i.e. gets the jobs that name no partition. At most one partition is the
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_default: Option<bool>,
     /// Whether the partition accepts and starts jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PartitionState>,
-    /// Jobs of partitions with a higher priority start first, whatever their own priority.
+    /// Priority of the partition. Jobs in the partition with the higher number start first, whatever their own
+    /// priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Time limit of jobs without one, in milliseconds; zero for none.
+    /// Time limit of jobs that set no time limit, in milliseconds; zero for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_time_ms: Option<u64>,
     /// Maximum time limit of a job, in milliseconds; zero for none.
@@ -95,10 +98,10 @@ pub struct NewPartition {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraitsChange {
-    /// Nodes with a lower weight are used first.
+    /// Weight of the node. Jobs use nodes with a lower weight first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// All features of the node that operators set. They replace the earlier ones.
+    /// All features of the node that operators set. The list replaces the earlier list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1000)]
     pub features: Option<BTreeSet<Feature>>,

@@ -44,7 +44,7 @@ pub struct GossipPeer {
     /// Features of the node.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// BLAKE3 hash of the node's certificate for remote commands; absent if it accepts none.
+    /// BLAKE3 hash of the node's certificate for remote commands; absent if the node accepts no remote commands.
     #[serde(default)]
     pub call_key: Option<Digest>,
     /// Whether an operator has drained the node.

@@ -51,15 +51,14 @@ pub struct PowerView {
     pub off_ms: u64,
 }
 
-/// Answer of `GET /energy`: power and energy of the nodes that the head can switch. Each total is the sum over these
-/// nodes.
+/// Answer of `GET /energy`: power and energy of the nodes that the head can switch on and off, and their totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnergyView {
     /// Power and energy of each node, by name.
     pub nodes: BTreeMap<NodeName, PowerView>,
-    /// Current power of all these nodes, in watts.
+    /// Sum of the nodes' current power, in watts.
     pub watts: u64,
-    /// Energy that all these nodes have used, in watt-hours.
+    /// Energy that the nodes have used together, in watt-hours.
     pub watt_hours: u64,
     /// The measured part of `watt_hours`, in watt-hours.
     #[serde(default)]
@@ -70,7 +69,8 @@ pub struct EnergyView {
     pub trouble: Option<String>,
 }
 
-/// Energy of a job. For each node: the node's energy during the job, times the job's share of its CPUs.
+/// Energy of a job: for each of the job's nodes, the energy that the node used during the job, times the share of the
+/// node's CPUs that the job held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobEnergy {
     /// Total energy, in joules.
@@ -85,7 +85,7 @@ impl From<Energy> for JobEnergy {
     }
 }
 
-/// Request body of `POST /nodes/{name}/power`: switches a node, or queries its controller.
+/// Request body of `POST /nodes/{name}/power`: switches a node on or off, or queries its power controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PowerRequest {
     /// Whether to switch the node on, switch it off, or query its controller.

@@ -20,13 +20,13 @@ pub struct EndedTask {
     pub message: Option<String>,
     /// Node that ran the task.
     pub node: Option<NodeName>,
-    /// Time at which its process started.
+    /// Time at which the task's process started.
     pub started_at: Option<WallTime>,
     /// Time at which the task ended.
     pub ended_at: WallTime,
     /// Hash of the complete, verified result.
     pub result: Option<Digest>,
-    /// Resource usage on all of its nodes.
+    /// Resource usage of the task on all of its nodes.
     pub usage: Usage,
     /// Parts of a task on several nodes, by rank. `result` is the result of the first node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -34,8 +34,8 @@ pub struct EndedTask {
 }
 
 impl EndedTask {
-    /// Returns all results of the task, one per node. The result of the first node comes last: once it is present, all
-    /// others are.
+    /// Returns all results of the task, one per node. The result of the first node comes last: once it is present, the
+    /// results of all other nodes are present too.
     pub fn results(&self) -> impl Iterator<Item = TaskResult> {
         let task = TaskId { job: self.job, index: self.index };
         let only = if self.parts.is_empty() { self.result } else { None };

@@ -33,7 +33,7 @@ pub struct SettingView {
 pub enum SettingSource {
     /// The value is the default.
     Default,
-    /// The value comes from a flag of the head or its settings file.
+    /// The value comes from a command-line flag or the settings file of the head.
     File,
     /// An operator has set the value.
     Set,

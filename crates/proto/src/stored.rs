@@ -68,7 +68,7 @@ impl Batch {
         (count > 0).then(|| self.first_sequence + count - 1)
     }
 
-    /// Returns the approximate memory of the batch in bytes. The writer thread's queue is limited by it.
+    /// Returns the approximate memory of the batch in bytes, by which the store limits the queue of its writer thread.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let events: usize = self.events.iter().map(Vec::len).sum();

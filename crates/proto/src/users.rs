@@ -132,7 +132,7 @@ pub struct ChangeKeys {
 pub struct GroupView {
     /// Name of the group.
     pub name: UserName,
-    /// Quota of all its users together.
+    /// Quota that all users of the group share.
     pub quota: Quota,
 }
 
@@ -190,7 +190,7 @@ pub struct LoggedIn {
     pub role: Role,
     /// Secret for the header `Authorization: Bearer`.
     pub token: String,
-    /// Time until the token expires, in milliseconds during which a head runs.
+    /// Time until the token expires, in milliseconds. Time during which no head runs does not count.
     pub ends_in_ms: u64,
 }
 

@@ -57,7 +57,8 @@ impl Machine {
     }
 }
 
-/// 80 % of the free memory, but at least half of the total: memory in use now may be free when jobs run.
+/// Returns the memory to divide among the nodes: 80 % of the free memory, but at least half of all memory, because
+/// memory that is in use now may be free when jobs run.
 fn usable(available: u64, total: u64) -> u64 {
     (available / 5 * 4).max(total / 2)
 }
@@ -87,7 +88,7 @@ fn limit_file(membership: &str) -> Option<String> {
     }
 }
 
-/// The sizes given to `up`; absent sizes have defaults.
+/// The sizes given to `up`; an absent size has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Sizes {

@@ -21,7 +21,7 @@ use crate::failure::{During, Failure};
 /// How long the head may take to start; it replays its store first.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// How long the agents may take to connect afterwards.
+/// How long the agents may take to connect once the head runs.
 const NODES_TIME: Duration = Duration::from_secs(60);
 
 /// Poll interval while processes start.
@@ -33,11 +33,11 @@ const LOG_LINES: usize = 12;
 /// Boot time of a virtual node of an elastic cluster.
 const ELASTIC_BOOT: &str = "3s";
 
-/// Power settings of an elastic cluster: short times, so that users can watch it.
+/// Power settings of an elastic cluster. The times are short, so that users can watch nodes being switched on and off.
 const ELASTIC: &str = "# Written by `hostler up --elastic`. For real machines these times are minutes.\n\
     idle = \"10s\"\nmin_up = \"10s\"\nwatch = \"500ms\"\npoll = \"5s\"\nboot_timeout = \"30s\"\nstop_timeout = \"15s\"\nretry = \"10s\"\n";
 
-/// File in the head's directory that contains its address.
+/// Name of the file in the head's directory that contains the head's address.
 const HEAD_FILE: &str = "head.json";
 
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl<'a> Starter<'a> {
             describe(&self.record.nodes)
         ))
         .hint("to change the sizes, run `hostler down` and repeat this command")
-        .hint("`hostler up` without sizes restarts processes that have died"))
+        .hint("`hostler up` without options for sizes restarts processes that have died"))
     }
 
     /// Writes or removes the head's `power.toml`. A running elastic cluster stays elastic.

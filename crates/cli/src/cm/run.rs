@@ -161,7 +161,8 @@ impl Cmrun {
     }
 }
 
-/// Requests the tool's usual memory if neither the user nor an operator has set it. Other submissions default to more.
+/// Requests the default memory of `cmrun` if neither the user nor an operator has set the memory. Other commands have a
+/// larger default.
 async fn choose_memory(client: &Client, spec: &mut Submission) -> Result<(), Failure> {
     if spec.request.memory_bytes.is_none() {
         let settings = client.settings().await?;
@@ -171,7 +172,8 @@ async fn choose_memory(client: &Client, spec: &mut Submission) -> Result<(), Fai
     Ok(())
 }
 
-/// The arguments to execute: the words, or a shell for a single text that is not a plain word.
+/// Returns the arguments to execute: the words, or `sh -c TEXT` for a single text with white space or with characters
+/// that have a meaning in a shell.
 fn argv(command: &[String]) -> Vec<String> {
     match command {
         [text] if text.contains(|c: char| c.is_whitespace() || OF_THE_SHELL.contains(c)) => {

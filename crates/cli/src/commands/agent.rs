@@ -125,7 +125,7 @@ pub(crate) struct AgentRun {
     /// user.
     #[arg(long)]
     root_jobs: bool,
-    /// Switch the machine off without checking whether other users need the machine
+    /// Allow switching the machine off without checking whether other users need it
     ///
     /// Without this option, terminals in use and busy CPUs prevent the power-off. Use this option if several nodes run
     /// on one machine.

@@ -11,7 +11,7 @@ use crate::output::{self, node_views, partitions, views};
 /// Show a summary of the cluster
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// Show power use and saved energy of the nodes that the head can switch
+    /// Show the power use and saved energy of nodes that the head switches on and off
     #[arg(long)]
     energy: bool,
 }

@@ -45,9 +45,9 @@ enum NodeCommand {
 /// Pass the code to `hostler agent join` on the new machine. Keep the code secret, like a password.
 #[derive(Debug, Args)]
 struct InviteNode {
-    /// Name of the new node [default: any unused name]
+    /// Name of the new node [default: the hostname of the new machine]
     ///
-    /// An existing node of this name is replaced.
+    /// If a node of this name exists, the new machine replaces it.
     #[arg(value_name = "NAME")]
     name: Option<NodeName>,
 

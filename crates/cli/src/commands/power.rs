@@ -137,7 +137,7 @@ impl PowerTest {
         output.data(&format!("controller  answers in {}", format_duration(answer)));
         output.data(&format!("on          agent connected after {}", list(&boots)));
         output.data(&format!("off         confirmed after {}", list(&stops)));
-        output.say(&format!("node {name} can be switched; the head has recorded the times"));
+        output.say(&format!("node {name} can be switched on and off; the head has recorded the times"));
         Ok(exit::OK)
     }
 }
@@ -193,7 +193,8 @@ impl Switch<'_> {
         Ok((node, began.elapsed()))
     }
 
-    /// Waits until the node has the wanted state; fails if the switch has failed or was reversed.
+    /// Waits until the node has the wanted state. Fails if the node could not be switched on or off, or if the order
+    /// was reversed.
     async fn wait(&self, is_there: impl Fn(PowerState) -> bool) -> Result<NodeDetail, Failure> {
         let mut last = None;
         loop {
@@ -223,8 +224,8 @@ const fn is_up(state: PowerState) -> bool {
 
 fn power_of(node: &NodeDetail) -> Result<&PowerView, Failure> {
     node.power_detail.as_ref().ok_or_else(|| {
-        Failure::new(format!("node {} can no longer be switched", node.node.name))
-            .hint("power.toml on the head's machine lists the nodes that can be switched")
+        Failure::new(format!("the head can no longer switch node {} on and off", node.node.name))
+            .hint("power.toml on the head's machine lists the nodes that the head can switch on and off")
     })
 }
 

@@ -51,8 +51,8 @@ const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
 /// The command runs in the current directory, which must also exist on the node, with the current environment and
 /// without standard input. Ctrl-C cancels the job and waits for the end of the job; a second Ctrl-C returns at once.
 ///
-/// With --nodes or --tasks-per-node, the command runs once per process. The first process that fails ends the other
-/// processes. With --array, `hostler logs` prints the output of the tasks; --label prints the output at the end.
+/// With --nodes N and --tasks-per-node M, N times M processes run the command. If a process fails, Hostler ends the
+/// other processes. With --array, `hostler logs` prints the output of the tasks; --label prints the output at the end.
 ///
 /// Exit codes: the exit code of the command; 124 if the job reached its time limit; 125 if the head refused or lost the
 /// job; 128 + N if signal N ended the command.

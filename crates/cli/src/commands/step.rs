@@ -42,7 +42,8 @@ const PASSED_ON: [fn() -> SignalKind; 6] = [
 pub(crate) struct Step {
     /// Run on all nodes of the job at once, including this one
     ///
-    /// Each line of output starts with the node's name. The exit code is that of the first node whose command failed.
+    /// Each line of output starts with the node's name. If commands fail, the exit code is that of the failed node
+    /// with the lowest rank.
     #[arg(long)]
     all: bool,
 
@@ -169,7 +170,7 @@ fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outc
     summarize(output, allocation, &ends)
 }
 
-/// Prints which nodes failed, and returns the exit code of the first failed node.
+/// Prints which nodes failed. Returns the exit code of the failed node with the lowest rank.
 fn summarize(output: &Output, allocation: &Allocation, ends: &[Outcome]) -> Outcome {
     let mut first = exit::OK;
     for (place, end) in allocation.nodes.iter().zip(ends) {

@@ -31,14 +31,14 @@ pub(crate) struct Up {
 
     /// CPUs per node [default: an equal share of the machine's CPUs]
     ///
-    /// With more nodes than CPUs, nodes share CPUs. For tests, nodes may have more CPUs than the machine: CPU ids that
-    /// do not exist are ignored, and a task that has only such ids is not bound to CPUs.
+    /// With more nodes than CPUs, nodes share CPUs. For tests, a node may have more CPUs than the machine. The additional
+    /// CPU ids do not exist; a task that gets only these ids is not bound to CPUs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
 
     /// Memory per node, e.g. 4G
     ///
-    /// [default: 80 % of free memory, at least half of the total, split evenly]
+    /// [default: an equal share of 80 % of the free memory or of half of all memory, whichever is more]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 

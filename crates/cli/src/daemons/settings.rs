@@ -39,7 +39,7 @@ const AGENT_KEYS: &[&str] = &[
 /// All keys of the table `status`.
 const STATUS_KEYS: &[&str] = &["table", "best"];
 
-/// Default address of a head: all addresses, because nodes are on other machines.
+/// Default address at which a head listens: all IPv4 addresses, because nodes are on other machines.
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
 
 /// The content of `head.toml`; absent keys have defaults.
@@ -74,7 +74,7 @@ pub(crate) struct AgentSettings {
     pub(crate) status: StatusPorts,
     /// How nodes are compared when this node sends a command.
     pub(crate) policy: Policy,
-    /// Whether the machine may be switched off while other users use it.
+    /// Whether the machine may be switched off without checking whether other users need it.
     pub(crate) shared_machine: bool,
     /// Whether the node runs jobs of root.
     pub(crate) root_jobs: bool,
@@ -168,7 +168,7 @@ impl HeadSettings {
              # Directory for the head's state.\n\
              {}\n\
              \n\
-             # Unix socket for users of this machine. The kernel identifies them.\n\
+             # Unix socket for users of this machine. The kernel tells the head which user connects.\n\
              {}\n\
              \n\
              # Maximum size of stored results; beyond it, results that were fetched are deleted. Default: half of the disk.\n\

@@ -32,8 +32,10 @@ use crate::output::{Format, Output};
 
 pub(crate) const NAME: &str = "dshd";
 
-/// Default ports of the load table and of the best node.
+/// Default port of the load table.
 const TABLE_PORT: u16 = 8181;
+
+/// Default port of the load of the best node.
 const BEST_PORT: u16 = 8282;
 
 /// First word that a background daemon prints on stdout once its ports are open. A message for the user follows on the

@@ -81,7 +81,7 @@ fn on_nodes(job: &JobSummary) -> String {
     if job.node_count == 1 { job.cpus.to_string() } else { format!("{}x{}", job.node_count, job.cpus) }
 }
 
-/// The state; for an array that has not ended, also the number of ended tasks.
+/// The state of the job; for an array that has not ended, also the number of ended tasks.
 fn state(job: &JobSummary) -> String {
     let tasks = &job.tasks;
     match &job.array {
@@ -92,7 +92,7 @@ fn state(job: &JobSummary) -> String {
     }
 }
 
-/// Why a job waits, what is wrong with its node, or how it ended, unless it completed.
+/// Why a job waits, what is wrong with one of its nodes, or how the job ended; empty if the job completed.
 fn outcome(job: &JobSummary) -> String {
     let code = job.exit_code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
     let of_array = job.array.as_ref().and_then(|_| ended_tasks(&job.tasks));

@@ -102,15 +102,15 @@ struct About {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Users who may use the partition, e.g. ada,bob; `all` clears the list
+    /// Users who may use the partition, e.g. ada,bob; `all` removes all names
     ///
-    /// If --users and --groups are both empty, all users may use the partition.
+    /// If the partition has neither users nor groups, all users may use it.
     #[arg(long, value_name = "USERS")]
     users: Option<Names>,
 
-    /// Groups whose users may also use the partition; `all` clears the list
+    /// Groups whose users may use the partition, besides --users; `all` removes all names
     ///
-    /// If --users and --groups are both empty, all users may use the partition.
+    /// If the partition has neither users nor groups, all users may use it.
     #[arg(long, value_name = "GROUPS")]
     groups: Option<Names>,
 
