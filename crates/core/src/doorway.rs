@@ -83,7 +83,7 @@ impl<T> WaitingRoom<T> {
 }
 
 impl<T> Guests<T> {
-    /// Evicts one connection. Connections of a known network with at most `kept` of them are evicted last.
+    /// Evicts one connection. The connections of a known network come last if they are at most `kept`.
     fn remove_one(&mut self, kept: usize) -> Option<Guest<T>> {
         let mut of: BTreeMap<Network, usize> = BTreeMap::new();
         self.here.values().for_each(|guest| *of.entry(guest.network).or_default() += 1);

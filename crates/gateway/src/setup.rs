@@ -103,8 +103,8 @@ impl VpnSetup {
 }
 
 /// The wanted settings of the interfaces. Forwarding is set per interface, because setting it for the machine would
-/// connect all networks and reset other settings. It applies to received packets, so replies need it on the outer
-/// interface.
+/// connect all networks and reset other settings. An interface forwards the packets that it receives, so the outer
+/// interface must forward too: it receives the replies.
 fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
     let vpn_forwards = description.vpn.as_ref().is_some_and(|vpn| vpn.reach.iter().any(|reach| *reach != Reach::Head));
     let vpn_to = |what| description.vpn.as_ref().is_some_and(|vpn| vpn.reaches(what));

@@ -134,7 +134,7 @@ pub fn explain<'a>(
 
 /// A candidate while candidates are sorted. The struct is small, since there may be thousands.
 struct Rank<'a> {
-    /// The score plus the overhead of another node, and random bits to break ties.
+    /// The score, with margin and overhead unless the node is the local one, and random bits to break ties.
     key: (u64, u64),
     member: &'a Member,
     load: &'a Load,
@@ -224,7 +224,7 @@ fn judge<'a>(
 /// An upper limit for a node's CPUs, more than any node has.
 const MOST_CPUS: u32 = 1 << 20;
 
-/// Computes the score of a node with this load, on which `in_flight` commands more run than the load includes.
+/// Computes the score of a node with this load, on which `in_flight` more commands run than the load includes.
 fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
     let capacity = 100 * u64::from(load.cpus.clamp(1, MOST_CPUS));
     let demand = load.busy() + in_flight * u64::from(policy.call_load) + 100;

@@ -7,7 +7,7 @@ pub struct Counters {
     pub accepted: u64,
     /// Datagrams that were refused, by reason.
     pub refused: Refused,
-    /// Heartbeats and loads in datagrams that are about nodes that are not members.
+    /// Heartbeats and loads about nodes that are not members.
     pub about_strangers: u64,
     /// Datagrams that were sent.
     pub sent: u64,

@@ -99,7 +99,8 @@ impl Load {
     }
 
     /// Returns whether the load differs so much from the load `told` that it should be published before the interval is
-    /// over. It does if CPUs or memory differ by a quarter, the delay by a second, or any fixed property at all.
+    /// over: the CPUs or the memory differ by a quarter, the delay has grown by a second, or a property such as a
+    /// weight has changed.
     #[must_use]
     pub fn differs_much(&self, told: &Self) -> bool {
         let fixed = |load: &Self| {

@@ -28,8 +28,9 @@ pub struct Gossip {
     pub(crate) awake: Awake,
     pub(crate) counters: Counters,
     pub(crate) own: Own,
-    /// Members whose heartbeats are forwarded in the next rounds, each at most once. `loads` has the same for loads.
+    /// Members whose heartbeats are forwarded in the next rounds, each at most once.
     pub(crate) beats: VecDeque<MemberId>,
+    /// Members whose loads are forwarded in the next rounds, each at most once.
     pub(crate) loads: VecDeque<MemberId>,
     pub(crate) budget: Budget,
     answers: Budget,
@@ -48,8 +49,9 @@ pub(crate) struct Own {
     pub(crate) measured: Option<Load>,
     /// The load that was published last, with its version and time.
     pub(crate) told: Option<Published>,
-    /// When the next heartbeat is due. `load_due` has the same for the next load.
+    /// When the next heartbeat is due.
     pub(crate) beat_due: Timestamp,
+    /// When the next load is due.
     pub(crate) load_due: Timestamp,
 }
 
@@ -75,7 +77,7 @@ pub struct Node<'a> {
     pub version: Version,
     /// The member's newest load; `None` if none has arrived.
     pub load: Option<&'a Load>,
-    /// The version of that load.
+    /// The version of [`Self::load`].
     pub load_version: Version,
     /// The time since the member's last sign of life, in milliseconds, without the time that this node was suspended;
     /// zero for this node itself.
@@ -152,8 +154,8 @@ impl Gossip {
         self.next_round
     }
 
-    /// Returns this node's incarnation. It grows if peers know a later one than the node's disk. The agent should then
-    /// store it; if it fails to, peers report it again after the next start.
+    /// Returns this node's incarnation. The incarnation grows if peers know a later one than the node's disk. The agent
+    /// should then store the new incarnation; if it does not, the peers report it again after the next start.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.own.version.incarnation

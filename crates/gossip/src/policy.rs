@@ -22,9 +22,9 @@ pub struct Policy {
     pub call_load: u32,
     /// How long a command in flight counts if it is not reported as started, in milliseconds.
     pub call_ms: u32,
-    /// How much better another node must be than the local one, in thousandths of its score.
+    /// Added to the score of every node except the local one, in thousandths of that score.
     pub remote_margin: u32,
-    /// The margin like `remote_margin` for a command that prefers the local node.
+    /// Replaces `remote_margin` for a command that prefers the local node.
     pub prefer_local_margin: u32,
     /// Scores that differ by at most this much count as equal, and a random node among them is chosen. Nodes with the
     /// same knowledge therefore choose different nodes.

@@ -33,12 +33,12 @@ pub struct Pace {
     pub beat_ms: u64,
     /// The interval between loads of a node, in milliseconds. A load that changes much is sent earlier.
     pub load_ms: u64,
-    /// After a node has been silent for this long, other nodes ask their regular peers about it, in milliseconds.
+    /// How long a node has been silent when other nodes ask their regular peers about it, in milliseconds.
     pub ask_ms: u64,
-    /// After a node has been silent for this long, other nodes also ask further peers about it, in milliseconds. News
-    /// about the node that are older than this are not a sign of life.
+    /// How long a node has been silent when other nodes also ask further peers about it, in milliseconds. News about
+    /// the node that is older than this time is no sign of life.
     pub urgent_ms: u64,
-    /// After a node has been silent for this long, it is declared silent, in milliseconds.
+    /// How long a node has been silent when other nodes declare it silent, in milliseconds.
     pub silence_ms: u64,
 }
 

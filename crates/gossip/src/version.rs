@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 /// The number of an agent's starts, incremented at each start and stored on the node's disk.
 ///
 /// If the disk loses the number (reinstallation, restored backup), the node starts with a number that its peers have
-/// already seen. They send it the highest one, and it continues above: see [`crate::Gossip::incarnation`]. This needs
-/// neither a clock nor the head.
+/// already seen. The peers then send the node its highest number, and the node continues above that number: see
+/// [`crate::Gossip::incarnation`]. Neither a clock nor the head is necessary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(pub u64);

@@ -30,31 +30,31 @@ pub enum Vendor {
     Intel,
 }
 
-/// A GPU that a node offers, or a partition of one that can be assigned separately.
+/// A GPU that a node offers, or a separately assignable part of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its id on the node.
+    /// The GPU's id on the node.
     pub id: GpuId,
-    /// Its vendor.
+    /// The GPU's vendor.
     pub vendor: Vendor,
     /// The model, for people.
     pub name: String,
-    /// Its own memory in bytes; absent if it shares the machine's memory, or the size is unknown.
+    /// The GPU's own memory in bytes; absent if the GPU shares the machine's memory, or the size is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Its NUMA node; absent if there is only one, or it is unknown.
+    /// The GPU's NUMA node; absent if it is unknown, or if the machine has only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
 }
 
 impl GpuId {
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// An id made from a name; replaces characters that an id cannot have.
+    /// Creates an id from a name. Replaces characters that an id cannot have.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         let fit = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '_' };
@@ -93,7 +93,7 @@ impl fmt::Display for GpuId {
 }
 
 impl Vendor {
-    /// The word in output and JSON.
+    /// Returns the vendor as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

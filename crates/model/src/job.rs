@@ -66,7 +66,8 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub after: Vec<Dependency>,
-    /// The job's priority. Jobs with a higher one start first; jobs of equal priority start in the order of submission.
+    /// The job's priority. Jobs with a higher priority start first; jobs of equal priority start in the order of
+    /// submission.
     #[serde(default)]
     pub priority: i32,
     /// Whether the job is on hold from the start.
@@ -91,7 +92,8 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
 }
 
 impl JobSpec {
-    /// Creates a job with one task and this request, without limits, dependencies and requeue.
+    /// Creates the specification of a job with one task and this request. The job has no limits and no dependencies,
+    /// and is not requeued.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, work: Work, request: Request) -> Self {
         Self {
@@ -196,7 +198,7 @@ impl<'de> Deserialize<'de> for PartialRequest {
 }
 
 impl<Count, Amounts> JobSpec<Count, Amounts> {
-    /// Creates a copy with this request and these numbers of nodes and processes.
+    /// Creates a copy with other resources and other numbers of nodes and processes.
     #[must_use]
     pub fn resized<C, A>(self, request: A, nodes: C, tasks_per_node: C) -> JobSpec<C, A> {
         JobSpec {
@@ -319,7 +321,7 @@ impl Request {
         }
     }
 
-    /// Iterates over the resources of this request: for each, the amount here and the amount in `other`.
+    /// Iterates over the resources of this request. Each item is the amount in this request and the amount in `other`.
     pub fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let Self { cpus, memory_bytes, gpus, counted } = self;
         let fixed = [

@@ -31,7 +31,7 @@ pub struct NodeFacts {
     /// address of the connection to the head.
     #[serde(default)]
     pub gossip_at: Option<SocketAddr>,
-    /// BLAKE3 hash of the node's certificate for remote commands; absent if the node accepts none.
+    /// BLAKE3 hash of the node's certificate for remote commands; absent if the node accepts no remote commands.
     #[serde(default)]
     pub call_key: Option<Digest>,
 }
@@ -44,7 +44,8 @@ impl NodeFacts {
     }
 }
 
-/// Protections that a node does not provide, each with the reason; `None` where it does. Mostly limits that its kernel cannot enforce.
+/// Protections that a node does not provide, mostly limits that its kernel cannot enforce. Each field is the reason, or
+/// `None` if the node provides the protection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Advisory {
     /// Why jobs can use CPUs of other jobs.
@@ -57,7 +58,7 @@ pub struct Advisory {
     /// Why jobs are not protected from each other: they all run as the same user.
     #[serde(default)]
     pub users: Option<String>,
-    /// Whether the node refuses jobs of root. It does unless an admin of the node allows them.
+    /// Whether the node refuses jobs of root. Every node does unless an admin of the node allows these jobs.
     #[serde(default)]
     pub refuses_root: bool,
 }

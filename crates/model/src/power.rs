@@ -112,7 +112,8 @@ pub struct PowerPolicy {
     pub watch_ms: u64,
     /// The interval for polling a controller at other times.
     pub poll_ms: u64,
-    /// How long to wait before an order is repeated that a controller accepted but did not carry out.
+    /// How long to wait before the head repeats an order, if the controller has accepted the order but not carried it
+    /// out.
     pub again_ms: u64,
     /// The maximum number of times that an order is sent.
     pub tries: u32,

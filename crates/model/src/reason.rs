@@ -59,7 +59,7 @@ pub enum Reason {
         partition: Option<PartitionName>,
         /// The constraint that the nodes must satisfy.
         constraint: Option<Constraint>,
-        /// Set if the job belongs to root and every node that it may use refuses jobs of root.
+        /// Whether the job belongs to root and every node that it may use refuses jobs of root.
         #[serde(default)]
         for_root: bool,
     },
@@ -111,11 +111,11 @@ pub enum Reason {
         /// The nodes that are being switched on; at most three.
         nodes: Vec<WakingNode>,
     },
-    /// Nodes that could run the job are off and are not being switched on.
+    /// Nodes that could run the job are off, and none of them is being switched on.
     NodesAsleep {
-        /// All these off nodes.
+        /// All nodes that could run the job and are not up.
         nodes: Vec<NodeName>,
-        /// Why at most three of them are not switched on.
+        /// Why these nodes are not switched on; names at most three of them.
         why: String,
     },
     /// The scheduler has not examined the job yet.

@@ -16,32 +16,32 @@ pub struct Resources {
     /// GPUs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gpus: BTreeSet<GpuId>,
-    /// What the node's configuration counts.
+    /// Counted resources.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
 }
 
 impl Resources {
-    /// Only CPUs and memory.
+    /// Creates resources of CPUs and memory only.
     #[must_use]
     pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
         Self { cpus, memory_bytes, gpus: BTreeSet::new(), counted: Counted::NONE }
     }
 
-    /// The requested memory and counted resources, with these CPUs and GPUs.
+    /// Creates resources of these CPUs and GPUs, and of the memory and counted resources in `request`.
     #[must_use]
     pub fn of_request(request: &Request, cpus: CpuSet, gpus: BTreeSet<GpuId>) -> Self {
         Self { cpus, memory_bytes: request.memory_bytes, gpus, counted: request.counted.clone() }
     }
 
-    /// The amounts.
+    /// Returns the amount of each resource, without ids.
     #[must_use]
     pub fn counts(&self) -> Request {
         let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
         Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus, counted: self.counted.clone() }
     }
 
-    /// Whether this contains all of `part`.
+    /// Returns whether these resources contain all of `part`.
     #[must_use]
     pub fn includes(&self, part: &Self) -> bool {
         self.cpus.is_superset(&part.cpus)
@@ -50,7 +50,7 @@ impl Resources {
             && self.counted.covers(&part.counted)
     }
 
-    /// Removes `part`, as far as it is contained.
+    /// Removes `part`. Ignores anything in `part` that these resources do not contain.
     pub fn remove(&mut self, part: &Self) {
         self.cpus.remove_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_sub(part.memory_bytes);

@@ -67,7 +67,7 @@ struct Core {
     threads: Vec<u32>,
 }
 
-/// The free CPUs of a NUMA node, or of those of its cores that are of one kind.
+/// The free CPUs of a NUMA node, or only those in its cores of one kind.
 #[derive(Debug, Clone)]
 struct FreeDomain<'a> {
     package: u32,

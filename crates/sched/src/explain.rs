@@ -43,8 +43,8 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
     }
 }
 
-/// Returns a reason that says what the nodes lack, given what each of them has by `have`: too few nodes, or too few
-/// resources on each.
+/// Returns a reason that says what the nodes lack: too few nodes have enough, or the single node that the job needs is
+/// missing resources. `have` returns the resources that count for a node, such as the free ones.
 fn lacking<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     waiting: &Waiting,
@@ -58,7 +58,8 @@ fn lacking<'a>(
     Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
 }
 
-/// Returns what each node lacks for a request, given what it has by `have`. The closest nodes come first.
+/// Returns what each node lacks for a request, the closest nodes first. `have` returns the resources that count for a
+/// node, such as the free ones.
 pub(crate) fn closest<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     request: &Request,

@@ -314,7 +314,8 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Returns whether no node that [`Self::best`] can return has free CPUs. May be late by one change.
+    /// Returns whether no node that [`Self::best`] can return has free CPUs. The result does not consider the last
+    /// change yet.
     fn is_exhausted(&self) -> bool {
         self.index.most_cpus() == 0
     }

@@ -31,7 +31,7 @@ pub(crate) struct Node {
     pub(crate) total: Request,
     pub(crate) free: Request,
     pub(crate) is_usable: bool,
-    /// Nodes with a lower weight are used first.
+    /// The weight of the node. Jobs use nodes with a lower weight first.
     weight: u32,
 }
 

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// What is remembered, by path.
+/// Remembered values by path.
 pub(crate) type ByPath<T> = HashMap<ByteBuf, T>;
 
 #[derive(Serialize, Deserialize)]

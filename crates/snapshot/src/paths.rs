@@ -1,7 +1,9 @@
 //! Paths below a folder as bytes: displays them, splits them and checks where links lead.
 
-/// The limits of Linux for paths and names, in bytes.
+/// The maximum length of a path on Linux, in bytes.
 pub(crate) const MAX_PATH_BYTES: usize = 4095;
+
+/// The maximum length of a path component on Linux, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
 
 /// Formats a path on one line: unchanged if possible, otherwise quoted with escapes.

@@ -303,8 +303,8 @@ impl<'a> Starter<'a> {
         self.save()
     }
 
-    /// Whether a node has joined and the head still lists it. Otherwise deletes the node's certificate, so that the
-    /// node joins again.
+    /// Returns whether a node can start without a join code: it has joined, and the head still lists it. If not,
+    /// deletes the node's certificate, so that the node joins again.
     async fn may_come_as_it_is(&self, name: &NodeName, directory: &Path) -> Result<bool, Failure> {
         if !hostler_agent::has_joined(directory) {
             return Ok(false);

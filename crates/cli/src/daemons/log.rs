@@ -95,8 +95,8 @@ fn one_line(event: &[u8]) -> String {
     format!("{}\n", escaped(text.trim_end_matches('\n')))
 }
 
-/// Renames the log file at `path` if it is large, and continues in a new file. Does nothing if standard error is
-/// another file.
+/// Renames the log file at `path` if it is large, and continues in a new file. Does nothing if standard error is not
+/// the log file.
 fn move_aside_if_large(path: &Path, large_bytes: u64) {
     let (Ok(here), Ok(there)) = (nix::sys::stat::fstat(io::stderr()), fs::metadata(path)) else { return };
     let is_same = here.st_dev == there.dev() && here.st_ino == there.ino();

@@ -17,7 +17,7 @@ pub struct State {
     pub(super) runs: BTreeMap<RunId, Run>,
     /// Whether the link to the head is open.
     pub(super) connected: bool,
-    /// The machine is shutting down.
+    /// Whether the machine is shutting down.
     pub(super) is_leaving: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Run {
 pub struct RunLaunch {
     /// The job's data, which all its runs on this node share.
     pub job: Arc<JobLaunch>,
-    /// The run's id, the resources it got here, and its rank among the job's nodes.
+    /// The run's id, its resources on this node, and the rank of this node among the nodes of the run.
     pub placement: Placement,
 }
 

@@ -100,7 +100,7 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     }
 }
 
-/// Handles the head's message that it no longer needs a run: kills the run if it is live, removes it if it has ended.
+/// Handles the head's message that the agent may forget a run: kills the run if it is live, removes it if it has ended.
 fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     held.forgotten = true;
@@ -229,7 +229,7 @@ fn finish(state: &mut State, run: RunId, end: RunEnd, stores: bool, effects: &mu
     report(state, run, effects);
 }
 
-/// Determines how the run counts, from the end of its process and the end that the head asked for.
+/// Returns the fate of a run, from why its process ended and why the head asked the agent to end it.
 fn fate(why: Why, asked: Option<EndCause>) -> Fate {
     let ended = |state, exit_code| Fate::Ended(Ending { state, exit_code });
     match (why, asked) {

@@ -66,7 +66,7 @@ pub enum Command {
     Submit {
         /// The user who submits.
         caller: Caller,
-        /// Makes retries idempotent: unique per intended submission.
+        /// Idempotency key: unique per intended submission, and the same in each retry.
         key: SubmissionKey,
         /// The job's specification.
         spec: Arc<JobSpec>,
@@ -195,7 +195,8 @@ pub enum Command {
         /// The ended connection's id.
         connection: ConnectionId,
     },
-    /// Check for silent nodes. Due at [`super::State::next_deadline`]; harmless earlier.
+    /// Check for nodes that have been silent for too long. Due at [`super::State::next_deadline`]; an earlier check has
+    /// no effect.
     Tick,
 }
 

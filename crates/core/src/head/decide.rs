@@ -188,7 +188,7 @@ fn decide_submit(
     Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
 }
 
-/// Returns an error if no node can ever run the specification, whatever its size.
+/// Checks the specification, regardless of the nodes: returns an error if it is invalid.
 fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
     if spec.request.cpus == 0 {
@@ -331,7 +331,8 @@ fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Ev
     Ok(vec![Event::NodeRemoved { node: name.clone(), by: by.to_owned() }])
 }
 
-/// Decides a change of a setting. A value that the setting already has, or a reset at the default, yields no event.
+/// Decides a change of a setting. The result has no event if the setting already has the value, or is reset while it
+/// has its default.
 fn decide_setting(state: &State, by: &str, setting: Setting, text: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let value = state.settings.changed(setting, text).map_err(Refusal::BadSetting)?;
     let before = state.set_by.get(&setting).and_then(|_| state.settings.get(setting));
@@ -384,8 +385,8 @@ fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     Event::Ended { run, rank, end: RunEnd::without_result(fate, message) }
 }
 
-/// Returns whether a part that its agent does not have certainly never started. That is so if the agent never confirmed
-/// the launch, or if not all nodes of the run were ready.
+/// Returns whether a part that its agent does not have certainly never started, because the agent never confirmed the
+/// launch or because not all nodes of the run were ready.
 fn never_began(state: &State, run: RunId, rank: u32) -> bool {
     state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
 }
@@ -434,7 +435,7 @@ fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<E
     if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
 }
 
-/// Returns the events for a node that was silent up to its next limit, after which it is suspect, down, or loses its
+/// Returns the events for a node that has passed its next silence limit: it becomes suspect, goes down, or loses its
 /// runs.
 fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     let name = node.name.clone();

@@ -125,9 +125,10 @@ impl Durability {
         self.loads
     }
 
-    /// Returns whether a snapshot of the state may be stored; `loads` is its value when the snapshot was taken.
-    /// The caller must hold the lock until it has queued the snapshot. The snapshot is then stored before any reload.
-    /// The store rejects it if the batch of its events failed.
+    /// Returns whether a snapshot of the state may be stored. `loads` is the value of [`Durability::loads`] when the
+    /// snapshot was taken. The caller must hold the lock of this value until it has queued the snapshot, so that the
+    /// snapshot is stored before any reload. The store rejects the snapshot if the batch of its last events was not
+    /// stored.
     #[must_use]
     pub fn may_save(&self, loads: u64) -> bool {
         self.loads == loads

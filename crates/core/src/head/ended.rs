@@ -103,7 +103,7 @@ impl Ended {
     }
 }
 
-/// Jobs that have left the state or returned to it while the store's record about that is not yet durable.
+/// Jobs that have left the state or returned to it, and whose change in the store is not durable yet.
 ///
 /// The shell [notes](Self::note) every record with the number of its write round, under the lock of the state. It
 /// [settles](Self::settle) rounds as they become durable. A lookup asks the state first, then these moves, then the

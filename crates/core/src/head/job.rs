@@ -30,7 +30,7 @@ pub struct Job {
     pub started_at: Option<WallTime>,
     /// When the job's last task ended.
     pub ended_at: Option<WallTime>,
-    /// When the job's last task ended, on the cluster's clock. Its retention starts then.
+    /// When the job's last task ended, on the cluster's clock: the start of the job's retention.
     pub ended: Option<Timestamp>,
     /// Whether the job is on hold.
     pub held: bool,

@@ -41,7 +41,8 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Notify(notice));
     }
 
-    /// Counts a removed machine, and changes the key that gossiping nodes share, so that the machine cannot use it.
+    /// Counts a removed machine, and thereby changes the key that gossiping nodes share: the removed machine knows only
+    /// the old key.
     fn put_out_a_machine(&mut self) {
         self.state.expelled += 1;
         self.state.peers.changed(self.now.at);

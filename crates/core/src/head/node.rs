@@ -16,7 +16,7 @@ pub struct Node {
     pub name: NodeName,
     /// The node's index in the scheduler's pool: one more than the highest index when the node was first seen.
     pub ix: NodeIx,
-    /// The facts that its agent reported last.
+    /// The facts that the node's agent reported last.
     pub facts: NodeFacts,
     /// The runs placed on the node, with the resources of each.
     pub runs: BTreeMap<RunId, Resources>,

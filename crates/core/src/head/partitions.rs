@@ -35,11 +35,12 @@ const SETS_BEFORE_CLEANING: usize = 1_024;
 pub struct Partition {
     /// The partition's name.
     pub name: PartitionName,
-    /// The name patterns of its nodes, such as `n[1-8]`.
+    /// The name patterns of the partition's nodes, such as `n[1-8]`.
     pub nodes: NodePatterns,
     /// Whether the partition accepts and starts jobs.
     pub state: PartitionState,
-    /// Jobs of a partition with a higher priority start first, regardless of their own priority.
+    /// The priority of the partition. Jobs in the partition with the higher number start first, regardless of their own
+    /// priority.
     pub priority: i32,
     /// The time limit of jobs that do not set one, in milliseconds.
     pub default_time_ms: Option<u64>,
@@ -47,7 +48,7 @@ pub struct Partition {
     pub max_time_ms: Option<u64>,
     /// The most nodes that a task may request.
     pub max_nodes: Option<u32>,
-    /// Users who may use the partition. Everyone may if this and [`Self::groups`] are empty.
+    /// Users who may use the partition. If this list and [`Self::groups`] are both empty, all users may.
     pub users: BTreeSet<UserName>,
     /// Groups whose users may use the partition.
     pub groups: BTreeSet<UserName>,
@@ -56,9 +57,9 @@ pub struct Partition {
 /// Properties of a node that operators set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTraits {
-    /// Nodes with a lower weight are used first.
+    /// The weight of the node. Jobs use nodes with a lower weight first.
     pub weight: u32,
-    /// Features that operators give the node, in addition to those its agent reports.
+    /// Features that operators give the node, in addition to those that the node's agent reports.
     pub features: BTreeSet<Feature>,
 }
 
@@ -115,9 +116,9 @@ pub enum PartitionsCommand {
     SetTraits {
         /// The node whose traits change.
         node: NodeName,
-        /// Nodes with a lower weight are used first.
+        /// The weight of the node. Jobs use nodes with a lower weight first.
         weight: Option<u32>,
-        /// All features that operators give the node. They replace the earlier ones.
+        /// All features that operators give the node. The list replaces the earlier list.
         features: Option<BTreeSet<Feature>>,
     },
 }
@@ -288,7 +289,8 @@ impl State {
         self.owner(&job.user, job.uid)
     }
 
-    /// Returns whether the partition and the constraint allow some nodes, but all of these refuse jobs of this owner.
+    /// Returns whether the partition and the constraint allow some nodes, but all these nodes refuse jobs of this
+    /// owner.
     pub(super) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
         if owner == Owner::User {
             return false;
@@ -387,7 +389,7 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec)))
 }
 
-/// Returns the reason for waiting of a job that may use no node.
+/// Returns why a job waits that may use no node.
 pub(super) fn no_nodes(spec: &JobSpec, for_root: bool) -> Reason {
     Reason::NoNodes { partition: spec.partition.clone(), constraint: spec.constraint.clone(), for_root }
 }

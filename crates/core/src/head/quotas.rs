@@ -174,7 +174,7 @@ pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> O
     refuses_tasks(state, user, spec, spec.array.as_ref().map_or(1, |array| array.indices.len()))
 }
 
-/// Returns why `tasks` more tasks of such a job exceed a quota, as a sentence; `None` if they do not.
+/// Returns why `tasks` more tasks with this specification exceed a quota, as a sentence; `None` if they do not.
 pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<String> {
     for (party, quota) in parties(&state.users, user) {
         let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);

@@ -137,7 +137,8 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Puts an ended job back into the state while the event is applied. It stays if it is live afterwards.
+    /// Puts an ended job back into the state while the event is applied. If the job is live afterwards, it stays in the
+    /// state.
     fn recall(&mut self, ended: Option<&Arc<Job>>) {
         let Some(job) = ended else { return };
         let mut job = Arc::clone(job);

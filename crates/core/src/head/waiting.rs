@@ -14,7 +14,8 @@ use super::job::Job;
 /// The memory that a string needs besides its text, in bytes: its struct and its allocation.
 const STRING: usize = size_of::<String>() + 16;
 
-/// The memory of a constraint per byte of its text. A term such as in `a|b|c` needs two bytes of text.
+/// An estimate of the memory of a constraint, in bytes per byte of its text. The text of `a|b|c` has about two bytes
+/// per term.
 const CONSTRAINT_BYTE: usize = 32;
 
 /// How many jobs of one user wait, and how much memory they use.

@@ -122,7 +122,7 @@ impl Gateway {
         run("systemctl", &["daemon-reload"]).map(drop)
     }
 
-    /// Content of the unit. It retries, because interfaces may appear late.
+    /// Content of the unit. The unit retries the start, because interfaces may appear late.
     fn unit(&self) -> String {
         let command: Vec<String> =
             self.own_command("start").iter().map(|word| quoted(&word.to_string_lossy())).collect();

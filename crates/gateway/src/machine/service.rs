@@ -21,7 +21,7 @@ use super::records::Records;
 /// Directory that exists when systemd runs the machine.
 const BOOTED_BY_SYSTEMD: &str = "/run/systemd/system";
 
-/// The unit that sets the gateway up after a boot, and again when its VPN program has died.
+/// The unit that sets the gateway up after a boot, and again when the gateway's VPN program has died.
 pub(super) const UNIT: &str = "hostler-gateway.service";
 
 /// Starts and stops the programs.

@@ -21,7 +21,7 @@ use crate::baseline::Mark;
 use crate::beneath::{Kind, Stat};
 use crate::chunk::digest_of;
 
-/// The start of the file. A change of the record format must change it.
+/// The first bytes of the file, which identify the record format. Each change of the format needs another value.
 const MAGIC: [u8; 8] = *b"hsttree4";
 
 /// The size of the header in bytes: [`MAGIC`], the user's uid, and the digest of the records.

@@ -23,8 +23,8 @@ use crate::sources::Sources;
 /// The maximum size of a file that keeps changing, in bytes. Larger changing files are skipped.
 const CHANGING_BYTES: u64 = 64 << 20;
 
-/// The savings from which on a new memory is written. Writing it takes about as long as asking for so many entries, or
-/// reading so many bytes.
+/// The savings from which on a new memory is written. Writing one takes about as long as asking the kernel for the
+/// metadata of this many entries, or as reading this many bytes.
 const WORTH: Worth = Worth { entries: 24, bytes: 512 << 10 };
 
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +51,8 @@ pub struct Survey {
     pub asked: usize,
 }
 
-/// Describes everything below `path` except paths that `skips` accepts. Reads only files that are not unchanged in
-/// `memory`. Reads nothing if `is_too_much` returns a reason, given the number of entries and bytes.
+/// Describes everything below `path` except paths that `skips` accepts. Reads only files that are new or have changed
+/// since `memory` was made. Reads nothing if `is_too_much` returns a reason, given the number of entries and bytes.
 ///
 /// # Errors
 /// The directory itself cannot be read, or the tree is too large.

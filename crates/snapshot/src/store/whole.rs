@@ -68,8 +68,8 @@ impl ChunkStore {
         self.sharing().is_some()
     }
 
-    /// Fills the empty file `target` with this content by sharing the blocks of a whole file. If it returns false, the
-    /// file is still empty, and the caller must write it.
+    /// Fills the empty file `target` with this content by sharing the blocks of a whole file. If the function returns
+    /// false, `target` is still empty, and the caller must write it.
     ///
     /// # Errors
     /// A chunk of the content cannot be read.

@@ -18,10 +18,10 @@ pub(super) struct WholeFiles {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It was laid out once.
+    /// The content was laid out once.
     Seen,
-    /// A thread is writing it.
+    /// A thread is writing the whole file.
     BeingMade,
-    /// Its content was verified when it had these metadata.
+    /// The content of the whole file was verified when the file had these metadata.
     Right(Stat),
 }

@@ -22,7 +22,7 @@ pub struct Meter {
     /// The power that the node uses now, in milliwatts.
     #[serde(default)]
     pub draws_mw: u64,
-    /// The last measurement since the node went on, in milliwatts, and its source.
+    /// The last measurement since the node was switched on, in milliwatts, and its source.
     #[serde(default)]
     pub measured: Option<(Gauge, u64)>,
     /// The last measurement while the node was up and idle, in milliwatts.

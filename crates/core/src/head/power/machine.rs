@@ -71,7 +71,7 @@ impl View<'_> {
             }
     }
 
-    /// Returns the next time at which a limit passes that may change the node's stage or require a request.
+    /// Returns the next time at which a time limit passes, so that the node may change its stage or need a request.
     pub(super) fn due(&self) -> Timestamp {
         let Power { since, live, again_at, .. } = self.power;
         let answer = live.asked.map_or(live.ask_at, |(_, _, at)| at.plus_ms(LOST_MS));
@@ -165,7 +165,7 @@ impl View<'_> {
         })
     }
 
-    /// Returns the next stage of an up node: off or unknown when its agent is disconnected, depending on the
+    /// Returns the next stage of a node that is up: off or unknown if its agent is disconnected, depending on the
     /// controller.
     fn when_up(&self) -> Option<Turn> {
         if self.is_linked() {

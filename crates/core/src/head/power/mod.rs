@@ -165,7 +165,7 @@ struct Live {
     idle_since: Option<Timestamp>,
 }
 
-/// An error of a power controller: it could not answer a request, or did not follow it.
+/// An error of a power controller, which could not answer a request or did not follow it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerFault {
     /// The message for people: what happened, why, and what to do.
@@ -215,7 +215,7 @@ pub enum PowerCommand {
     Drew {
         /// The measured node.
         node: NodeName,
-        /// The agent or the power controller, i.e. who measured.
+        /// What measured the power: the node's agent or its power controller.
         gauge: Gauge,
         /// The power in milliwatts; `None` when it can no longer be measured.
         milliwatts: Option<u64>,
@@ -241,7 +241,7 @@ pub enum PowerEvent {
     Drew {
         /// The measured node.
         node: NodeName,
-        /// The agent or the power controller, i.e. who measured.
+        /// What measured the power: the node's agent or its power controller.
         gauge: Gauge,
         /// The power in milliwatts; `None` when it can no longer be measured.
         milliwatts: Option<u64>,
@@ -372,13 +372,13 @@ impl Boots {
 }
 
 impl Powers {
-    /// Returns a node's power state; `None` if the head cannot switch the node.
+    /// Returns a node's power state; `None` if the head cannot switch the node on and off.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Power> {
         self.nodes.get(name)
     }
 
-    /// Iterates over all nodes that the head can switch.
+    /// Iterates over all nodes that the head can switch on and off.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &Power)> {
         self.nodes.iter()
     }
@@ -396,8 +396,8 @@ impl Powers {
         self.plan.nodes.contains_key(name)
     }
 
-    /// Starts numbering the requests of this head. No other head uses the same numbers, so late answers to its requests
-    /// are recognised.
+    /// Starts numbering the requests of this head. Each head uses other numbers, so that a late answer to an earlier
+    /// head is recognised.
     pub(super) fn begin_epoch(&mut self, epoch: Epoch) {
         self.asks = epoch.0 << 32;
     }
@@ -406,7 +406,8 @@ impl Powers {
         &self.plan.policy
     }
 
-    /// Returns whether the power stage of a node allows runs there; true for nodes that the head cannot switch.
+    /// Returns whether the power stage of a node allows runs there; true for nodes that the head cannot switch on and
+    /// off.
     pub(super) fn takes_work(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_none_or(Power::takes_work)
     }

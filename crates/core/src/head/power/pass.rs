@@ -15,7 +15,7 @@ use crate::head::state::State;
 use crate::head::update::Step;
 
 /// Returns the power events that are due now, in order. The caller applies them and calls again until none are left,
-/// because one node's change may allow another's. Call it when [`super::Powers::needs_a_look`] is true.
+/// because a change of one node may allow the change of another. Call it when [`super::Powers::needs_a_look`] is true.
 pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     state.power.is_changed = false;
     let events = turns(state, now)
@@ -229,8 +229,8 @@ impl Step<'_> {
         self.change_power(name, |power| power.live.ask_at = now);
     }
 
-    /// Applies a new plan. Nodes that stay in the plan keep their state. A node that leaves it while it may still be switched off gets no
-    /// work until it is up again.
+    /// Applies a new plan. Nodes that stay in the plan keep their state. If a node leaves the plan while an earlier
+    /// order may still switch it off, the node gets no work until it is up again.
     fn plan_power(&mut self, plan: &hostler_model::PowerPlan) {
         let now = self.now;
         let before = std::mem::take(&mut self.state.power.nodes);

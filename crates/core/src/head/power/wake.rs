@@ -252,7 +252,8 @@ fn soonest_ms(state: &State, candidates: &[Candidate<'_>]) -> u64 {
     boots.min().unwrap_or(0)
 }
 
-/// Returns why the head does not switch on an off node, as the rest of a sentence; `None` if it may.
+/// Returns why the head does not switch on a node that is off, as the rest of a sentence; `None` if it may switch the
+/// node on.
 fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<String> {
     let policy: &PowerPolicy = state.power.policy();
     let is_down = |what: &str| Some(format!("{what}: {}", power.why));
@@ -267,7 +268,7 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
         return Some("cannot be switched on: the node is not in the head's power.toml".to_owned());
     }
     if !state.power.traits(name).is_managed {
-        return Some("is switched by operators only".to_owned());
+        return Some("is switched on by operators only".to_owned());
     }
     if !state.would_take_work(name) {
         return Some("is drained, or its agent has never connected".to_owned());
@@ -275,8 +276,8 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
     (!policy.allows(now.wall)).then(|| "may not be switched on at this time of day".to_owned())
 }
 
-/// For a waiting job: returns the nodes being switched on for it, or why suitable off nodes are not. `None` if all
-/// suitable nodes are up.
+/// For a waiting job: returns the nodes that are being switched on for the job, or why no suitable node is being
+/// switched on. `None` if all suitable nodes are up.
 pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
     // Most heads cannot switch any node, and a listing asks this for every job.
     state.power.nodes().next()?;
