@@ -17,7 +17,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Returns a client of the chosen cluster. The client connects at its first request.
+    /// Returns a client of the chosen cluster. The client connects when it sends its first request.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         self.client_with(Patience::COMMAND)
     }

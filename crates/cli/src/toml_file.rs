@@ -12,7 +12,7 @@ use crate::failure::{During, Failure};
 pub(crate) struct Settings(toml::Table);
 
 impl Settings {
-    /// Reads a file that may have only these keys; `None` if the file does not exist.
+    /// Reads a settings file that may contain only the given keys; `None` if the file does not exist.
     pub(crate) fn read(path: &Path, keys: &[&str]) -> Result<Option<Self>, Failure> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, keys)
@@ -23,7 +23,7 @@ impl Settings {
         }
     }
 
-    /// Parses a text that may have only these keys.
+    /// Parses the text of a settings file that may contain only the given keys.
     pub(crate) fn parse(text: &str, keys: &[&str]) -> Result<Self, Failure> {
         let table: toml::Table = text
             .parse()
@@ -91,7 +91,7 @@ impl Settings {
         }
     }
 
-    /// A table that may have only these keys; empty if the key does not exist.
+    /// Returns the table `key`, which may contain only the given keys; empty if the key does not exist.
     pub(crate) fn table(&self, key: &str, keys: &[&str], example: &str) -> Result<Self, Failure> {
         match self.0.get(key) {
             None => Ok(Self::default()),
@@ -100,7 +100,7 @@ impl Settings {
         }
     }
 
-    /// A value of type `T`; its default if the key does not exist.
+    /// Returns a value of type `T`, or the type's default value if the key does not exist.
     pub(crate) fn structure<T>(&self, key: &str, example: &str) -> Result<T, Failure>
     where
         T: serde::de::DeserializeOwned + Default,

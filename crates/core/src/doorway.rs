@@ -27,7 +27,8 @@ impl From<IpAddr> for Network {
     }
 }
 
-/// The unauthenticated connections of a listener. Evicting a connection drops its `T`, e.g. the end of a channel.
+/// The unauthenticated connections of a listener. Evicting a connection drops the `T` of the connection, e.g. the end
+/// of a channel.
 #[derive(Debug)]
 pub struct WaitingRoom<T> {
     most: usize,

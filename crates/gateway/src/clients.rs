@@ -17,7 +17,7 @@ pub struct Client {
     pub added_secs: u64,
 }
 
-/// All clients, in the order of their addition.
+/// All clients, in the order in which they were added.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Clients(Vec<Client>);

@@ -125,7 +125,7 @@ impl Planner<'_> {
     }
 
     /// Forwarding settings that must change to `on`. Interfaces that no longer need forwarding get their original
-    /// setting. They keep forwarding if another program has since enabled it for the whole machine.
+    /// setting, but keep forwarding if another program has since enabled it for the whole machine.
     fn forwarding(&self, on: bool) -> Vec<Step> {
         let is_others = self.observed.is_router && !self.found.was_router;
         let mut targets = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::MemberId;
 use crate::wire::TAG_BYTES;
 
-/// The secret key that all gossiping nodes of a cluster share. It authenticates their datagrams.
+/// The secret key that all gossiping nodes of a cluster share, and that authenticates their datagrams.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 

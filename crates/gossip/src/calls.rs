@@ -67,8 +67,8 @@ impl Calls {
         }
     }
 
-    /// Records that a node is unreachable. It is avoided for [`Policy::avoid_ms`], which is shorter than the time until
-    /// gossip declares a node silent.
+    /// Records that a node is unreachable. Commands avoid the node for [`Policy::avoid_ms`], which is shorter than the
+    /// time until gossip declares a node silent.
     pub fn unreachable(&mut self, node: MemberId, policy: &Policy, now: Timestamp) {
         self.avoided.retain(|_, until| now < *until);
         self.avoided.insert(node, now.plus_ms(policy.avoid_ms.into()));

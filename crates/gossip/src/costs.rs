@@ -70,7 +70,8 @@ impl Costs {
         entry.run_us = Average::and(entry.run_us, usual);
     }
 
-    /// Records that sending a command of this kind to another node took `way_us` microseconds more than its run time.
+    /// Records that a command of this kind took `way_us` microseconds more than its run time, because it was sent to
+    /// another node.
     pub fn went(&mut self, kind: &str, way_us: u64) {
         let entry = self.entry(kind);
         entry.way_us = Average::and(entry.way_us, way_us);
@@ -94,7 +95,7 @@ impl Costs {
 }
 
 impl Estimate {
-    /// Returns the overhead in thousandths of the run time. It is added to the score of every other node.
+    /// Returns the overhead in thousandths of the run time, which is added to the score of every other node.
     #[must_use]
     pub fn way(&self) -> u64 {
         const MOST: u64 = 1_000_000;

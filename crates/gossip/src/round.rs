@@ -17,7 +17,7 @@ const WANTS_PER_2_KIB: usize = 1;
 /// The size of an item without its load, in bytes, to plan the contents of datagrams.
 const ITEM_BYTES: usize = 7;
 
-/// The peers to which a round sends, by their indexes.
+/// The peers to which a round sends, as indexes in the list of members.
 #[derive(Debug)]
 struct Turn {
     /// Peers that get news and questions.

@@ -23,7 +23,7 @@ pub enum Presence {
 /// The maximum additional silence that is allowed for a node with late rounds, in milliseconds.
 const MOST_ALLOWANCE_MS: u64 = 10_000;
 
-/// The state of each member, by its index in [`Members`]. The number of members bounds its size.
+/// The state of each member, by its index in [`Members`]. The number of members bounds the size of the table.
 ///
 /// Times are on a clock that stops while this node is suspended: see `awake.rs`.
 #[derive(Debug)]
@@ -190,8 +190,8 @@ impl Entry {
         self.heard = now;
     }
 
-    /// Returns the additional silence that is allowed because the member's rounds are late, in milliseconds. It is
-    /// twice the delay, since one message may be lost.
+    /// Returns the additional silence that is allowed because the member's rounds are late, in milliseconds: twice the
+    /// delay, since one message may be lost.
     fn allowance_ms(&self) -> u64 {
         let late_ms = self.published.as_ref().map_or(0, |published| published.load.late_ms);
         (2 * u64::from(late_ms)).min(MOST_ALLOWANCE_MS)

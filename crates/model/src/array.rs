@@ -299,7 +299,7 @@ impl<'de> Deserialize<'de> for IndexSet {
     }
 }
 
-/// An array as given by `-a/--array`: its indices and how many tasks may run at once.
+/// An array as given by `-a/--array`: the indices, and how many tasks may run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ArraySpec {

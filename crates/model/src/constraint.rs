@@ -193,7 +193,7 @@ impl From<Constraint> for String {
     }
 }
 
-/// A recursive-descent parser. Each method consumes its construct from the start of `rest`, or returns `None`.
+/// A recursive-descent parser. Each method consumes one construct from the start of `rest`, or returns `None`.
 struct Parser<'a> {
     rest: &'a str,
     depth: u32,

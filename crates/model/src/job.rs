@@ -21,7 +21,7 @@ pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 /// Environment variables: values by name.
 pub type Environment = BTreeMap<String, String>;
 
-/// The specification of a job. It never changes after the head has accepted the job.
+/// The specification of a job. The specification never changes after the head has accepted the job.
 ///
 /// A [`Submission`], the form in the API, has optional values for `Count` and `Amounts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 
 use crate::{BootId, Digest, Feature, Hardware, Resources};
 
-/// The facts that an agent reports about its node in the hello. The head's log and state store them unchanged.
+/// The facts that an agent reports about its node in the hello. The head stores the facts unchanged in its log and
+/// state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// The id of the machine's current boot.

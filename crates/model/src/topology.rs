@@ -135,7 +135,7 @@ impl Topology {
 }
 
 impl Topology {
-    /// Returns whether all CPUs are equivalent, i.e. have the same NUMA node and kind and a core of their own.
+    /// Returns whether all CPUs are equivalent: they have the same NUMA node and kind, and each has its own core.
     #[must_use]
     pub fn is_flat(&self) -> bool {
         let is_flat = |domain: &Domain| domain.threads_per_core == 1;
@@ -183,8 +183,8 @@ pub struct CoreGroup {
     threads: Vec<String>,
 }
 
-/// An upper limit for the number of CPUs, above what any kernel supports. It bounds the work for a short list such as
-/// `0-4000000000`.
+/// An upper limit for the number of CPUs, above what any kernel supports. The limit bounds the work for a short list
+/// such as `0-4000000000`.
 const MAX_CPUS: u32 = 1 << 16;
 
 impl From<Topology> for Vec<CoreGroup> {

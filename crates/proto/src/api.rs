@@ -139,8 +139,7 @@ pub struct HeadInfo {
     /// Size of all results at the last measurement, in bytes.
     #[serde(default)]
     pub results_bytes: Option<u64>,
-    /// Maximum size of all results together, in bytes. Above the maximum, the head deletes fetched results before their
-    /// retention ends.
+    /// Maximum size of all results, in bytes. Above it, the head deletes fetched results before their retention ends.
     #[serde(default)]
     pub results_cap_bytes: u64,
     /// Warning for operators, such as a problem with the store; absent if there is none.
@@ -266,7 +265,7 @@ pub struct NodeView {
 /// Answer of `GET /nodes/{name}`: details of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
-    /// The fields that [`NodeView`] also has in the list of nodes.
+    /// The same fields as in the list of nodes.
     #[serde(flatten)]
     pub node: NodeView,
     /// The drain, if the node is draining or drained.
@@ -412,14 +411,14 @@ pub struct JobSummary {
     /// Number of nodes that each task uses at the same time.
     #[serde(default = "one")]
     pub node_count: u32,
-    /// CPUs per task on each of its nodes.
+    /// CPUs that each task uses on each of its nodes.
     pub cpus: u32,
-    /// Memory per task on each of its nodes, in bytes.
+    /// Memory that each task uses on each of its nodes, in bytes.
     pub memory_bytes: u64,
-    /// GPUs per task on each of its nodes.
+    /// GPUs that each task uses on each of its nodes.
     #[serde(default)]
     pub gpus: u32,
-    /// Counted resources per task on each of its nodes.
+    /// Counted resources that each task uses on each of its nodes.
     #[serde(default)]
     pub counted: Counted,
     /// The array, as submitted; absent if the job is not an array.
@@ -471,7 +470,7 @@ pub struct JobDetail {
     /// The fields that the list of jobs also has.
     #[serde(flatten)]
     pub summary: JobSummary,
-    /// Priority of the job; jobs with a higher one start first.
+    /// Priority of the job. Jobs with a higher priority start first.
     pub priority: i32,
     /// Whether the job runs again if its node is lost.
     pub requeue: bool,
@@ -584,7 +583,7 @@ pub struct Why {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobAction {
-    /// End the job. Its state becomes `cancelled`.
+    /// End the job, whose state becomes `cancelled`.
     Cancel,
     /// Keep waiting tasks from starting.
     Hold,
@@ -663,7 +662,7 @@ pub enum Notice {
         /// Whether the node can get tasks.
         state: NodeState,
     },
-    /// The reader was too slow and missed events. It should query the current state.
+    /// The reader was too slow and missed events. The reader should query the current state.
     Missed,
 }
 

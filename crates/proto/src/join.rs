@@ -22,8 +22,8 @@ const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Maximum length of a code that is read, in characters. A code with the longest address and secret is shorter.
 const MAX_LEN: usize = 1024;
 
-/// DNS name in every head's certificate. Agents authenticate the head by its key, signed by the cluster's authority, so
-/// the head's address can change without a new certificate.
+/// DNS name in every head's certificate. Agents authenticate the head by its key, which the cluster's authority has
+/// signed. The head's address can therefore change without a new certificate.
 pub const HEAD_NAME: &str = "head.hostler.internal";
 
 /// Default port of the head. It is not registered with IANA.
@@ -78,7 +78,7 @@ impl fmt::Display for Address {
 pub struct JoinCode {
     /// Host and port of the head, at most 255 bytes.
     pub address: String,
-    /// Fingerprint of the cluster's authority: BLAKE3 of its certificate in DER.
+    /// Fingerprint of the cluster's authority: the BLAKE3 hash of the authority's certificate in DER.
     pub authority: Digest,
     /// One-time secret, at most 255 bytes.
     pub secret: String,
@@ -128,7 +128,7 @@ impl FromStr for JoinCode {
     }
 }
 
-/// Prefix of login codes. It distinguishes them from join codes.
+/// Prefix of login codes, which distinguishes them from join codes.
 const LOGIN_PREFIX: &str = "hostlerlogin1-";
 
 /// Content of a login code: it lets one user log in at one cluster.

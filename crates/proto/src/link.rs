@@ -121,7 +121,7 @@ pub enum AgentMessage {
 pub enum HeadMessage {
     /// Start these runs of one job.
     Launch(Launch),
-    /// Start the processes of a run on several nodes, because all its nodes are ready.
+    /// Start the processes of a run on several nodes, because all these nodes are ready.
     Begin {
         /// Id of the run.
         run: RunId,
@@ -158,7 +158,7 @@ pub enum HeadMessage {
     Accounts {
         /// All accounts that the machine should have.
         accounts: Vec<Account>,
-        /// Accounts that an admin has blocked: the agent starts none of their jobs or remote commands.
+        /// Accounts that an admin has blocked. The agent starts no jobs and no remote commands of these accounts.
         #[serde(default)]
         blocked: Vec<Account>,
         /// Uids of accounts with a role above user, and of the account that runs the head. The agent refuses requests
@@ -280,7 +280,8 @@ pub struct Peer {
 pub struct StepDoor {
     /// Port on the node's address.
     pub port: u16,
-    /// Fingerprint of the certificate that the node created for this run. Its private key never leaves the node.
+    /// Fingerprint of the certificate that the node created for this run. The certificate's private key never leaves
+    /// the node.
     pub certificate: Digest,
 }
 
@@ -294,7 +295,7 @@ pub enum EndCause {
     Requeued,
     /// The run's part on another node has failed or was cancelled.
     Broken,
-    /// The program ran on the first node only and ended successfully; the other parts are no longer needed.
+    /// The program ran on the first node only and ended successfully, so the parts on other nodes end too.
     Finished,
 }
 

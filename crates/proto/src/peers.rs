@@ -95,7 +95,7 @@ pub enum NodePresence {
 /// Load of a node, in [`NodeLoad`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadView {
-    /// Age of these values, in milliseconds.
+    /// Age of the load, in milliseconds.
     pub age_ms: u64,
     /// Load average of the last minute, in hundredths.
     pub average: u32,

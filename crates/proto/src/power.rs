@@ -40,7 +40,7 @@ pub struct PowerView {
     /// Whether estimates use assumed values, because `power.toml` has none for this node.
     #[serde(default)]
     pub are_watts_assumed: bool,
-    /// Energy that the node has used since the head manages its power, in watt-hours.
+    /// Energy that the node has used since the head began to manage the node's power, in watt-hours.
     pub watt_hours: u64,
     /// The measured part of `watt_hours`, in watt-hours. The rest is estimated.
     #[serde(default)]

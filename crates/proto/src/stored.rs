@@ -29,11 +29,10 @@ pub enum Change {
     JobEnded(EndedJob),
     /// An ended job was requeued. Deletes the stored job, but not the records of its tasks.
     JobReopened(JobId),
-    /// Stores the environment variables of a job. They are kept until the job is forgotten, or has ended and [does not
-    /// need them](EndedJob::keeps_environment). Equal environments are stored once. The store does not check the
-    /// digest.
+    /// Stores the environment variables of a job until the job is forgotten, or has ended and [does not need
+    /// them](EndedJob::keeps_environment). Equal environments are stored once. The store does not check the digest.
     Environment {
-        /// The job with these variables.
+        /// The job that has the variables.
         job: JobId,
         /// The digest of the encoded variables.
         digest: Digest,

@@ -77,7 +77,8 @@ pub struct BlockUser {
 pub struct AddUser {
     /// Name of the user.
     pub name: UserName,
-    /// Uid. If absent, the uid of the account with this name on the head's machine, or else a free one.
+    /// Uid of the user. If absent, the user gets the uid of the account with this name on the head's machine, or else a
+    /// free uid.
     #[serde(default)]
     #[schema(minimum = 1000, maximum = 4_294_967_293_u32)]
     pub uid: Option<u32>,

@@ -9,8 +9,8 @@ use crate::{NodeIx, Policy, Pool, Reservation, Waiting};
 /// The maximum number of nodes that a reason names.
 const NAMED: usize = 3;
 
-/// Returns why a queued job waits. `ahead` is the number of jobs before it in its partition's queue. `blocked` has the
-/// reservations of the last plan, which was made under `policy`.
+/// Returns why a queued job waits. `ahead` is the number of jobs before this job in the queue of its partition.
+/// `blocked` has the reservations of the last plan, which was made under `policy`.
 ///
 /// Examines every node if the reason names nodes; is cheap otherwise.
 #[must_use]

@@ -15,8 +15,8 @@ use hostler_model::Request;
 
 use crate::{NodeIx, NodeSet};
 
-/// The properties of a node on which its order depends, apart from its free resources. Nodes of the lowest class are
-/// tried first.
+/// The properties of a node that decide its place in the order of nodes, apart from its free resources. Nodes of the
+/// lowest class are tried first.
 ///
 /// Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -31,8 +31,9 @@ const MAX_RESERVATIONS: usize = 64;
 pub struct Plan {
     /// Tasks to start, in the order of the decisions.
     pub starts: Vec<Start>,
-    /// The reservations of jobs that do not fit now. The first such job gets one, and so does each later one that
-    /// shares no node with an earlier reservation. Empty if every examined job starts, or waits for a node to return.
+    /// The reservations of jobs that do not fit now. The first job that does not fit gets a reservation, and so does
+    /// each later job that shares no node with an earlier reservation. Empty if every examined job starts, or waits for
+    /// a node to return.
     pub blocked: Vec<Reservation>,
     /// How many jobs the pass examined.
     pub examined: usize,
@@ -240,7 +241,7 @@ impl<'a> Pass<'a> {
         u64::from(count)
     }
 
-    /// Returns the latest end of a task that starts now: its time limit from now, or never.
+    /// Returns the latest end of a task that starts now: now plus the task's time limit, or never.
     fn ends_at(&self, job: &Waiting) -> Timestamp {
         job.time_limit_ms.map_or(Timestamp::NEVER, |limit| self.now.plus_ms(limit))
     }

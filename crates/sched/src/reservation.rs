@@ -118,7 +118,7 @@ impl Slot {
         self.open.is_empty()
     }
 
-    /// Records that tasks have started on these nodes, reserved or not. They hold `held` on each node and end at
+    /// Records that tasks have started on these nodes, reserved or not. The tasks hold `held` on each node and end at
     /// `ends_at`.
     pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
         if !self.is_clear_of(ends_at) {

@@ -44,7 +44,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Capture {
     pub manifest: Manifest,
-    /// The manifest's digest: the hash of its encoding.
+    /// The digest of the manifest: the hash of the encoded manifest.
     pub digest: Digest,
     /// Reads the chunks again, including the encoded manifest.
     pub sources: Sources,

@@ -33,7 +33,7 @@ use crate::wire::{self, WireError};
 
 const PARTIAL: &str = ".hostler-partial";
 
-/// What to do with a user's file that differs from the delivered one.
+/// What to do with a user's file that differs from the delivered file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnConflict {
     /// Deliver nothing and list all conflicts.
@@ -44,7 +44,7 @@ pub enum OnConflict {
     Rename,
 }
 
-/// A user's file that conflicts with a delivered one.
+/// A user's file that conflicts with a delivered file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Path below the destination directory.
@@ -60,7 +60,7 @@ pub enum DeliveryError {
     /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// User's files conflict with delivered ones; lists all of them, sorted by path.
+    /// User's files conflict with delivered files; lists all conflicts, sorted by path.
     #[error("{} already contains other files:{}", .destination.display(), listed(.conflicts))]
     Conflicts { destination: PathBuf, conflicts: Vec<Conflict> },
     /// Another process delivers the same results to the same directory.
@@ -104,7 +104,7 @@ fn listed(conflicts: &[Conflict]) -> String {
 pub struct Delivered {
     /// Number of files delivered.
     pub files: u64,
-    /// The size of these files, in bytes.
+    /// The size of the delivered files, in bytes.
     pub bytes: u64,
     /// Files and links that already existed with the same content.
     pub kept: u64,
@@ -133,7 +133,7 @@ pub struct Delivery {
 struct Incoming {
     entry: Entry,
     content: Content,
-    /// The path at which the file is delivered: its own, or a new one by [`OnConflict::Rename`].
+    /// The path at which the file is delivered: the file's own path, or a new path by [`OnConflict::Rename`].
     place: Vec<u8>,
     partial: PathBuf,
 }
@@ -145,7 +145,7 @@ struct Place {
     len: u32,
 }
 
-/// How the existing entry at the path of a delivered one compares with it.
+/// How an existing entry compares with the entry to deliver at the same path.
 enum Standing {
     Nothing,
     Same,
@@ -186,7 +186,7 @@ impl Delivery {
         Ok(delivery)
     }
 
-    /// Adds a file and looks for its chunks in the partial area and in the file that it replaces.
+    /// Adds a file and looks for its chunks in the partial area and in the existing file that the new file replaces.
     fn expect(&mut self, entry: Entry, content: Content, place: Vec<u8>) -> Result<(), DeliveryError> {
         let index = self.files.len();
         let partial = self.partial.path_for(&entry, &content);
@@ -311,7 +311,7 @@ impl Delivery {
         syncfs(self.root.as_fd()).map_err(|error| self.failure("sync", &self.destination, error.into()))
     }
 
-    /// Sets length, mode and time of a partial file. Its bytes were checked when they were received.
+    /// Sets length, mode and time of a partial file. The file's bytes were checked when they were received.
     fn complete(&self, file: &Incoming) -> io::Result<()> {
         let partial = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file.partial)?;
         partial.set_len(file.content.size)?;
@@ -538,7 +538,8 @@ impl Partial {
     }
 }
 
-/// Creates a private directory, or checks that an existing one is private and not a link, which would redirect writes.
+/// Creates a private directory, or checks that an existing directory is private and not a link, which would redirect
+/// writes.
 fn make_directory(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

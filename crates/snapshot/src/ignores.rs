@@ -96,7 +96,7 @@ pub fn mark_results(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The ignore rules of one directory, with a link to those of its parent.
+/// The ignore rules of one directory, with a link to the rules of its parent.
 #[derive(Debug)]
 pub(crate) struct Ignores {
     /// Length of the path of the rules' directory, which matching skips, in bytes.

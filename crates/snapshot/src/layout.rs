@@ -58,7 +58,7 @@ pub enum LayoutError {
     /// The directory is not empty.
     #[error("{} is not empty", .0.display())]
     NotEmpty(PathBuf),
-    /// The store lacks these chunks.
+    /// The store lacks chunks of the manifest; lists them.
     #[error("{} chunks are not in the store", .0.len())]
     MissingChunks(Vec<Digest>),
     /// A chunk could not be read.

@@ -14,7 +14,7 @@ use crate::wire::MAX_WIRE_BYTES;
 
 const HEADER_BYTES: usize = 36;
 
-/// A chunk in its wire form. Its digest has not been checked.
+/// A chunk in its wire form, before its digest is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// The digest of the chunk, according to the sender.
@@ -38,7 +38,7 @@ pub enum PackError {
     /// A chunk exceeds the maximum size of the wire form.
     #[error("a chunk of {length} bytes is too large to send; at most {MAX_WIRE_BYTES} are allowed")]
     TooLarge {
-        /// The length of its wire form, in bytes.
+        /// The length of the chunk's wire form, in bytes.
         length: usize,
     },
     /// The body ended inside a frame.

@@ -20,7 +20,7 @@ use crate::{pack, wire};
 /// The reason why a chunk could not be read again.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The chunk was never part of these sources.
+    /// The chunk is not part of the [`Sources`].
     #[error("chunk {0} is not part of the captured files")]
     Unknown(Digest),
     /// The file has changed since it was hashed, or no longer exists.
@@ -50,7 +50,7 @@ pub struct Sources {
 enum FileAt {
     /// A path relative to the root of the snapshot.
     Beneath(Vec<u8>),
-    /// A file that the program itself chose. It stays open, because another file may get its path later.
+    /// A file that the program itself chose. The file stays open, because another file may get its path later.
     Open { path: PathBuf, file: File },
 }
 
@@ -71,7 +71,7 @@ impl Sources {
         self.add_places(FileAt::Beneath(path.to_vec()), content);
     }
 
-    /// Finds out where these chunks are in files beneath the root.
+    /// Finds out where the `wanted` chunks are in files beneath the root.
     pub fn locate<'e>(&mut self, files: impl IntoIterator<Item = &'e Entry>, wanted: &[Digest]) {
         let mut wanted: HashSet<&Digest> = wanted.iter().filter(|digest| self.length(digest).is_none()).collect();
         for entry in files {
@@ -125,7 +125,7 @@ impl Sources {
         self.blobs.keys().chain(self.places.keys().filter(|it| !self.blobs.contains_key(it))).copied()
     }
 
-    /// Returns the length of the chunk `digest`, or `None` if it is not part of these sources.
+    /// Returns the length of the chunk `digest`; `None` if the chunk is not part of these sources.
     #[must_use]
     pub fn length(&self, digest: &Digest) -> Option<u64> {
         let blob = self.blobs.get(digest).map(|bytes| bytes.len() as u64);

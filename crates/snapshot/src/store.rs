@@ -538,8 +538,8 @@ enum StoredKind {
 }
 
 impl Stored {
-    /// Returns the time of last use for eviction. A whole file counts as older than the chunks used with it. It can be
-    /// rebuilt from the chunks, but the chunks come only from the head.
+    /// Returns the time of last use for eviction. A whole file counts as older than the chunks used with it, because it
+    /// can be rebuilt from the chunks, but the chunks come only from the head.
     fn eviction_time(&self) -> SystemTime {
         // Longer than any layout takes; a layout counts as a use of both.
         const WHOLE_FILES_SEEM_OLDER_BY: Duration = Duration::from_secs(15 * 60);
@@ -595,8 +595,8 @@ fn each_in(directory: &Path, kind: StoredKind, each: &mut impl FnMut(Stored)) ->
     Ok(())
 }
 
-/// Reads `file` to its end into `buffer`, which grows if needed and keeps its length. Clearing it for every chunk would
-/// cost more than reading a small one.
+/// Reads `file` to its end into `buffer`, which grows if needed and never shrinks: clearing the buffer for every chunk
+/// would cost more than reading a small chunk.
 fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
     const FIRST_BYTES: usize = 512 << 10;
     let mut filled = 0;
@@ -613,7 +613,7 @@ fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]
     }
 }
 
-/// Creates a directory and its parents with access only for the owner.
+/// Writes `bytes` to a new file that only the owner can access.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }

@@ -19,7 +19,7 @@ use crate::bounds::{MOST_DEPTH, MOST_ENTRIES, Tally, TooMuch};
 use crate::ignores::{Ignores, LeftOut, LeftOutKind, Verdict, judge};
 use crate::paths::{self, show, stays_inside};
 
-/// An entry of a folder that cannot be captured. Its text is a sentence without a full stop.
+/// An entry of a folder that cannot be captured. The text of the value is a sentence without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Path below the folder.

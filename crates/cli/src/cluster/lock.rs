@@ -9,7 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::failure::{During, Failure};
 
-/// A held file lock. It is released when the value is dropped or the process ends.
+/// A held file lock. The lock is released when the value is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _held: Flock<File>,

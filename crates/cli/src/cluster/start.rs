@@ -18,7 +18,7 @@ use super::{Machine, Places, Record, Sizes};
 use crate::commands::discover::captured_machine;
 use crate::failure::{During, Failure};
 
-/// How long the head may take to start; it replays its store first.
+/// How long the head may take to start. The head replays its store before it accepts connections.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
 /// How long the agents may take to connect once the head runs.
@@ -400,7 +400,7 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Fails if a started process has already ended; adds the end of its log.
+    /// Fails if a started process has already ended. The error contains the end of the process's log.
     fn check_children(&mut self) -> Result<(), Failure> {
         for started in &mut self.children {
             if let Ok(Some(status)) = started.child.try_wait() {
@@ -429,7 +429,7 @@ fn free_address(previous: Option<&str>) -> String {
     previous.filter(is_free).unwrap_or("127.0.0.1:0").to_owned()
 }
 
-/// Adds the end of a log, and its path.
+/// Adds the end of a log and the path of the log.
 fn with_log(failure: Failure, log: &Path, from: u64) -> Failure {
     let lines = log_tail(log, from, LOG_LINES);
     let failure = lines.into_iter().fold(failure, |failure, line| failure.because(&std::io::Error::other(line)));

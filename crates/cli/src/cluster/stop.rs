@@ -12,7 +12,7 @@ use super::{Places, Record};
 use crate::exit;
 use crate::failure::{During, Failure};
 
-/// How long processes may take to end after the head has agreed to stop; it notifies its clients first.
+/// How long processes may take to end after the head has agreed to stop. The head notifies its clients before it ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long processes may take to end after SIGTERM.

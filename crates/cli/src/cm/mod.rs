@@ -19,7 +19,8 @@ use crate::commands::configure::Configure;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// A client tool. The fields of its type are its flags, and the doc comment is its help text.
+/// A client tool. The fields of the implementing type are the tool's flags, and the type's doc comment is the help
+/// text.
 pub(crate) trait Tool: Args {
     const NAME: &'static str;
 

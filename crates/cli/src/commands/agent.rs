@@ -291,7 +291,7 @@ impl AgentRun {
         Ok(exit::OK)
     }
 
-    /// The settings of `hostler agent run` with only these ports given as options.
+    /// The settings of `hostler agent run` with these two ports as the only options.
     pub(crate) fn with_ports(table: PortAt, best: PortAt) -> Self {
         Self { table_port: Some(table), best_port: Some(best), ..Self::default() }
     }

@@ -104,7 +104,7 @@ pub(crate) struct Source {
     pub(crate) ranks: Range<u32>,
 }
 
-/// The sources for a target: one task or all tasks of a job, on all their nodes.
+/// The sources for a target: one task or all tasks of a job, each with all of the task's nodes.
 async fn sources_of(client: &Client, target: Target) -> Result<Vec<Source>, Failure> {
     let job = client.job(target.job, 0).await?.summary;
     let source = |index| Source { task: TaskId { job: target.job, index }, ranks: 0..job.node_count };

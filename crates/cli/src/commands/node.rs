@@ -18,7 +18,7 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{node_views, views};
 
-/// Manage nodes: invite, drain, resume, switch power, remove
+/// Manage nodes: invite, drain, resume, switch on and off, remove
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     #[command(subcommand)]

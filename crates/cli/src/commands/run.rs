@@ -34,16 +34,18 @@ const ONE_QUESTION: Duration = Duration::from_secs(30);
 /// Variables that describe the calling shell and mean nothing to a command elsewhere.
 const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 
-/// Prefixes of variables that mark a process as part of a Slurm allocation or as an MPI rank. They must not reach the
-/// job, even if the caller is such a process.
+/// Prefixes of variables that mark a process as part of a Slurm allocation or as an MPI rank. The job must not get
+/// these variables, even if the caller is such a process.
 const OF_ANOTHER_LAUNCHER: [&str; 7] =
     ["SLURM_", "SLURMD_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "PRTE_LAUNCHED"];
 
-/// Variables that tell `mpirun` about the CPUs of the caller's job; they do not apply to the new job.
+/// Variables that tell `mpirun` about the CPUs of the caller's job. The job must not get them, because it has other
+/// CPUs.
 const OF_THE_CALLERS_CPUS: [&str; 3] =
     ["OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_set_default_slots", "OMPI_MCA_mpi_yield_when_idle"];
 
-/// Slurm's commands find their cluster by this variable. It does not mark an allocation.
+/// Name of the variable by which Slurm's commands find their cluster. It is passed on like any other variable, because
+/// it does not mark an allocation.
 const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
 
 /// Run a command as a job, show its output, return its exit code
@@ -216,7 +218,7 @@ impl Attended<'_> {
     }
 }
 
-/// Prefixes each line with the index of its task.
+/// Prefixes each line with the index of the task that wrote it.
 fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() + bytes.len() / 8);
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -229,7 +231,7 @@ fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Waits for the end of the job; returns it with its first task.
+/// Waits for the end of the job. Returns the job with its first task.
 async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
     loop {
         let job = client.job_when_ended(id, 1, ONE_QUESTION).await?;

@@ -204,7 +204,7 @@ fn failure(error: &StepError) -> Failure {
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Steps {
-    /// Program of the first node and its arguments; none on other nodes
+    /// Program of the first node, and the program's arguments; empty on other nodes
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<OsString>,
 }

@@ -9,7 +9,7 @@ use hostler_model::ParseError;
 
 use crate::failure::{During, Failure};
 
-/// Default file. It may be missing.
+/// Default path of the cluster file. The file may be missing.
 pub(super) const USUAL: &str = "/etc/hostler/dsh.conf";
 
 /// Maximum length of a host name, in bytes.

@@ -38,7 +38,7 @@ const TABLE_PORT: u16 = 8181;
 /// Default port of the load of the best node.
 const BEST_PORT: u16 = 8282;
 
-/// First word that a background daemon prints on stdout once its ports are open. A message for the user follows on the
+/// First word that a background daemon prints on stdout once the ports are open. A message for the user follows on the
 /// same line.
 const UP: &str = "up";
 

@@ -87,7 +87,7 @@ fn leases(running: &Running, width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// The VPN clients, with their last handshake and traffic.
+/// The VPN clients, each with its last handshake and its traffic.
 pub(crate) fn clients(clients: &[ClientState], now_secs: u64, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("CLIENT", Align::Left),

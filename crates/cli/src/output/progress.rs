@@ -9,11 +9,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 /// A transfer without data for this long is shown as stalled.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// A progress bar, or nothing if stderr is not a terminal. It is cleared when dropped.
+/// A progress bar, or nothing if stderr is not a terminal. Dropping the value clears the bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// The last position, and when it changed.
+    /// The last position, and when the position changed.
     moved: Arc<Mutex<(u64, Instant)>>,
 }
 

@@ -37,7 +37,7 @@ pub struct Run {
 /// Everything an agent needs to start one run; stored in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLaunch {
-    /// The job's data, which all its runs on this node share.
+    /// The data of the job that all runs of the job on this node share.
     pub job: Arc<JobLaunch>,
     /// The run's id, its resources on this node, and the rank of this node among the nodes of the run.
     pub placement: Placement,
@@ -73,7 +73,7 @@ pub enum Stage {
     Running,
     /// The process has ended; its results are being collected and uploaded.
     Collecting(Exit),
-    /// The run has ended, and the head requested its results again: the agent collects them once more.
+    /// The run has ended, and the head requested the results again: the agent collects the results once more.
     Recollecting(RunEnd),
     /// The run has ended. The agent reports it until the head has recorded the end.
     Over(RunEnd),

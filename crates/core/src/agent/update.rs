@@ -56,8 +56,8 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Answers the head's request to rest. The node counts as busy while a run's end is not recorded or its results are
-/// missing on the head.
+/// Answers the head's request to rest. The node counts as busy while the head lacks the recorded end or the results of
+/// a run.
 fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
     let busy = |why: String| Effect::Send(AgentMessage::Resting { ask, busy: Some(why), is_leaving: state.is_leaving });
     effects.push(match state.runs.keys().next() {

@@ -187,14 +187,14 @@ pub enum Event {
         /// The node's name.
         node: NodeName,
     },
-    /// An admin removed a node. Its keys are revoked, and the head gives up its runs.
+    /// An admin removed a node. The node's keys are revoked, and the head gives up the runs on the node.
     NodeRemoved {
         /// The node's name.
         node: NodeName,
         /// The admin's name.
         by: String,
     },
-    /// A node joined. Earlier keys of its name are revoked.
+    /// A node joined. Earlier keys of nodes with the same name are revoked.
     NodeJoined {
         /// The node's name.
         node: NodeName,
@@ -378,7 +378,7 @@ pub enum Effect {
     },
     /// Send a request to a node's power controller. The answer arrives as [`super::PowerCommand::Said`].
     Power {
-        /// The node to ask about or to switch.
+        /// The node that the controller reports on or switches on or off.
         node: NodeName,
         /// Query the state, switch on, or switch off.
         verb: PowerVerb,

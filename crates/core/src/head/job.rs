@@ -51,8 +51,8 @@ pub struct Job {
     /// The owner's uid on the submitting machine, if known.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// The job's share of the energy of its nodes, including requeued attempts. Counts only parts that have ended; `None` if none of
-    /// its nodes has a power meter.
+    /// The share of the job in the energy of its nodes, including requeued attempts. Counts only parts that have ended;
+    /// `None` if none of the nodes has a power meter.
     #[serde(default)]
     pub energy: Option<Energy>,
     /// The digest of the job's environment variables, which the store keeps. Jobs in older logs keep the variables in
@@ -64,20 +64,20 @@ pub struct Job {
     pub lost_environment: bool,
 }
 
-/// A task that is placed on nodes. Its run has one part per node.
+/// A task that is placed on nodes. The task's run has one part per node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The task's current run.
     pub run: RunId,
     /// The run's parts, ordered by rank; at least one.
     pub parts: Vec<Part>,
-    /// When the run was placed; once it runs, when its processes started.
+    /// When the run was placed; once the run's processes have started, when they started.
     pub since: Timestamp,
     /// When the run's processes had started on every node.
     pub started_at: Option<WallTime>,
     /// Why the head asked the agents to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
-    /// The rank of the first part that ended without completing. Its ending becomes the task's ending.
+    /// The rank of the first part that ended without completing. The ending of this part becomes the task's ending.
     #[serde(default)]
     pub broken_by: Option<u32>,
 }
@@ -335,8 +335,8 @@ impl Job {
         cancelled.map(|(_, indices)| indices.len()).sum()
     }
 
-    /// Returns the tasks with a fetched result that is still on the head. The head drops these results first to free
-    /// disk space.
+    /// Returns the tasks with a fetched result that is still on the head. To free disk space, the head drops fetched
+    /// results first.
     #[must_use]
     pub fn fetched_results(&self) -> IndexSet {
         let mut both = IndexSet::default();

@@ -16,8 +16,8 @@ use super::command::Refusal;
 use super::event::{Event, Now};
 use super::state::State;
 
-/// Default lifetime of a node's key, in milliseconds. It limits how long an unnoticed copy of a key is useful; to
-/// revoke a key at once, remove its node. The default is long because a machine may stay off for months.
+/// Default lifetime of a node's key, in milliseconds. The lifetime limits how long an unnoticed copy of a key is
+/// useful; to revoke a key at once, remove the node. The default is long because a machine may stay off for months.
 pub const KEY_LIFE_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// The keys of a node that has joined.
@@ -32,7 +32,7 @@ pub struct Member {
 /// A node's key as the head stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The fingerprint of the public key: the BLAKE3 hash of its DER encoding.
+    /// The fingerprint of the public key: the BLAKE3 hash of the key in DER.
     pub key: Digest,
     /// When the head issued the key's certificate, on the cluster's clock.
     pub issued_at: Timestamp,
@@ -84,7 +84,7 @@ impl Key {
 }
 
 impl State {
-    /// Returns the keys of a node by its name; `None` if no such node has joined.
+    /// Returns the keys of a node by its name; `None` if no node of this name has joined.
     #[must_use]
     pub fn member(&self, name: &NodeName) -> Option<&Member> {
         self.members.get(name)

@@ -59,7 +59,7 @@ pub struct Drain {
     pub at: WallTime,
 }
 
-/// An open connection of an agent, with what its hello said about the process.
+/// An open connection of an agent, and what the agent's hello said about the agent's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The connection's id.

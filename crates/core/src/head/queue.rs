@@ -100,7 +100,7 @@ impl Queue {
         self.lines.get(&Some(partition.clone())).map_or(0, |line| line.places.len() as u64)
     }
 
-    /// Returns the number of jobs ahead of this one in its partition. The job itself need not be in the queue.
+    /// Returns the number of jobs ahead of `job` in the partition of `job`, which need not be in the queue.
     pub(super) fn ahead_of(&self, job: &Job) -> u64 {
         let Some(line) = self.lines.get(&job.spec.partition) else { return 0 };
         let place = Place::of(job);

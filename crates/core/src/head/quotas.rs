@@ -151,8 +151,8 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
-/// Returns why a user may not submit another job, as a sentence, to bound the head's memory for waiting jobs. This
-/// limit applies in addition to quotas. It counts jobs, because an array uses as much memory as one job.
+/// Returns why a user may not submit another job, as a sentence. The limit bounds the head's memory for waiting jobs,
+/// in addition to quotas. The limit counts jobs, because an array uses as much memory as one job.
 pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
     let most = settings.waiting_jobs;

@@ -20,8 +20,8 @@ use super::state::State;
 use super::stored::batch;
 use super::update::update;
 
-/// A snapshot is due when the log has this many events more than the state has jobs. This bounds how much a starting
-/// head reads.
+/// A snapshot is due when the log has this many events more than the state has jobs. The limit bounds how much a
+/// starting head reads.
 const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
 
 /// How many jobs are forgotten at once, so that a large backlog does not block the loop.

@@ -62,7 +62,7 @@ impl Step<'_> {
         jobs.into_iter().for_each(|job| self.job_changed(job));
     }
 
-    /// Allocates the resources of a placement on its node.
+    /// Allocates the resources of a placement on the node of the placement.
     fn hold(&mut self, start: &Start) {
         let node = self.state.nodes.get_mut(&start.node).expect("a placement names a known node");
         assert!(
@@ -261,8 +261,8 @@ impl Step<'_> {
 }
 
 impl State {
-    /// Returns the energy that a part has used since its placement: the node's energy times the part's share of its
-    /// CPUs. `None` if the node has no meter, or had none at the placement.
+    /// Returns the energy that a part has used since its placement: the energy of the node times the part's share of
+    /// the node's CPUs. `None` if the node has no meter, or had none at the placement.
     fn energy(&self, part: &Part, now: Timestamp) -> Option<Energy> {
         let drawn = self.power.reading(&part.node, now)?.since(part.metered?);
         let all = self.nodes.get(&part.node)?.facts.resources.cpus.len();
@@ -276,7 +276,7 @@ impl State {
         parts.map(|part| self.energy(part, now)).fold(job.energy, both)
     }
 
-    /// Returns the number of a run's parts; zero if the run is not the current one of its task.
+    /// Returns the number of a run's parts; zero if the task has another current run.
     fn parts_of(&self, run: RunId) -> u32 {
         self.active(run).map_or(0, |active| active.parts.len() as u32)
     }

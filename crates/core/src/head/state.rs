@@ -282,7 +282,8 @@ impl State {
             .collect()
     }
 
-    /// Returns a run and the node's rank in it, if the run is the current one of its task and has a part on the node.
+    /// Returns a run and the node's rank in the run. `None` if the run's task has another current run, or the run has
+    /// no part on the node.
     pub(super) fn part_on(&self, node: &NodeName, run: RunId) -> Option<(RunId, u32)> {
         Some((run, self.active(run)?.rank_of(node)?))
     }
@@ -310,7 +311,7 @@ impl State {
         self.keys.get(&key).copied()
     }
 
-    /// Returns the placed task of a run; `None` if the run is not the current one of its task.
+    /// Returns the placed task of a run; `None` if the task has another current run.
     #[must_use]
     pub fn active(&self, run: RunId) -> Option<&Active> {
         self.jobs.get(&run.task.job)?.active.get(&run.task.index).filter(|active| active.run == run)
@@ -379,14 +380,14 @@ impl State {
         all
     }
 
-    /// Adds a new job. Its id must be the next one.
+    /// Adds a new job, whose id must be the next id.
     pub(super) fn insert_job(&mut self, job: Job) {
         assert_eq!(job.id, self.next_job(), "job ids count up");
         self.last_job = job.id.0;
         self.take_in(Arc::new(job));
     }
 
-    /// Adds a job to the state: a new one, or an ended one that is changed or requeued.
+    /// Adds a job to the state: a new job, or an ended job that is changed or requeued.
     pub(super) fn take_in(&mut self, job: Arc<Job>) {
         self.keys.insert(job.key, job.id);
         for dependency in &job.unmet {
@@ -429,7 +430,7 @@ impl State {
         Some(job)
     }
 
-    /// Sets the unmet dependencies of a job, a subset of the current ones. The job must exist.
+    /// Sets the unmet dependencies of a job, which must be a subset of the current dependencies. The job must exist.
     pub(super) fn set_unmet(&mut self, id: JobId, unmet: Vec<Dependency>) {
         let settled = self.change_job(id, |job| std::mem::replace(&mut job.unmet, unmet));
         for on in settled.into_iter().map(|dependency| dependency.job) {

@@ -106,7 +106,7 @@ pub(super) struct Step<'a> {
     pub(super) state: &'a mut State,
     pub(super) now: Now,
     pub(super) changes: &'a mut Changes,
-    /// Jobs that ended with this event or had ended before it. They must be stored again when the event is applied.
+    /// Jobs that ended with this event or had ended before it. Once the event is applied, they must be stored again.
     moved: Vec<JobId>,
 }
 
@@ -336,7 +336,7 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    /// Marks a node as down. Its connection was closed before. Separate events move runs to other nodes.
+    /// Marks a node as down. The node's connection was closed before. Separate events move runs to other nodes.
     fn mark_down(&mut self, name: &NodeName) {
         self.state.change_node(name, |node| node.silence = Silence::Down);
         self.notify_node(name);

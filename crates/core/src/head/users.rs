@@ -43,7 +43,7 @@ pub struct User {
     pub uid: u32,
     /// What the user may do: user, operator or admin.
     pub role: Role,
-    /// The user's groups. They matter for quotas and partitions only.
+    /// The user's groups, which matter for quotas and partitions only.
     pub groups: BTreeSet<UserName>,
     /// SSH public keys as lines of an `authorized_keys` file: type, base64, comment.
     pub keys: Vec<String>,
@@ -67,7 +67,7 @@ pub struct NewUser {
     pub keys: Vec<String>,
 }
 
-/// A login token. Its hash is the key in the map.
+/// A login token. The map's key is the hash of the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Token {
     user: UserName,
@@ -186,14 +186,14 @@ pub enum UsersEvent {
     FormerQuota {
         /// The removed user's name.
         name: UserName,
-        /// The quota, which replaces the earlier one.
+        /// The quota, which replaces the earlier quota.
         quota: Quota,
     },
     /// A group's quota was set.
     GroupQuota {
         /// The group's name.
         group: UserName,
-        /// The quota, which replaces the earlier one.
+        /// The quota, which replaces the earlier quota.
         quota: Quota,
     },
     /// A login succeeded, and the user got a token.
@@ -395,14 +395,14 @@ impl Users {
 
 impl State {
     /// Returns whether an account has more rights than the role *user*, by its role or because the head runs under its
-    /// uid. Its jobs and remote commands have the same rights.
+    /// uid. Jobs and remote commands of the account have the same rights.
     #[must_use]
     pub fn is_privileged(&self, uid: u32, role: Role) -> bool {
         role > Role::User || self.owner == Some(uid)
     }
 
-    /// Returns the uids of privileged accounts, whose requests are refused when they come through a node. Empty if an
-    /// admin allows such requests. Root is handled separately.
+    /// Returns the uids of privileged accounts. Requests of these accounts are refused when they come through a node.
+    /// Empty if an admin allows these requests. Root is handled separately.
     #[must_use]
     pub fn guarded_uids(&self) -> Vec<u32> {
         if self.settings.roles_through_nodes {
@@ -688,7 +688,8 @@ fn accounts_now(state: &State) -> HeadMessage {
     HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out(), guarded: state.guarded_uids() }
 }
 
-/// Sends an agent the accounts that its machine needs, unless there are no users, blocks or privileged accounts.
+/// Sends an agent the accounts that the agent's machine needs, unless there are no users, blocks or privileged
+/// accounts.
 pub(super) fn tell_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
     if !state.users.users.is_empty() || !state.users.blocked.is_empty() || !state.guarded_uids().is_empty() {
         changes.effects.push(Effect::Send { connection, message: accounts_now(state) });

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use super::records::Records;
 use super::service::Services;
 
-/// The gateway of this machine. A machine has at most one; its state is in the directory.
+/// The gateway of this machine. A machine has at most one gateway, whose state is in one directory.
 #[derive(Debug)]
 pub struct Gateway {
     pub(super) records: Records,
     pub(super) services: Services,
-    /// This executable. It guards changes on trial, and sets the gateway up after a boot.
+    /// The path of this executable, which guards changes on trial and sets the gateway up after a boot.
     pub(super) program: PathBuf,
 }
 

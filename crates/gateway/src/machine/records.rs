@@ -27,7 +27,7 @@ pub(super) trait Record: Serialize + DeserializeOwned {
     const FILE: &'static str;
 }
 
-/// The confirmed setup. It is applied after a boot, and restored by a rollback.
+/// The confirmed setup, which is applied after a boot and restored by a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Confirmed {
     pub(super) setup: Setup,
@@ -58,7 +58,7 @@ pub struct Trial {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Before {
     pub(super) confirmed: Option<Confirmed>,
-    /// The listing of the table. It may differ from the loaded one.
+    /// The table as `nft` lists it. The listing may differ from the loaded table.
     pub(super) table: Option<String>,
     pub(super) loaded: Option<Loaded>,
     /// Last known endpoints of clients.

@@ -41,7 +41,7 @@ pub(super) enum Service {
     Guard,
 }
 
-/// Record of a started service. It is written before and after the start, so that no process is lost.
+/// Record of a started service. The record is written before and after the start, so that no process is lost.
 #[derive(Debug, Serialize, Deserialize)]
 struct Started {
     /// `None` under systemd, and if the starting process was killed before it could write the pid.
@@ -85,7 +85,7 @@ impl Services {
         self.by_systemd
     }
 
-    /// Starts a program in the foreground. `configuration` is stored in its record.
+    /// Starts a program in the foreground. The record of the service contains `configuration`.
     pub(super) fn start(
         &self,
         service: Service,
@@ -189,7 +189,7 @@ impl Services {
         Ok(self.started(service)?.is_some_and(|started| is_interrupted(&started)))
     }
 
-    /// Error for a service that does not run, with the last line of its log.
+    /// Error for a service that does not run, with the last line of the service's log.
     pub(super) fn ended(&self, service: Service, otherwise: &str) -> GatewayError {
         let log = fs::read_to_string(self.records.path(&service.log())).unwrap_or_default();
         let last = log.lines().rfind(|line| line.contains(char::is_alphabetic));

@@ -159,7 +159,7 @@ impl Gateway {
         self.keep(&trial)
     }
 
-    /// Makes a change permanent. The change can be rolled back until its record is deleted.
+    /// Makes a change permanent. A rollback is possible until the record of the trial is deleted.
     fn keep(&self, trial: &Trial) -> Result<bool, GatewayError> {
         let confirmed = Confirmed { setup: trial.setup.clone(), token: trial.token.clone() };
         self.records.write(&confirmed)?;

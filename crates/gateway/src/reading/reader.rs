@@ -22,7 +22,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Notes that a required field or table is missing. `line` is that of its table.
+    /// Notes that a required field or table is missing. `line` is the line of the table that lacks the field.
     pub(super) fn missing(&mut self, line: Option<usize>, field: &str, advice: &str) {
         let (field, what) = (field.to_owned(), "required, but missing".to_owned());
         self.mistakes.push(Mistake { line, field, what, advice: advice.to_owned() });

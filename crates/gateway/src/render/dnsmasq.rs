@@ -71,7 +71,7 @@ fn controllers(management: &Management, description: &Description) -> Vec<String
     entries
 }
 
-/// The DNS records. They let a name resolve before the machine has requested its lease.
+/// The DNS records, which let a name resolve before the machine has requested its lease.
 fn names(description: &Description) -> Vec<String> {
     let domain = &description.nodes.domain;
     let record = |name: &str, address| format!("host-record={name},{name}.{domain},{address}");

@@ -7,7 +7,7 @@ use crate::clients::Client;
 use crate::keys::{PrivateKey, PublicKey};
 use crate::setup::VpnSetup;
 
-/// Interval of keep-alive packets of clients in seconds. They keep NAT mappings open.
+/// Interval of the clients' keep-alive packets in seconds. The packets keep NAT mappings open.
 const KEEP_ALIVE_SECS: u8 = 25;
 
 /// Input for `wg syncconf`, including the private key. `endpoints` are the last known endpoints of clients, for a new

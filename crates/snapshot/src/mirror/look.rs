@@ -18,8 +18,9 @@ use super::memory::Memory;
 use crate::beneath::{Kind, Root, Stat};
 use crate::paths;
 
-/// File system types that update a directory's time stamps when its names change: ext2 to ext4, XFS, Btrfs, F2FS, ZFS,
-/// bcachefs, tmpfs and overlays. Other types, especially network file systems, may show new names under an old stamp.
+/// File system types that update a directory's time stamps when a name in the directory changes: ext2 to ext4, XFS,
+/// Btrfs, F2FS, ZFS, bcachefs, tmpfs and overlays. Other types, especially network file systems, may show new names
+/// under an old stamp.
 const STAMPS_DIRECTORIES: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
 
@@ -53,7 +54,7 @@ pub(crate) struct Fresh {
     pub(crate) target: Vec<u8>,
 }
 
-/// The state of a comparison of a tree with its memory.
+/// The state of a comparison of a tree with the memory of an earlier survey.
 pub(crate) struct Look<'a> {
     root: &'a Root,
     memory: &'a Memory,
@@ -122,7 +123,7 @@ impl<'a> Look<'a> {
         Ok(Looked { root: stat, kept, fresh: look.fresh, untrusted: look.untrusted, asked: look.asked })
     }
 
-    /// Compares a remembered entry with the disk, unless its directory was read completely.
+    /// Compares a remembered entry with the disk, unless the entry's directory was read completely.
     fn ask(&mut self, place: usize) {
         let record = self.memory.record(place);
         if self.is_kept[place] || !self.is_kept[record.parent] {
@@ -217,7 +218,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Returns whether the time stamps of an entry show its changes.
+    /// Returns whether the time stamps of an entry show all changes of the entry.
     fn is_trusted(&self, found: &libc::stat) -> bool {
         found.st_mode & libc::S_IFMT != libc::S_IFDIR || self.device == Some(found.st_dev)
     }

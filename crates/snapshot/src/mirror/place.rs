@@ -21,7 +21,7 @@ use crate::beneath::{Kind, Root, Stat, time_of};
 use crate::paths;
 use crate::seen::Seen;
 
-/// The permission bits that are set on files.
+/// The permission bits that files and directories get; other mode bits are dropped.
 const MODE_BITS: u32 = 0o777;
 
 /// The difference up to which the clocks of the disk and of this machine count as equal, in nanoseconds. Time stamps

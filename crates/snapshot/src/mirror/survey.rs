@@ -45,7 +45,7 @@ pub struct Survey {
     pub entries: Vec<Arc<Named>>,
     /// Reads the chunks of the files after they were [located](Sources::locate).
     pub sources: Sources,
-    /// The memory for the next survey; `None` if writing a new one does not pay.
+    /// The memory for the next survey; `None` if writing a new memory does not pay.
     pub memory: Option<Memory>,
     /// For how many entries the kernel was asked for metadata.
     pub asked: usize,

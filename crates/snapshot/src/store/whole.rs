@@ -151,7 +151,7 @@ impl ChunkStore {
         answer.is_ok()
     }
 
-    /// Opens the whole file with this key if it exists and is intact. Removes a damaged one.
+    /// Opens the whole file with this key if it exists and is intact. Removes a damaged whole file.
     fn right_file(&self, whole: &WholeFiles, key: &Digest, content: &Content, buffers: &mut Buffers) -> Option<File> {
         let path = self.whole_path_of(key);
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;

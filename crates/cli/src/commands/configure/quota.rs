@@ -68,7 +68,7 @@ impl<T: FromStr<Err = String>> FromStr for Limit<T> {
 }
 
 impl QuotaFlags {
-    /// The quota `now` with these changes.
+    /// The quota `now` after the changes that the flags request.
     pub(super) fn applied_to(&self, now: Quota) -> Quota {
         let count = |limit: Option<Limit<Count>>, now| limit.map_or(now, |limit| limit.0.map(|count| count.0));
         Quota {

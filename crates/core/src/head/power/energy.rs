@@ -89,7 +89,7 @@ impl Meter {
         self.draws_mw = if is_off { u64::from(watts.off) * 1_000 } else { self.on_mw };
     }
 
-    /// Stores a measurement; `None` removes the last one. The caller must call [`Self::read`] afterwards.
+    /// Stores a measurement; `None` removes the last measurement. The caller must call [`Self::read`] afterwards.
     pub(super) fn measure(&mut self, now: Timestamp, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) {
         self.count(now);
         self.measured = mw.map(|mw| (gauge, mw));

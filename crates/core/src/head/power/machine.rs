@@ -236,7 +236,7 @@ impl View<'_> {
         self.power.off_since.is_none_or(|at| self.waited(at) >= LAST_WORDS_MS)
     }
 
-    /// Returns whether the head must ask the agent now if its machine is shutting down.
+    /// Returns whether the head must now ask the agent whether the machine is shutting down.
     pub(super) fn must_ask_agent(&self) -> bool {
         let is_over = match self.power.stage {
             Stage::Stopping => self.is_stop_over(),
@@ -253,7 +253,7 @@ impl View<'_> {
         is_over && self.is_boot_before() && !self.stays_on() && link.is_some_and(|link| !is_asked(link.connection))
     }
 
-    /// Returns whether the connected agent has answered that its machine is not shutting down.
+    /// Returns whether the connected agent has answered that the machine is not shutting down.
     fn stays_on(&self) -> bool {
         let link = self.node.and_then(|node| node.link.as_ref());
         link.is_some_and(|link| self.power.live.agent_said == Some((link.connection, false)))

@@ -117,7 +117,7 @@ pub enum Stage {
     Up,
     /// The node gets no new work; the head has asked its agent whether anything runs there.
     Asking,
-    /// Nothing runs on the node. It is being switched off, until the controller confirms that.
+    /// Nothing runs on the node. The node is being switched off, until the controller confirms that it is off.
     Stopping,
     /// The node did not follow an order.
     Failed,
@@ -152,7 +152,7 @@ struct Live {
     /// When the controller last answered an order to switch off in this stage, or first answered this head in the
     /// stage. By then every earlier order has reached the controller.
     off_told_at: Option<Timestamp>,
-    /// Why the controller refuses to switch the node off. This head does not repeat the order in this stage.
+    /// Why the controller refuses to switch the node off. This head does not repeat the order in the current stage.
     refused: Option<String>,
     /// The number of the unanswered request to the agent, which asks whether anything runs or whether the machine is
     /// shutting down.
