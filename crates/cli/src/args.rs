@@ -53,8 +53,8 @@ pub(crate) struct Common {
     quiet: bool,
 }
 
-/// Defines `--help`, so that it is listed under the heading of the global options. The flag that clap itself adds has
-/// no heading.
+/// Defines `--help`, so that the help lists the option under the heading of the global options. The option that clap
+/// itself adds has no heading.
 pub(crate) fn help_flag() -> Arg {
     Arg::new("help")
         .short('h')

@@ -63,7 +63,7 @@ impl Haul {
     }
 }
 
-/// Downloads `results` and prints what arrived. A failed result does not stop the others.
+/// Downloads `results` and prints what arrived. If one result fails, the others are still downloaded.
 ///
 /// # Errors
 /// Fails if the head is unreachable or refuses a request.

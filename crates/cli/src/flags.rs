@@ -221,7 +221,7 @@ impl Memory {
 }
 
 impl JobFlags {
-    /// The job that these flags describe. `--env` adds to `environment` and overrides it.
+    /// Returns the job that these flags describe. `--env` adds variables to `environment` and overrides them.
     pub(crate) fn spec(
         &self,
         work: Work,

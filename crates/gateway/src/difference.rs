@@ -77,7 +77,7 @@ fn count<'a>(lines: &[Line<'a>], is_in: impl Fn(&Line<'a>) -> bool) -> usize {
     lines.iter().filter(|line| is_in(line)).count()
 }
 
-/// A range in the format of `diff -u`. An empty range starts at the line before it.
+/// Formats a range as `diff -u` does. The start of an empty range is the line before the range.
 fn range(before: usize, inside: usize) -> String {
     format!("{},{inside}", if inside == 0 { before } else { before + 1 })
 }

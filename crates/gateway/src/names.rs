@@ -30,8 +30,8 @@ pub(crate) fn is_client(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with(['-', '.'])
 }
 
-/// Host and port of an endpoint such as `lab.example:51820`, `192.0.2.1` or `[2001:db8::1]:51820`. `default` is the
-/// port of a text without one.
+/// Returns host and port of an endpoint such as `lab.example:51820`, `192.0.2.1` or `[2001:db8::1]:51820`. `default` is
+/// the port if the text contains none.
 pub(crate) fn endpoint(text: &str, default: u16) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inner, after)) => {

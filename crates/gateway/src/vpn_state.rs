@@ -6,7 +6,7 @@ use crate::keys::PublicKey;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedVpn {
-    /// The server's public key; `None` if it has no key yet.
+    /// The server's public key; `None` if the server has no key yet.
     pub public_key: Option<PublicKey>,
     pub port: u16,
     pub peers: Vec<Peer>,
@@ -15,7 +15,7 @@ pub struct ObservedVpn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub public_key: PublicKey,
-    /// The peer's address in the VPN, if it has exactly one.
+    /// The peer's address in the VPN; `None` unless the peer has exactly one address.
     pub address: Option<Ipv4Addr>,
     pub endpoint: Option<String>,
     /// Time of the last handshake, in seconds since 1970.

@@ -13,7 +13,7 @@ use crate::{MemberId, Policy, Version};
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     by_node: BTreeMap<MemberId, Vec<Call>>,
-    /// Unreachable nodes, each with the time until which to avoid it.
+    /// Unreachable nodes, each with the time until which commands avoid the node.
     avoided: BTreeMap<MemberId, Timestamp>,
     sent: u64,
 }

@@ -64,7 +64,7 @@ pub struct Score {
 /// Why a node cannot run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// The user named nodes for the command, but not this one.
+    /// The user named the nodes for the command, and this node is not among them.
     NotNamed,
     /// The user excluded this node.
     RuledOut,

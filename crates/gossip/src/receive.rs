@@ -165,7 +165,8 @@ impl Gossip {
         }
     }
 
-    /// Sends a member the newest known version of itself, because it has started with an old incarnation.
+    /// Sends a member the newest known version of the member itself, because the member has started with an old
+    /// incarnation.
     fn correct(&mut self, place: usize, now: Timestamp) -> Vec<Datagram> {
         let id = self.table.members.at(place).id;
         let Some(entry) = self.table.entry_mut(place) else { return Vec::new() };

@@ -28,7 +28,7 @@ struct Turn {
     knocked: Option<usize>,
 }
 
-/// A member and the newest version of it that this node knows.
+/// A member, and the newest version of the member that this node knows.
 type Question = (MemberId, Version);
 
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ pub struct Settings {
     /// How long a node may be silent before it is declared silent, in milliseconds. Large clusters allow more: see
     /// [`Pace::silence_ms`].
     pub silence_ms: u32,
-    /// How long a member from which nothing has arrived yet is contacted as if it were live, in milliseconds.
+    /// How long a member from which nothing has arrived yet is contacted like a live member, in milliseconds.
     pub expect_ms: u32,
 }
 

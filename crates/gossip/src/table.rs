@@ -31,7 +31,7 @@ pub(crate) struct Table {
     pub(crate) members: Arc<Members>,
     /// `None` for members about which nothing has arrived.
     entries: Vec<Option<Box<Entry>>>,
-    /// Until this time, members that were never heard are contacted as if they were live.
+    /// Until this time, members that were never heard are contacted like live members.
     pub(crate) expected_until: Timestamp,
 }
 
@@ -197,7 +197,7 @@ impl Entry {
         (2 * u64::from(late_ms)).min(MOST_ALLOWANCE_MS)
     }
 
-    /// Returns whether the last sign of life is recent enough that other nodes should treat it as one.
+    /// Returns whether the last sign of life is so recent that other nodes should treat it as a sign of life.
     pub(crate) const fn is_fresh(&self, pace: &Pace, now: Timestamp) -> bool {
         now.ms_since(self.heard) <= pace.urgent_ms
     }

@@ -12,7 +12,7 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 /// Names that a counted resource cannot have, because requests use them for other amounts.
 const RESERVED: [&str; 10] = ["cpu", "cpus", "gpu", "gpus", "memory", "mem", "node", "nodes", "time", "tasks"];
 
-/// Regular expression for valid names, which excludes the reserved ones.
+/// Regular expression for valid names, which excludes the reserved names.
 const NAMES: &str = "^(?!(cpus?|gpus?|memory|mem|nodes?|time|tasks)$)[a-z][a-z0-9._-]{0,62}$";
 
 const MAX_NAME: usize = 63;

@@ -72,7 +72,7 @@ impl FromStr for TaskId {
     }
 }
 
-/// The number of a task's placement, from 1. A requeue increments it.
+/// The number of a task's placement, counted from 1. A requeue increments the number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);

@@ -49,9 +49,9 @@ impl PythonVersions {
         Version::from_str(version).is_ok_and(|version| self.0.contains(&version))
     }
 
-    /// Returns a constraint for nodes that may have one of these versions, or can install one. It uses the features
-    /// that agents name after minor versions; the node checks the patch version later. `None` if every version of
-    /// Python 3 is allowed.
+    /// Returns a constraint for nodes that may have one of these versions, or can install one. The constraint names the
+    /// features that agents report for minor versions; the node checks the patch version later. `None` if every version
+    /// of Python 3 is allowed.
     #[must_use]
     pub fn constraint(&self) -> Option<Constraint> {
         let may_fit = |minor: &u32| (0..=LAST_PATCH).any(|patch| self.fit(&format!("3.{minor}.{patch}")));

@@ -65,7 +65,7 @@ impl fmt::Display for UserName {
     }
 }
 
-/// The rights of a user. Each role includes the rights of the previous one.
+/// The rights of a user. Each role includes the rights of the role before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -34,7 +34,7 @@ pub const DEFAULT_PORT: u16 = 7760;
 pub struct Address {
     /// Host name, or an IP address without brackets.
     pub host: String,
-    /// Port; absent if the address does not contain one.
+    /// Port; absent if the address contains no port.
     pub port: Option<u16>,
 }
 

@@ -69,7 +69,7 @@ pub enum HeadHello {
         #[serde(default)]
         renew_in_ms: Option<u64>,
         /// If this link breaks, the agent reconnects at a random time within this span, in milliseconds. The span grows
-        /// with the number of agents, so that they do not reconnect all at once.
+        /// with the number of agents, so that not all agents reconnect at once.
         #[serde(default)]
         return_within_ms: u64,
     },
@@ -110,7 +110,8 @@ pub enum AgentMessage {
     },
     /// Power use that the node's processors measure.
     Drawing {
-        /// Mean power of about the last minute, in milliwatts; absent if the processors no longer report it.
+        /// Mean power use of about the last minute, in milliwatts; absent once the processors no longer report their
+        /// power use.
         milliwatts: Option<u64>,
     },
 }
@@ -135,7 +136,7 @@ pub enum HeadMessage {
     End {
         /// Id of the run.
         run: RunId,
-        /// Why the run ends; the agent derives the run's outcome from it.
+        /// Why the run ends, from which the agent derives the run's outcome.
         cause: EndCause,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
@@ -146,7 +147,8 @@ pub enum HeadMessage {
         /// Id of the run.
         run: RunId,
     },
-    /// Upload the result of this ended run again, because it is incomplete on the head. Then report the end again.
+    /// Upload the result of this ended run again, because the result is incomplete on the head. Then report the end
+    /// again.
     Resend {
         /// Id of the run.
         run: RunId,
@@ -176,7 +178,7 @@ pub enum HeadMessage {
     },
     /// Start new runs and commands again: the head will not switch the node off after all.
     Rise,
-    /// Shut the machine down. Sent if no power controller can do so.
+    /// Shut the machine down. Sent if no power controller can switch the machine off.
     PowerOff,
     /// Send a magic packet (Wake-on-LAN) to another machine in this node's network segment.
     WakeUp {
@@ -271,7 +273,7 @@ pub struct Gang {
 pub struct Peer {
     /// Name of the node.
     pub name: NodeName,
-    /// Address at which the other nodes reach the node, if its agent has reported one.
+    /// Address at which the other nodes reach the node; absent if the node's agent has reported none.
     pub address: Option<IpAddr>,
 }
 
@@ -331,7 +333,7 @@ pub enum RunStatus {
     Ended(RunEnd),
 }
 
-/// How a run ended on a node. The agent sends it to the head, whose log and tables store it.
+/// How a run ended on a node. The agent sends the value to the head, which stores it in its log and tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
     /// Whether the run ended, was lost, or is requeued.
@@ -397,7 +399,7 @@ pub enum Fate {
 pub struct RunResult {
     /// Hash of the [`crate::manifest::ResultManifest`].
     pub manifest: Digest,
-    /// Manifest and chunks, if they are small. Otherwise empty: the agent has uploaded them before.
+    /// Manifest and chunks, if they are small. Empty if the agent has uploaded them before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inline: Vec<serde_bytes::ByteBuf>,
 }

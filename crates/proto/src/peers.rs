@@ -34,7 +34,7 @@ pub struct Known {
 /// A node that gossips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GossipPeer {
-    /// Small number that identifies the node while it is in the cluster.
+    /// Small number that identifies the node as long as the node belongs to the cluster.
     pub id: u32,
     /// Name of the node.
     pub name: NodeName,
@@ -52,7 +52,7 @@ pub struct GossipPeer {
     pub is_drained: bool,
 }
 
-/// Answer of `GET /load` on an agent's socket: the load of all nodes, as this node knows it.
+/// Answer of `GET /load` on an agent's socket: the load of all nodes, as far as the answering node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadTable {
     /// Name of the node that answers.
@@ -62,7 +62,8 @@ pub struct LoadTable {
     /// Datagrams accepted since the agent started.
     #[serde(default)]
     pub accepted: u64,
-    /// Datagrams refused because they were damaged, repeated, from an unexpected address, or without the shared secret.
+    /// Datagrams that the agent refused, because they were damaged or repeated, or came from an unexpected address or
+    /// without the shared secret.
     #[serde(default)]
     pub refused: u64,
 }

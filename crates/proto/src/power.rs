@@ -45,7 +45,7 @@ pub struct PowerView {
     /// The measured part of `watt_hours`, in watt-hours. The rest is estimated.
     #[serde(default)]
     pub measured_watt_hours: u64,
-    /// Energy that the node would have used if it had never been switched off, in watt-hours.
+    /// Energy that the node would have used without ever being switched off, in watt-hours.
     pub always_on_watt_hours: u64,
     /// Total time that the node was switched off, in milliseconds.
     pub off_ms: u64,
@@ -65,7 +65,7 @@ pub struct EnergyView {
     pub measured_watt_hours: u64,
     /// Energy saved by switching nodes off, in watt-hours.
     pub saved_watt_hours: u64,
-    /// Why `power.toml` is not fully applied; absent if it is.
+    /// Why `power.toml` is not fully applied; absent if it is fully applied.
     pub trouble: Option<String>,
 }
 

@@ -140,7 +140,7 @@ pub struct GroupView {
 /// The answer to `POST /login/challenge`, from which the client builds the text to sign. Valid once, for a minute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Challenge {
-    /// Random value. The first login with it makes it invalid.
+    /// Random value, which becomes invalid with the first login that uses it.
     pub nonce: String,
     /// Fingerprint of the head's authority. The client refuses the challenge unless it trusts this authority at this
     /// address.

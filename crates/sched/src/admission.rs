@@ -12,7 +12,7 @@ use crate::{NodeSet, Pool, Waiting};
 /// Why the cluster can never run a job, even if all nodes are up and idle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NeverFits {
-    /// The cluster has no nodes. The caller decides whether the job waits for one.
+    /// The cluster has no nodes. The caller decides whether the job waits for a node.
     #[error("the cluster has no nodes yet")]
     NoNodes,
     /// The job may use none of the cluster's nodes. The caller knows why.
@@ -26,7 +26,7 @@ pub enum NeverFits {
         /// The node with the largest amount of this resource; `None` if no node has any.
         most: Option<NodeSize>,
     },
-    /// Each requested resource is available on some node, but no node has all of them together.
+    /// Each requested resource is available on some node, but no single node has all requested resources.
     #[error("asks for {request}; no single node has all of it: closest is {closest}")]
     NotTogether {
         /// The request per node.

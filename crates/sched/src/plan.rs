@@ -44,7 +44,7 @@ pub struct Plan {
 pub struct Start {
     /// The job's id.
     pub job: JobId,
-    /// The nodes, each once, as many as the job requests. Every task runs on all of them.
+    /// The nodes, each once, as many as the job requests. Every task runs on all these nodes.
     pub nodes: Vec<NodeIx>,
     /// The number of tasks, at least one.
     pub count: u32,

@@ -40,7 +40,7 @@ pub struct Running {
     pub ends_at: Timestamp,
 }
 
-/// A reservation during a pass: its time, its nodes, and what other tasks may still use on them.
+/// A reservation during a pass: the time, the nodes, and what other tasks may still use on these nodes.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) at: Timestamp,
@@ -59,7 +59,7 @@ pub(crate) struct Share {
 
 impl Slot {
     /// Finds the nodes and the time at which one task of the job can start first. `None` if too few usable nodes could
-    /// ever run it. `free_on` returns the free resources of a node; `running` has all allocations.
+    /// ever run the task. `free_on` returns the free resources of a node; `running` has all allocations.
     pub(crate) fn find<'a>(
         pool: &Pool,
         free_on: impl Fn(NodeIx) -> Request,

@@ -24,7 +24,7 @@ pub struct Baseline {
     files: ByPath<Mark>,
 }
 
-/// File metadata. A file counts as unchanged if all of them match. Programs cannot set the ctime, so a restored
+/// File metadata. A file counts as unchanged if all fields match. Programs cannot set the ctime, so a restored
 /// modification time does not hide a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {

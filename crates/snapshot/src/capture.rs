@@ -73,7 +73,7 @@ pub enum CaptureError {
         #[source]
         source: io::Error,
     },
-    /// The folder holds entries that cannot be captured; lists all of them, sorted by path.
+    /// The folder holds entries that cannot be captured. The list contains all these entries, sorted by path.
     #[error("{}", listed(.0))]
     Uncapturable(Vec<Problem>),
     /// A file changed while it was being read.

@@ -42,7 +42,8 @@ pub struct Changes {
     pub sources: Sources,
 }
 
-/// Compares `directory` with the `manifest` that was laid out in it. With an empty `baseline`, every file is read.
+/// Compares `directory` with the `manifest` that was laid out in `directory`. With an empty `baseline`, every file is
+/// read.
 ///
 /// # Errors
 /// The directory exceeds a limit of [`crate::bounds`].

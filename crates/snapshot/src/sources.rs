@@ -23,7 +23,7 @@ pub enum SourceError {
     /// The chunk is not part of the [`Sources`].
     #[error("chunk {0} is not part of the captured files")]
     Unknown(Digest),
-    /// The file has changed since it was hashed, or no longer exists.
+    /// The file has changed since it was hashed, or it no longer exists.
     #[error("changed while it was being read: {}", .path.display())]
     Changed { path: PathBuf },
     /// The chunk exceeds the maximum size of a pack.

@@ -123,7 +123,7 @@ pub struct ChunkStore {
 #[derive(Debug)]
 enum Unsynced {
     Few(Vec<Digest>),
-    /// Too many chunks to sync individually, or unknown ones.
+    /// Too many chunks to sync individually, or an unknown set of chunks.
     Many,
 }
 
@@ -435,7 +435,7 @@ impl ChunkStore {
         }
     }
 
-    /// Removes a listed file unless it was used since it was listed.
+    /// Removes a file in the store unless the file was used after it was listed.
     fn remove_if_unused_since(&self, listed: &Stored) -> Result<bool, StoreError> {
         let path = match listed.kind {
             StoredKind::Chunk => self.path_of(&listed.digest),

@@ -179,7 +179,7 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Keeps the recorded nodes if any of them runs and the sizes match, else divides the machine again.
+    /// Keeps the recorded nodes if any node runs and the sizes match. Otherwise divides the machine again.
     fn choose_nodes(&mut self, sizes: &Sizes) -> Result<(), Failure> {
         if sizes.is_empty() && self.record.is_running() {
             return Ok(());

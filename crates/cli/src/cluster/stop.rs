@@ -60,7 +60,7 @@ pub(crate) fn stop_node(places: &Places, name: &NodeName) -> Result<(), Failure>
     Ok(())
 }
 
-/// Asks the head to stop; returns whether it was running.
+/// Asks the head to stop; returns whether the head was running.
 async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
     let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::NONE);
     let info = match client.info().await {

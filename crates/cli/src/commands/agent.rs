@@ -379,7 +379,7 @@ impl AgentRun {
     }
 }
 
-/// The UDP port for gossip, unless another process uses it.
+/// The UDP port for gossip. If another process uses the port, the agent chooses a free port.
 const GOSSIP_PORT: u16 = 7761;
 
 /// The architecture of this machine, as a feature.
@@ -411,7 +411,7 @@ fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
 /// How long the discovery process may take to exit. Only a hanging driver takes longer.
 const EXIT_TIME: Duration = Duration::from_secs(1);
 
-/// The machine's GPUs, each marked whether jobs may use it.
+/// Returns the machine's GPUs, and for each GPU whether jobs may use it.
 fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
     let given = match cap {
         None | Some(GpuCap::All) => machine.clone(),

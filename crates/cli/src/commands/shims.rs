@@ -77,7 +77,8 @@ fn small_name(link: &Path) -> String {
     format!("hostler-{}", link.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Checks that the name is free, or a link to this program or a copy of it.
+/// Checks that `link` does not exist, or is a link whose target has the file name of this program or of the tool's own
+/// smaller program.
 fn check_free(link: &Path, program: &Path) -> Result<(), Failure> {
     let taken = |what: String| {
         Failure::new(format!("{} is {what}", link.display()))
@@ -107,7 +108,7 @@ fn from_within(directory: &Path, file: &Path) -> PathBuf {
     up.chain(file.components().skip(shared)).collect()
 }
 
-/// Says whether `directory` is on the PATH, and otherwise how to add it.
+/// Returns a sentence that says whether `directory` is on the PATH, and otherwise how to add the directory.
 fn on_path(directory: &Path, path: Option<&OsStr>) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let is_there = path.is_some_and(|path| env::split_paths(path).any(|entry| entry == directory));

@@ -121,7 +121,7 @@ impl Up {
     }
 }
 
-/// The limits that the kernel does not enforce on this machine, why, and how to change that.
+/// Returns the limits that the kernel does not enforce on this machine, why it does not, and how to change that.
 fn shortcomings(nodes: &[NodeView]) -> Option<String> {
     let (what, why, advisory) = nodes.iter().find_map(|node| {
         let advisory = &node.advisory;

@@ -60,7 +60,7 @@ fn old(path: &Path) -> PathBuf {
 
 /// Writes log lines to standard error.
 struct Log {
-    /// The log file, if this program has opened standard error for it.
+    /// The log file; `None` if standard error is not a log file that this program has opened.
     file: Option<PathBuf>,
     /// Held while a line is written, so that no line goes to a renamed file.
     turn: Mutex<()>,

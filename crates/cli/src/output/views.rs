@@ -39,7 +39,7 @@ impl Moment {
     }
 }
 
-/// The time between two readings of the wall clock; 0 if it was set back.
+/// The time between two readings of the wall clock; 0 if the clock was set back.
 fn span(from: WallTime, to: WallTime) -> Duration {
     Duration::from_millis(to.0.saturating_sub(from.0).try_into().unwrap_or(0))
 }

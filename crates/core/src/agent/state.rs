@@ -30,7 +30,8 @@ pub struct Run {
     pub stage: Stage,
     /// Why the head asked the agent to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
-    /// The head does not know the run or has recorded its end. The agent removes the run as soon as no process of it is left.
+    /// Whether the head does not know the run or has recorded the run's end. The agent then removes the run as soon as
+    /// no process of the run is left.
     pub forgotten: bool,
 }
 
@@ -204,7 +205,8 @@ pub enum Effect {
         /// The launch of the run whose results are collected.
         launch: Arc<RunLaunch>,
     },
-    /// Store the run's end on disk, so that a restarted agent can report it. The exit record does not contain this end.
+    /// Store the run's end on disk, so that a restarted agent can report the end. The exit record of the process does
+    /// not contain it.
     StoreEnd {
         /// The run that has ended.
         run: RunId,

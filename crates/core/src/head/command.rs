@@ -315,7 +315,7 @@ pub enum Refusal {
         /// The reason, as the rest of a sentence.
         why: String,
     },
-    /// A node with this name exists, and the invitation does not name it.
+    /// A node with this name exists, and the invitation is not for this name.
     #[error("there is a node {0} already")]
     NameTaken(NodeName),
     /// The agent's key is expired, revoked or unknown.

@@ -306,7 +306,7 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
 }
 
 /// Decides a drain. A drain with the same reason by the same operator changes nothing; a new reason replaces the old
-/// one.
+/// reason.
 fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     if reason.is_some_and(|reason| !is_reason(reason)) {
@@ -391,7 +391,7 @@ fn never_began(state: &State, run: RunId, rank: u32) -> bool {
     state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
 }
 
-/// Returns whether a run on several nodes waits until all of them are ready.
+/// Returns whether a run on several nodes waits until all these nodes are ready.
 fn waits_for_others(state: &State, run: RunId) -> bool {
     state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }

@@ -28,7 +28,7 @@ pub struct SubmissionKey(pub u128);
 /// The time of an event, on two clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
-    /// Time on the cluster's clock; decisions use only this one.
+    /// Time on the cluster's clock. Decisions use this time only.
     pub at: Timestamp,
     /// Time on the head's wall clock; only for display.
     pub wall: WallTime,
@@ -74,7 +74,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         after: Vec<(JobId, JobState)>,
     },
-    /// A user cancelled a job, or one task of it.
+    /// A user cancelled a job, or one task of a job.
     Cancelled {
         /// The job to cancel.
         job: JobId,
@@ -94,7 +94,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
-    /// A user requeued a job, or one task of it.
+    /// A user requeued a job, or one task of a job.
     Requeued {
         /// The requeued job.
         job: JobId,
@@ -392,11 +392,11 @@ pub enum Effect {
 /// A change to the store's tables of ended tasks and jobs, in the same transaction as the events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// A task has ended: add a row for it.
+    /// A task has ended: add a row for the task.
     Ended(Box<EndedTask>),
     /// An ended task is requeued: delete its row.
     Reopened(TaskId),
-    /// A job ended, or an ended job changed: store the job. The head's state no longer contains it.
+    /// A job ended, or an ended job changed: store the job, which the head's state no longer contains.
     JobEnded(Arc<Job>),
     /// An ended job is requeued: delete it from the store. The head's state contains it again.
     JobReopened(JobId),
@@ -407,6 +407,6 @@ pub enum Record {
         /// The digest of the environment variables.
         digest: Digest,
     },
-    /// A job was forgotten: delete everything stored about it.
+    /// A job was forgotten: delete all stored data of the job.
     Forgotten(JobId),
 }

@@ -100,7 +100,7 @@ pub struct Part {
     /// The reading of the node's energy meter at the placement, if the node has a meter.
     #[serde(default)]
     pub metered: Option<Energy>,
-    /// How the part ended; `None` while it is live.
+    /// How the part ended; `None` while the part is live.
     #[serde(default)]
     pub over: Option<Box<RunEnd>>,
 }
@@ -139,7 +139,7 @@ impl Active {
         self.parts.get(rank as usize)
     }
 
-    /// Returns the live part with the lowest rank. A placed run always has one.
+    /// Returns the live part with the lowest rank. A placed run always has a live part.
     #[must_use]
     pub fn first_live_part(&self) -> Option<&Part> {
         self.parts.iter().find(|part| part.over.is_none())
@@ -171,8 +171,8 @@ impl Part {
 }
 
 impl Job {
-    /// Moves a placed or ended task back to the waiting ones. If no other task is placed or ended, also clears the
-    /// job's start time, which the next attempt sets again.
+    /// Lets a placed or ended task wait again. If no other task is placed or ended, also clears the job's start time,
+    /// which the next attempt sets again.
     pub(super) fn wait_again(&mut self, index: u32) {
         self.pending.insert(index);
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
@@ -272,7 +272,7 @@ impl Job {
         active.chain(self.attempts.values().copied()).max().unwrap_or_default().max(ended)
     }
 
-    /// Returns how a task ended; `None` if it has not.
+    /// Returns how a task ended; `None` if the task has not ended.
     #[must_use]
     pub fn ending_of(&self, index: u32) -> Option<Ending> {
         self.endings.iter().find(|(_, indices)| indices.contains(index)).map(|(ending, _)| *ending)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::event::ConnectionId;
 use super::settings::Settings;
 
-/// A node as the head knows it. The inventory is durable; the connection ends with the head's process.
+/// A node as the head knows it. The inventory is durable; the connection is not, and ends with the head's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Node {
     /// The node's name.
@@ -48,7 +48,7 @@ pub enum Silence {
     Down,
 }
 
-/// An operator's request to place nothing new on a node, until it is resumed.
+/// An operator's request to place nothing new on a node until an operator resumes the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     /// The operator's name.

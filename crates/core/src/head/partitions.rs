@@ -131,7 +131,7 @@ pub enum PartitionsEvent {
     Put {
         /// The partition after the change.
         partition: Partition,
-        /// Whether jobs that name no partition go there.
+        /// Whether the partition is the default, i.e. gets the jobs that name no partition.
         is_default: bool,
     },
     /// A partition was removed.

@@ -19,7 +19,7 @@ use super::state::State;
 /// notification.
 const GATHER_MS: u64 = 1_000;
 
-/// The timer for notifying the peers, i.e. the gossiping nodes, about a change among them.
+/// The timer for notifying the gossiping nodes about a change of their peers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peers {
     /// When to send the notification; `None` if nothing changed.

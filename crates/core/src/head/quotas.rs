@@ -118,7 +118,8 @@ impl<'a> Budget<'a> {
         granted
     }
 
-    /// Returns the limit that allows the fewest further tasks of a job, and whose limit it is.
+    /// Returns the limit that allows the fewest further tasks of a job, and the user or group that the limit applies
+    /// to.
     fn tightest(&self, job: &Job) -> Option<(Party<'a>, Room)> {
         let rooms = parties(self.users, &job.user).flat_map(|(party, quota)| {
             let used = self.used.get(&party).copied().unwrap_or_default();
@@ -140,7 +141,8 @@ pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Blocked { user: name.to_string(), why: block.reason.clone() })
 }
 
-/// Returns the quota for which a startable job waits, as a reason. Jobs ahead of it in the queue count as running.
+/// Returns the quota for which a startable job waits, as a reason. Jobs ahead of this job in the queue count as
+/// running.
 pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     parties(&state.users, &job.user).next()?;
     let mut budget = Budget::of(state)?;

@@ -58,10 +58,10 @@ pub struct Done {
     pub submitted: Option<(JobId, bool)>,
 }
 
-/// The end of a round: the batch to store, and the effects and replies that wait for it.
+/// The end of a round: the batch to store, and the effects and replies that wait until the batch is stored.
 #[derive(Debug)]
 pub struct Commit<R> {
-    /// The batch to store. Even if it is empty, replies and effects wait for earlier batches.
+    /// The batch to store. Replies and effects wait for earlier batches, even if this batch is empty.
     pub batch: Batch,
     /// The argument for [`super::Durability::stored`] once the store has answered.
     pub after: After<R>,
@@ -78,7 +78,7 @@ pub struct After<R> {
     pub replies: Vec<(R, Result<Done, Refusal>)>,
 }
 
-/// The head's loop as a state machine: turns commands into batches for the store. One thread owns it.
+/// The head's loop as a state machine: turns commands into batches for the store. Only one thread uses the value.
 #[derive(Debug)]
 pub struct Rounds<R> {
     number: u64,
@@ -256,7 +256,7 @@ impl<R> Rounds<R> {
         self.next_sequence - self.snapshot_sequence >= EVENTS_BETWEEN_SNAPSHOTS + state.job_count() as u64
     }
 
-    /// Begins a snapshot between two rounds. Returns the number of the last event in it.
+    /// Begins a snapshot between two rounds. Returns the number of the last event in the snapshot.
     pub fn begin_snapshot(&mut self) -> u64 {
         self.snapshot_sequence = self.next_sequence;
         self.next_sequence - 1

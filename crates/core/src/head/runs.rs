@@ -116,7 +116,7 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Marks a part as ready. When all parts are ready, starts them.
+    /// Marks a part as ready. When all parts are ready, starts the processes of all parts.
     pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepDoor>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {

@@ -88,8 +88,8 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
 }
 
-/// Changes the nodes that a reason calls down into drained ones where an operator drained them. The scheduler does not
-/// distinguish them.
+/// Moves nodes that an operator has drained from the down nodes of a reason to the drained nodes. The scheduler does
+/// not distinguish drained from down nodes.
 fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
     let Reason::NodesDown { wanted, nodes } = reason else { return reason };
     let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());

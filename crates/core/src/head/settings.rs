@@ -146,7 +146,7 @@ pub enum Kind {
     Time(u64, u64),
     /// A time up to this bound, in milliseconds, or `none`.
     TimeOrNone(u64),
-    /// A size in bytes, at least this one.
+    /// A size in bytes that is at least this bound.
     Size(u64),
     /// A number from one to this bound.
     Count(u32),

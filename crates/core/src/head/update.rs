@@ -407,7 +407,7 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    /// Checks every job that depends on this one.
+    /// Checks every job that depends on this job.
     pub(super) fn settle_dependents(&mut self, id: JobId) {
         let Some(dependents) = self.state.dependents.get(&id).cloned() else { return };
         dependents.into_iter().for_each(|dependent| self.settle_dependencies(dependent, &[]));

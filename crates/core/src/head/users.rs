@@ -369,8 +369,8 @@ impl Users {
         self.blocked.iter().map(|(name, block)| Account { name: name.clone(), uid: block.uid }).collect()
     }
 
-    /// Returns the user of a token, by the token's hash, and when the token expires. `None` if it is unknown or has
-    /// expired.
+    /// Returns the user of a token, by the token's hash, and when the token expires. `None` if the token is unknown or
+    /// has expired.
     #[must_use]
     pub fn by_token(&self, token: &Digest, now: Timestamp) -> Option<(&User, Timestamp)> {
         let token = self.tokens.get(token).filter(|token| now < token.ends)?;
@@ -559,7 +559,7 @@ impl Uids {
         Self { owners, automatic: users.automatic_uids() }
     }
 
-    /// Returns the events that add or update all users, or an error if one of them is invalid.
+    /// Returns the events that add or update all users, or an error if one user is invalid.
     fn admit(mut self, users: &Users, all: &[NewUser]) -> Result<Vec<UsersEvent>, UsersRefusal> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = all.iter().find(|new| !seen.insert(&new.name)) {

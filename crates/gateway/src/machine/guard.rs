@@ -14,8 +14,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const FILE: &str = "guarding.json";
 
 impl Gateway {
-    /// Watches the change with this token, which is about to begin. Rolls the change back if it is interrupted or not
-    /// confirmed in time.
+    /// Watches the change with this token, which is about to begin. Rolls the change back if the change is interrupted,
+    /// or is not confirmed in time.
     ///
     /// # Errors
     /// A record cannot be read or written.

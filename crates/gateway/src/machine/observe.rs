@@ -79,8 +79,8 @@ impl Gateway {
     }
 }
 
-/// Whether the kernel supports WireGuard; `None` if the test is impossible. The test creates an interface in a
-/// temporary network namespace, so it does not affect the machine.
+/// Returns whether the kernel supports WireGuard; `None` if the test is impossible. The test creates an interface in a
+/// temporary network namespace, so that the machine's network stays unchanged.
 fn kernel_has_wireguard() -> Option<bool> {
     let tried = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).ok()?;

@@ -23,7 +23,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process with this pid. `None` if there is none, or if it is a zombie.
+    /// Returns the process with this pid; `None` if the process does not exist or is a zombie.
     pub(super) fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The process name is in parentheses and may contain any characters.

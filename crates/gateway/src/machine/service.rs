@@ -44,7 +44,7 @@ pub(super) enum Service {
 /// Record of a started service. The record is written before and after the start, so that no process is lost.
 #[derive(Debug, Serialize, Deserialize)]
 struct Started {
-    /// `None` under systemd, and if the starting process was killed before it could write the pid.
+    /// The process; `None` under systemd, and if the starting process was killed before it could write the pid.
     process: Option<Process>,
     /// Arguments for finding the process; empty under systemd.
     #[serde(default)]

@@ -30,7 +30,7 @@ pub(crate) fn is_of_this_machine(root: &Root) -> io::Result<bool> {
     Ok(STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == found.0))
 }
 
-/// What has changed in a tree since it was remembered.
+/// What has changed in a tree since an earlier survey remembered the tree.
 #[derive(Debug)]
 pub(crate) struct Looked {
     /// The metadata of the root directory.

@@ -66,7 +66,7 @@ pub struct Placing {
     directories: Vec<(Vec<u8>, u32)>,
     removed: Vec<Vec<u8>>,
     emptied: Vec<Vec<u8>>,
-    /// How far the clock of the disk is ahead of this machine's, in nanoseconds; `None` until it was measured.
+    /// How far the clock of the disk is ahead of this machine's clock, in nanoseconds; `None` until it was measured.
     ahead_ns: Option<i64>,
 }
 
@@ -211,8 +211,8 @@ impl Placing {
         }
     }
 
-    /// Converts a time to the clock of the disk, which may belong to another machine. Measures the difference with a
-    /// newly written file, if there is one.
+    /// Converts a time to the clock of the disk, which may belong to another machine. Uses `fresh`, a newly written
+    /// file, to measure the difference between the clocks.
     fn time_here(&mut self, stamp: Stamp, fresh: Option<&File>) -> i64 {
         let ns = match stamp {
             Stamp::Set(ns) => return ns,

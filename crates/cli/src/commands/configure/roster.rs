@@ -45,7 +45,8 @@ pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
     if problems.is_empty() { Ok(users) } else { Err(problems) }
 }
 
-/// The number of a row's first line. The row's position is that of the blank lines and comments before it.
+/// Returns the number of a row's first line. The CSV reader reports the position of the blank lines and comments before
+/// the row, so this function skips them.
 fn line_of(row: &StringRecord, text: &str) -> usize {
     let position = row.position().expect("it was read from a text");
     let before = &text[position.byte() as usize..];

@@ -11,7 +11,7 @@ const SAME_MW: u64 = 1_000;
 pub struct Meter {
     /// The time up to which the energy is added up.
     pub until: Timestamp,
-    /// The energy that the node has used, in total and as far as it was measured.
+    /// The energy that the node has used: the total, and the part that was measured.
     #[serde(default)]
     pub energy: Energy,
     /// The energy that the node would have used if it had never been off, in microjoules.

@@ -10,7 +10,7 @@ use crate::head::node::Node;
 /// How long an agent may take to answer, in milliseconds.
 const ANSWER_MS: u64 = 30_000;
 
-/// Time in milliseconds after which a request to a power controller counts as lost if it is not answered.
+/// Time in milliseconds after which an unanswered request to a power controller counts as lost.
 const LOST_MS: u64 = 300_000;
 
 /// How long messages that the agent sent before a power-off may still arrive, in milliseconds.
@@ -289,7 +289,8 @@ impl View<'_> {
         self.power.live.supply.filter(|(_, at)| *at >= self.power.live.told_at).map(|(supply, _)| supply)
     }
 
-    /// Returns whether the machine is still in the state `supply` although it had the time to follow the last order.
+    /// Returns whether the machine is still in the state `supply`, although it has had enough time to follow the last
+    /// order.
     fn stays(&self, supply: Supply) -> bool {
         self.waited(self.power.live.told_at) >= self.policy.again_ms && self.said_since_told() == Some(supply)
     }

@@ -135,7 +135,8 @@ pub struct Boots {
 /// Power data of a node that is not stored and ends with the head's process.
 #[derive(Debug, Clone, Default)]
 struct Live {
-    /// The controller's last answer, and when the request for it was sent. The answer was true at some time after that.
+    /// The controller's last answer, and when the request for it was sent. The answer was true at some time after the
+    /// request.
     supply: Option<(Supply, Timestamp)>,
     /// The controller's last error, and the number of consecutive errors.
     fault: Option<(PowerFault, u32)>,

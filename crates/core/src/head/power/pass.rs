@@ -434,7 +434,7 @@ impl Step<'_> {
 }
 
 impl Stage {
-    /// Returns whether a gauge can measure the node in this stage, because it is or may be on.
+    /// Returns whether a gauge can measure the node in this stage, because the node is or may be on.
     pub(super) const fn is_powered(self) -> bool {
         matches!(self, Self::Waking | Self::Up | Self::Asking | Self::Stopping)
     }

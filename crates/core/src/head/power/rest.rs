@@ -17,8 +17,8 @@ pub(super) fn recalled(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
     some(needed.map(|(name, _)| entered(name, (Stage::Up, "a job needs the node".to_owned()))).collect())
 }
 
-/// Returns the event that starts switching off one idle node: the one that saves most power. Further nodes follow in
-/// later calls, which see the effect of this one.
+/// Returns the event that starts switching off one idle node: the node that saves most power. Later calls switch off
+/// further nodes, because they must consider that this node is no longer available.
 pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let policy = state.power.policy();
     let on = state

@@ -172,7 +172,8 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns what would start if these nodes were on, including what starts anyway before the first of them is up.
+    /// Returns what would start if these nodes were on, including what starts in any case before the first of these
+    /// nodes is up.
     fn started(&self, nodes: &[&NodeName]) -> Started {
         let state = self.state;
         let mut pool: Pool = state.pool.clone();
