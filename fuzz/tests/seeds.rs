@@ -3,7 +3,7 @@
 use hostler_fuzz::TARGETS;
 
 #[test]
-fn honest_bytes_and_their_ruins_are_taken() {
+fn targets_handle_intact_and_damaged_seeds() {
     for target in TARGETS {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{} has nothing to begin with", target.name);

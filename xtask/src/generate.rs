@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_difference_is_named() {
+    fn every_kind_of_difference_is_listed() {
         let generated = files(&[("same", "a"), ("changed", "one\ntwo\n"), ("new", "")]);
         let committed = files(&[("same", "a"), ("changed", "one\nTWO\n"), ("old", "")]);
         let expected = ["changed differs from line 2", "new is missing", "old is no longer generated"];
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_only_grew_differs_where_the_growth_begins() {
+    fn longer_file_differs_from_its_first_additional_line() {
         assert_eq!(first_difference(b"one\ntwo\n", b"one\n"), 2);
     }
 }

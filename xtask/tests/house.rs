@@ -118,7 +118,7 @@ fn pure_crates_share_their_bans() {
 }
 
 #[test]
-fn arrows_point_one_way() {
+fn crates_use_only_the_allowed_crates() {
     let allowed: BTreeMap<_, _> = ARROWS.into_iter().collect();
     let members = workspace_members();
     let names: BTreeSet<_> = members.iter().map(|package| text(package, "name")).collect();
@@ -163,7 +163,7 @@ fn banned_crates_and_foreign_sources_stay_out() {
 }
 
 #[test]
-fn every_dependency_says_why_it_is_here() {
+fn every_dependency_has_a_reason() {
     let manifest = read("Cargo.toml");
     let (_, section) = manifest.split_once("[workspace.dependencies]").expect("the workspace names its dependencies");
     let section = section.split("\n[").next().expect("split gives at least one part");
@@ -202,7 +202,7 @@ fn every_dependency_is_used() {
 }
 
 #[test]
-fn every_crate_introduces_itself_and_obeys_the_lints() {
+fn every_crate_has_a_readme_and_the_workspace_lints() {
     for package in workspace_members() {
         let name = text(package, "name");
         let directory = Path::new(text(package, "manifest_path")).parent().expect("a manifest has a directory");
@@ -217,7 +217,7 @@ fn every_crate_introduces_itself_and_obeys_the_lints() {
 }
 
 #[test]
-fn files_are_one_room_each_and_say_which() {
+fn source_files_are_short_and_have_a_header() {
     for path in files_of_the_project().iter().filter(|path| has_extension(path, "rs")) {
         let content = read_path(path);
         let lines = content.lines().count();
@@ -229,7 +229,7 @@ fn files_are_one_room_each_and_say_which() {
 }
 
 #[test]
-fn nothing_names_a_machine() {
+fn no_file_contains_a_path_of_this_machine() {
     let mut paths = vec![format!("{}/", root().display())];
     // Only a person's home is telling: a container's may be any short word.
     paths.extend(
@@ -245,7 +245,7 @@ fn nothing_names_a_machine() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn relative_links_have_a_target() {
     for file in files_of_the_project().iter().filter(|path| has_extension(path, "md")) {
         let directory = file.parent().expect("a file lies in a directory");
         for target in relative_links(&read_path(file)) {
@@ -255,7 +255,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn licence_expressions_are_understood() {
+fn licence_expressions_are_evaluated() {
     let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].map(str::to_owned);
     for fine in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR Apache-2.0) AND Unicode-3.0", "Apache-2.0 / X"] {
         assert!(is_permitted(fine, &allowed), "{fine}");

@@ -8,7 +8,7 @@ use std::process::Command;
 const PROGRAM: &str = "/usr/bin/hostler";
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_units() {
+fn systemd_accepts_the_units() {
     let units = root().join("packaging/systemd");
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let mut copies = Vec::new();
@@ -41,7 +41,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 
 /// `cargo xtask docker` runs the real test, which needs a Docker engine and takes minutes.
 #[test]
-fn whatever_the_packaging_and_its_guides_call_exists() {
+fn commands_in_packaging_and_guides_exist() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the reference is there");
     let mut called = 0;
     let directories = ["packaging/docker", "packaging/systemd", "docs/guides", "docs/personas", "docs/internals"];

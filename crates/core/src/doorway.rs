@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_network_keeps_half_of_the_room_and_no_more() {
+    fn known_network_keeps_at_most_half_of_the_places() {
         let mut trial = Trial::of(4);
         for from in ["10.0.0.1", "10.0.0.1", "10.0.0.9", "10.0.0.8"] {
             trial.enter(from, from == "10.0.0.1");

@@ -86,7 +86,7 @@ fn holds_together(machine: &Machine) {
 
 proptest! {
     #[test]
-    fn garbage_in_files_is_survived(
+    fn garbage_in_files_gives_a_consistent_machine(
         name in proptest::sample::select(MACHINES.to_vec()),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), content()), 1..12),
     ) {
@@ -119,7 +119,7 @@ fixture.insert(path, &content);
     }
 
     #[test]
-    fn any_text_is_a_fixture_or_none(text in "\\PC{0,200}") {
+    fn arbitrary_text_is_parsed_or_refused(text in "\\PC{0,200}") {
         if let Ok(fixture) = Fixture::parse(&text) {
             holds_together(&Machine::of(&Source::fixture(fixture)));
         }
@@ -127,7 +127,7 @@ fixture.insert(path, &content);
 }
 
 #[test]
-fn links_in_circles_and_pipes_are_no_trap() {
+fn cyclic_links_and_endless_devices_do_not_hang() {
     let root = tempfile::tempdir().expect("a directory");
     let make = |path: &str| std::fs::create_dir_all(root.path().join(path)).expect("a directory");
     make("sys/devices/system/node");

@@ -221,7 +221,7 @@ fn amd_and_intel() {
 }
 
 #[test]
-fn next_to_nothing() {
+fn machine_with_few_files_is_described() {
     check(
         &machine("bare"),
         "
@@ -238,7 +238,7 @@ fn next_to_nothing() {
 }
 
 #[test]
-fn nothing() {
+fn machine_without_files_has_one_cpu() {
     check(
         &Machine::of(&Source::fixture(Fixture::default())),
         "
@@ -267,7 +267,7 @@ fn an_old_kernel_lists_cpus_by_their_directories() {
 }
 
 #[test]
-fn this_machine_is_recorded_and_played_back() {
+fn recording_of_this_machine_describes_the_same_machine() {
     let (machine, fixture) = hostler_discovery::capture();
     assert!(!machine.usable.is_empty() && machine.memory.usable_bytes > 0, "{machine:?}");
     let again = Fixture::parse(&fixture.to_toml()).expect("what was written can be read");
@@ -275,7 +275,7 @@ fn this_machine_is_recorded_and_played_back() {
 }
 
 #[test]
-fn affinity_and_memory_of_this_machine_are_the_kernels() {
+fn affinity_and_memory_of_this_machine_equal_those_of_the_kernel() {
     let machine = hostler_discovery::machine();
     let allowed = std::thread::available_parallelism().expect("Linux says").get() as u32;
     // The standard library rounds a quota down as well, and looks at the same affinity mask.
@@ -286,7 +286,7 @@ fn affinity_and_memory_of_this_machine_are_the_kernels() {
 }
 
 #[test]
-fn a_machine_is_plain_json() {
+fn machine_round_trips_through_json() {
     let machine = machine("amd");
     let json = serde_json::to_value(&machine).expect("JSON");
     assert_eq!(json["usable"], "0-15");
@@ -303,7 +303,7 @@ fn siblings_share_a_core() {
 }
 
 #[test]
-fn devices_for_drawing_go_with_their_card() {
+fn graphics_devices_belong_to_their_gpu() {
     let mut fixture = fixture("nvidia");
     for (name, minor, pci) in
         [("card1", 1, "0000:07:00.0"), ("renderD128", 128, "0000:07:00.0"), ("card0", 0, "0000:03:00.0")]

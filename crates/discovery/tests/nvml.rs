@@ -56,7 +56,7 @@ fn notes(machine: &Machine) -> String {
 }
 
 #[test]
-fn cards_and_parts_of_cards() {
+fn gpus_and_mig_slices_are_listed() {
     let (_directory, library) = library("FINE");
     let machine = Machine::of(&Source::fixture(driver()).with_nvml(&library));
     assert_eq!(names(&machine), ["GPU-100", "GPU-101", "MIG-1000", "MIG-1002"], "{}", notes(&machine));
@@ -72,14 +72,14 @@ fn cards_and_parts_of_cards() {
 }
 
 #[test]
-fn a_driver_that_cannot_divide_cards() {
+fn driver_without_mig_support_lists_whole_gpus() {
     let (_directory, library) = library("OLD");
     let machine = Machine::of(&Source::fixture(driver()).with_nvml(&library));
     assert_eq!(names(&machine), ["GPU-100", "GPU-101", "GPU-102"]);
 }
 
 #[test]
-fn a_library_that_does_not_fit_the_driver() {
+fn library_of_another_version_falls_back_to_proc() {
     let (_directory, library) = library("FAILS");
     let machine = Machine::of(&Source::fixture(driver()).with_nvml(&library));
     assert_eq!(names(&machine), ["GPU-100", "GPU-101", "GPU-103"], "by /proc, without the one that is divided");
@@ -88,7 +88,7 @@ fn a_library_that_does_not_fit_the_driver() {
 }
 
 #[test]
-fn a_library_that_is_none() {
+fn missing_or_invalid_library_falls_back_to_proc() {
     let directory = tempfile::tempdir().expect("a directory");
     let library = directory.path().join("libnvidia-ml.so.1");
     for (content, why) in [(None, "cannot be loaded"), (Some("not a library"), "cannot be loaded")] {
@@ -102,7 +102,7 @@ fn a_library_that_is_none() {
 }
 
 #[test]
-fn a_driver_that_hangs_is_not_waited_for() {
+fn hanging_driver_times_out() {
     let (_directory, library) = library("HANGS");
     let source = Source::fixture(driver()).with_nvml(&library);
     for _ in 0..3 {
@@ -144,7 +144,7 @@ fn without_a_driver_the_library_is_not_loaded() {
 }
 
 #[test]
-fn what_the_library_said_can_be_recorded() {
+fn answers_of_the_library_are_recorded() {
     let mut fixture = driver();
     let text = "[nvml.Ok]\n[[nvml.Ok.cards]]\nuuid = 'GPU-7'\nname = 'H200'\nminor = 0\n";
     fixture.nvml = Fixture::parse(text).expect("an answer").nvml;

@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_at_its_end_when_nothing_can_come_of_it_any_more() {
+    fn stream_is_at_end_when_no_more_data_can_arrive() {
         for other in ["/dev/zero", "/etc/passwd"] {
             assert!(!is_at_end(File::open(other).expect("the file exists").as_fd()), "{other}");
         }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_names_what_it_may_read_or_write() {
+    fn paths_in_a_command_line_are_found() {
         let argv: Vec<OsString> =
             ["gcc", "-c", "-Iinclude", "-o", "out/x.o", "x.c", "-Wp,-MD=.x.d", "--flag"].map(Into::into).into();
         let names = named(&Command::new(&argv, [], "/src".into()));

@@ -106,7 +106,7 @@ fn is_alive(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn exit_codes_and_outputs_are_the_commands() {
+async fn step_returns_exit_code_and_output_of_its_command() {
     let run = Run::new();
     let (code, seen) = run.step(&["sh", "-c", "echo out; echo err >&2; exit 7"]).await;
     assert_eq!((code.expect("the step ran"), &*seen.stdout, &*seen.stderr), (7, "out\n", "err\n"));
@@ -121,7 +121,7 @@ async fn exit_codes_and_outputs_are_the_commands() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_in_the_background_does_not_hold_its_caller() {
+async fn background_processes_of_a_step_do_not_delay_its_end() {
     let run = Run::new();
     let begun = Instant::now();
     let (code, seen) = run.step(&["sh", "-c", "sleep 60 & echo done"]).await;
@@ -132,7 +132,7 @@ async fn what_it_leaves_in_the_background_does_not_hold_its_caller() {
 }
 
 #[tokio::test]
-async fn signals_reach_it_while_it_does_not_read() {
+async fn signals_reach_a_step_that_reads_no_input() {
     let run = Run::new();
     let script = format!(
         "trap 'echo caught; exit 3' USR1; echo up > {}; while :; do sleep 0.05; done",
@@ -151,7 +151,7 @@ fn nix_signal(name: &str) -> i32 {
 }
 
 #[tokio::test]
-async fn it_ends_with_its_caller() {
+async fn step_ends_with_its_caller() {
     let run = Run::new();
     // `polite` ends on SIGTERM and has a child; `deaf` ignores SIGTERM.
     for (name, script) in [("polite", "sleep 600 & wait"), ("deaf", "trap '' TERM; sleep 600 & wait; sleep 600")] {
@@ -167,7 +167,7 @@ async fn it_ends_with_its_caller() {
 }
 
 #[tokio::test]
-async fn a_stranger_learns_nothing_and_starts_nothing() {
+async fn peer_with_an_unknown_key_cannot_start_a_step() {
     let run = Run::new();
     let mark = run.path("mark");
     let touch = ["touch", mark.to_str().expect("text")];
@@ -205,7 +205,7 @@ async fn a_stranger_learns_nothing_and_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_crowd_at_the_door_keeps_nobody_out() {
+async fn idle_connections_do_not_block_steps() {
     let run = Run::new();
     assert_eq!(run.step(&["true"]).await.0.expect("the step runs"), 0);
     let address = ("127.0.0.1", run.first.nodes[1].port);
@@ -227,7 +227,7 @@ async fn a_crowd_at_the_door_keeps_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_there_is_named() {
+async fn unreachable_node_is_named_in_the_error() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [mut first, _] = allocations(directory.path());
     // An address reserved for documentation, which is unreachable.
@@ -239,7 +239,7 @@ async fn a_node_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_program_of_the_first_node_is_its_end() {
+fn host_of_the_first_node_ends_with_its_program() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [first, _] = allocations(directory.path());
     let argv = ["sh", "-c", "exit 9"].map(OsString::from);

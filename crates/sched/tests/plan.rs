@@ -326,7 +326,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn follows_the_rules_task_by_task(scene in scene(), policy in policy()) {
+    fn plan_equals_the_naive_plan(scene in scene(), policy in policy()) {
         let plan = scene.plan(policy);
         let (starts, blocked) = expected(&scene, policy);
         prop_assert_eq!(one_by_one(&plan.starts), starts);
@@ -336,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn never_over_allocates_and_never_starts_too_many(scene in scene(), policy in policy()) {
+    fn plan_never_over_allocates_or_starts_too_many_tasks(scene in scene(), policy in policy()) {
         let plan = scene.plan(policy);
         let mut after = scene.clone();
         let mut started: BTreeMap<JobId, u64> = BTreeMap::new();
@@ -380,7 +380,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_waiting_job_could_not_have_started(scene in scene(), policy in policy()) {
+    fn first_blocked_job_fits_on_no_free_nodes(scene in scene(), policy in policy()) {
         let plan = scene.plan(policy);
         let mut after = scene.clone();
         for start in one_by_one(&plan.starts) {
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn best_fit_is_the_least_that_satisfies(scene in scene(), request in request()) {
+    fn best_fit_equals_the_naive_choice(scene in scene(), request in request()) {
         let best = scene.pool().best_fit(&request).map(|ix| vec![ix.0 as usize]);
         prop_assert_eq!(best, scene.best_fit(&single(request), |_| true));
     }

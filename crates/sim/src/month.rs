@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_of_a_home_lab_costs_a_fraction_and_everything_runs() {
+    fn idle_rule_halves_the_energy_of_a_home_lab_and_starts_every_job() {
         let trace = home_lab(1);
         let always = month(&trace, 30, MACHINES, &Rule::AlwaysOn);
         let script = month(&trace, 30, MACHINES, &Rule::Script);

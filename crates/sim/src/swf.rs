@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_as_the_format_has_it() {
+    fn job_line_of_the_format_is_parsed() {
         let trace =
             parse("; MaxNodes: 32\n; MaxProcs: 128 (4 a node)\n7 10 5 60 4 -1 100 8 120 200 1 1 1 1 1 -1 -1 -1\n");
         assert_eq!(trace.processors, Some(128));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_input_with_one_meaning_is_taken() {
+    fn unusual_but_unambiguous_input_is_accepted() {
         let odd = b"; Installation: Universit\xe4t\r\n;MaxNodes:16\r\n\r\n2\t20.0  -1 5.9 2 -1\r\n1 10 -1 3 1\n  ; comment\n3 10 -1 4 1";
         let trace = Trace::parse(odd).expect("valid");
         let numbers: Vec<(u64, u64)> = trace.jobs.iter().map(|job| (job.number, job.run_secs)).collect();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_run_is_counted_and_left_out() {
+    fn jobs_that_did_not_run_are_skipped_and_counted() {
         let lines = [
             "1 0 -1 -1 4 -1 -1 4 60 -1 5 1 1 1 1 -1 -1 -1",
             "2 0 -1 10 -1 -1 -1 -1 60 -1 1 1 1 1 1 -1 -1 -1",
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_is_refused_with_its_line() {
+    fn invalid_lines_are_refused_with_their_number() {
         let short = "line 3: has 4 fields where a job has 18, of which the first five are needed";
         assert_eq!(error("; x\n1 0 -1 1 1\n1 2 3 4\n"), short);
         assert_eq!(error("1 zero -1 1 1"), "line 1: the submit time is `zero`, which is no number");

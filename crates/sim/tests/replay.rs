@@ -53,7 +53,7 @@ fn six_jobs_with_backfill() {
 }
 
 #[test]
-fn what_cannot_be_replayed_says_why() {
+fn trace_that_cannot_be_replayed_gives_the_reason() {
     let trace = Trace::parse(b"1 0 -1 10 8\n").expect("valid");
     assert_eq!(replay(&trace, &options(Policy::Easy)), Err(ReplayError::NoNodes));
     let nodes = vec![Request::new(4, 1 << 30); 2];
@@ -67,14 +67,14 @@ fn what_cannot_be_replayed_says_why() {
 }
 
 #[test]
-fn an_empty_trace_has_figures_too() {
+fn empty_trace_has_metrics() {
     let replay =
         replay(&Trace { processors: Some(4), ..Trace::default() }, &options(Policy::Easy)).expect("nothing to do");
     assert_eq!(replay.metrics, Metrics::default());
 }
 
 #[test]
-fn agrees_with_a_plain_simulator_on_one_node() {
+fn replay_equals_the_reference_simulator_on_one_node() {
     for policy in [Policy::Fcfs, Policy::Easy] {
         for seed in 0..40 {
             let trace = workload(seed, 300);

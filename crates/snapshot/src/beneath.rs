@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_epoch_survive() {
+    fn times_before_the_epoch_round_trip() {
         for nanoseconds in [-1, -1_000_000_001, 0, 1_700_000_000_123_456_789] {
             let time = time_of(nanoseconds);
             assert_eq!(super::nanoseconds(time.tv_sec(), time.tv_nsec()), nanoseconds);

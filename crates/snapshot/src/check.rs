@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_cannot_be_made_to_take_days() {
+    fn check_of_long_link_chains_is_bounded() {
         let link = |path: String, target: String| Entry {
             path: path.into_bytes(),
             mode: 0o777,

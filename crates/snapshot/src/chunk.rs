@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hole_is_named_as_its_zeros_are() {
+    fn hole_has_the_same_chunks_as_zeros() {
         let mut file = tempfile::tempfile().expect("a temporary file");
         let (data, gap) = (noise(3_000_000), 9 << 20);
         let mut same = Vec::new();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_content_is_named_at_once_however_long_it_is() {
+    fn large_sparse_file_is_chunked_quickly() {
         let file = tempfile::tempfile().expect("a temporary file");
         file.set_len(200 << 30).expect("sparse");
         let began = Instant::now();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn boundaries_are_frozen() {
+    fn chunk_boundaries_are_stable() {
         let content = content_of(&mut noise(2_000_000).as_slice()).expect("memory can be read");
         let frozen = [531_215, 93_777, 506_155, 463_976, 351_611, 53_266];
         assert_eq!(lengths(&content), frozen, "chunk boundaries changed: every stored chunk would be orphaned");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn short_content_is_one_chunk_and_none_is_no_chunk() {
+    fn short_content_is_one_chunk_and_empty_content_has_none() {
         let content = content_of(&mut noise(MIN_BYTES).as_slice()).expect("memory can be read");
         assert_eq!(content.chunks, [Chunk { digest: digest_of(&noise(MIN_BYTES)), len: MIN_BYTES as u32 }]);
         assert_eq!(content_of(&mut io::empty()).expect("memory can be read"), Content::default());

@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_survive_any_cutting(wires: Vec<Vec<u8>>, step in 1usize..200) {
+        fn frames_survive_splitting_at_any_byte(wires: Vec<Vec<u8>>, step in 1usize..200) {
             let frames: Vec<Frame> =
                 wires.into_iter().map(|wire| Frame { digest: crate::chunk::digest_of(&wire), wire }).collect();
             let body: Vec<u8> = frames.iter().flat_map(|it| frame(&it.digest, &it.wire).expect("short")).collect();
@@ -167,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_body_is_noticed(wire: Vec<u8>, cut in 1usize..36) {
+        fn truncated_body_is_detected(wire: Vec<u8>, cut in 1usize..36) {
             let body = frame(&Digest([1; 32]), &wire).expect("short");
             let cut_short = decode(&body[..body.len() - cut], 50, 1 << 20);
             let truncated = matches!(cut_short, Err(PackError::Truncated { .. }));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_giant_is_refused_at_its_header() {
+    fn oversized_frame_is_refused_at_its_header() {
         let mut decoder = Decoder::default();
         decoder.feed(&[[9; 32].as_slice(), &u32::MAX.to_le_bytes()].concat());
         assert!(matches!(decoder.next_frame(), Err(PackError::TooLong { length: 0xFFFF_FFFF, .. })));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_judged() {
+    fn invalid_paths_are_refused() {
         for good in ["a", "a/b", "-x", ".hidden", "..."] {
             assert_eq!(fault(good.as_bytes()), None, "{good}");
         }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_fit_on_one_line() {
+    fn unusual_names_are_shown_on_one_line() {
         assert_eq!(show("käse/a b".as_bytes()), "käse/a b");
         assert_eq!(show(b"a\nb"), "\"a\\nb\"");
         assert_eq!(show(b"\xff"), "\"\\xff\"");

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_goes_with_everything_in_it_and_nothing_else() {
+    fn directory_is_removed_with_its_content_only() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let (doomed, other) = (folder.path().join("doomed"), folder.path().join("other"));
         fs::create_dir_all(doomed.join("a/b/c")).expect("writable");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_more_names_than_a_batch_goes() {
+    fn directory_larger_than_a_batch_is_removed() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let doomed = folder.path().join("doomed");
         fs::create_dir_all(doomed.join("wide")).expect("writable");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_filled_for_ever_is_given_up() {
+    fn removal_gives_up_on_a_directory_that_is_refilled() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let top = open(folder.path(), directory_flags(), Mode::empty()).expect("it exists");
         mkdirat(&top, "0", Mode::S_IRWXU).expect("writable");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn more_names_than_are_removed_at_a_time_go_with_later_calls() {
+    fn later_calls_remove_the_remaining_names() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let doomed = folder.path().join("doomed");
         for number in 0..100 {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_may_be_deeper_than_any_stack() {
+    fn deeply_nested_directory_is_removed_with_a_small_stack() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let doomed = folder.path().join("doomed");
         fs::create_dir(&doomed).expect("writable");

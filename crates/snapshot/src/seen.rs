@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_just_now_is_not_remembered() {
+    fn recently_changed_files_are_not_remembered() {
         let mut seen = Seen::default();
         seen.remember(b"a", &stat(), &Content::default(), 7 * SECOND);
         assert!(seen.is_empty());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_memory_is_an_empty_one() {
+    fn damaged_memory_is_read_as_empty() {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let path = directory.path().join("seen");
         let mut seen = Seen::default();

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_shrinks_and_noise_stays() {
+    fn text_is_compressed_and_noise_is_not() {
         let text = b"the same line again\n".repeat(1000);
         let wire = encode(&text);
         assert!(wire[0] == ZSTD && wire.len() < text.len() / 10);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_buffer_shows_nothing_of_what_was_in_it() {
+    fn reused_buffer_shows_no_earlier_content() {
         let mut buffer = Vec::new();
         for raw in [b"long ".repeat(9000), b"short ".repeat(90), b"x".to_vec(), Vec::new()] {
             let wire = encode(&raw);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused_before_they_grow() {
+    fn decompression_bombs_are_refused_early() {
         // 1 GiB of zeros in about 32 KiB, with the true length declared.
         let frame = zstd::bulk::compress(&vec![0; 1 << 30], 19).expect("memory suffices");
         let bomb = [[ZSTD].as_slice(), &frame].concat();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn other_content_and_other_forms_are_refused() {
+    fn wrong_content_and_unknown_encodings_are_refused() {
         assert!(matches!(decode(&digest_of(b"a"), &encode(b"b")), Err(WireError::OtherContent { .. })));
         assert!(matches!(decode(&digest_of(b"a"), &[]), Err(WireError::Form)));
         assert!(matches!(decode(&digest_of(b"a"), &[7, b'a']), Err(WireError::Form)));

@@ -21,7 +21,7 @@ fn taken(files: &[&str], rules: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn gitignore_means_what_it_means_to_git() {
+fn gitignore_rules_have_the_meaning_of_git() {
     let files = ["a.log", "keep.log", "build/x", "src/build/x", "src/a.log", "src/top", "top", "doc/build"];
     let rules = "*.log\n!keep.log\nbuild/\n/top\n# comment\n\n";
     // `build/` matches only directories, so the file doc/build stays. `/top` matches only at the top.
@@ -36,7 +36,7 @@ fn gitignore_means_what_it_means_to_git() {
 }
 
 #[test]
-fn git_agrees() {
+fn captured_files_are_those_that_git_does_not_ignore() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path();
     for path in
@@ -77,7 +77,7 @@ fn left_out(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_can_be_made_again_is_left_out_by_default() {
+fn derived_directories_are_left_out_by_default() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path();
     put(folder, "main.py", "");
@@ -102,7 +102,7 @@ fn what_can_be_made_again_is_left_out_by_default() {
 }
 
 #[test]
-fn hostlerignore_includes_what_is_left_out_by_default() {
+fn hostlerignore_can_include_directories_left_out_by_default() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path();
     put(folder, "venv/pyvenv.cfg", "");
@@ -124,7 +124,7 @@ fn hostlerignore_includes_what_is_left_out_by_default() {
 }
 
 #[test]
-fn hostlerignore_wins_and_state_of_hostler_is_never_taken() {
+fn hostlerignore_overrides_gitignore_but_hostler_state_is_never_captured() {
     let rules = [
         (".gitignore", "data/\n*.csv\n"),
         (".hostlerignore", "!data/\nnotes\n!*.csv\n"),
@@ -135,7 +135,7 @@ fn hostlerignore_wins_and_state_of_hostler_is_never_taken() {
 }
 
 #[test]
-fn rules_above_the_folder_have_no_say() {
+fn rules_above_the_folder_are_ignored() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     put(dir.path(), ".gitignore", "*\n");
     put(dir.path(), "folder/file", "");
@@ -143,7 +143,7 @@ fn rules_above_the_folder_have_no_say() {
 }
 
 #[test]
-fn everything_in_the_way_is_named_at_once_and_in_order() {
+fn all_uncapturable_entries_are_listed_in_order() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path().join("folder");
     put(&folder, "good", "");
@@ -178,7 +178,7 @@ fn everything_in_the_way_is_named_at_once_and_in_order() {
 }
 
 #[test]
-fn what_may_not_be_read_is_named_before_anything_is_read() {
+fn unreadable_entries_are_listed_before_any_file_is_read() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path();
     set_mode(folder, 0o755);
@@ -208,7 +208,7 @@ fn what_may_not_be_read_is_named_before_anything_is_read() {
 }
 
 #[test]
-fn a_folder_that_is_none_is_a_clear_error() {
+fn missing_folder_is_a_clear_error() {
     let missing = Scan::of(Path::new("/nonexistent/folder")).expect_err("the folder does not exist");
     assert_eq!(missing.to_string(), "cannot read the folder /nonexistent/folder");
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
@@ -217,7 +217,7 @@ fn a_folder_that_is_none_is_a_clear_error() {
 }
 
 #[test]
-fn an_edit_after_the_capture_is_noticed_and_not_sent() {
+fn edit_after_the_capture_is_detected_and_not_sent() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     put(dir.path(), "edited", noise(1, 200_000));
     put(dir.path(), "removed", "x");
@@ -237,7 +237,7 @@ fn an_edit_after_the_capture_is_noticed_and_not_sent() {
 }
 
 #[test]
-fn a_file_that_changes_during_the_capture_is_noticed() {
+fn file_changed_during_the_capture_is_detected() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     put(dir.path(), "a", "first");
     put(dir.path(), "b", "second");
@@ -271,7 +271,7 @@ fn settle(path: &Path) {
 }
 
 #[test]
-fn what_was_seen_and_is_the_same_is_not_read_again() {
+fn unchanged_files_are_not_read_again() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let (kept, edited) = (dir.path().join("kept"), dir.path().join("edited"));
     for file in [&kept, &edited] {

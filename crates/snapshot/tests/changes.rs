@@ -70,7 +70,7 @@ const FOLDER: [(&str, &[u8]); 5] =
     [("main.py", b"print(1)"), ("data/a", b"aaaa"), ("data/b", b"bbbb"), ("data/deep/c", b"cccc"), ("empty", b"")];
 
 #[test]
-fn nothing_changed_is_nothing() {
+fn unchanged_folder_has_no_changes() {
     let run = Run::of(&FOLDER);
     let changes = run.changes();
     assert_eq!((changes.tree.entries.len(), changes.removed.len(), changes.problems.len()), (0, 0, 0));
@@ -78,7 +78,7 @@ fn nothing_changed_is_nothing() {
 }
 
 #[test]
-fn what_was_created_changed_and_removed_is_found_with_its_directories() {
+fn created_changed_and_removed_files_are_found_with_their_directories() {
     let run = Run::of(&FOLDER);
     let work = run.work();
     put(&work, "data/deep/c", "changed");
@@ -101,7 +101,7 @@ fn what_was_created_changed_and_removed_is_found_with_its_directories() {
 }
 
 #[test]
-fn the_same_bytes_again_are_no_change_but_a_mode_is() {
+fn rewriting_equal_bytes_is_no_change_but_a_new_mode_is() {
     let run = Run::of(&FOLDER);
     let work = run.work();
     // One file is rewritten in place, another is replaced by a new file.
@@ -119,7 +119,7 @@ fn the_same_bytes_again_are_no_change_but_a_mode_is() {
 }
 
 #[test]
-fn a_restored_time_hides_nothing() {
+fn restored_modification_time_hides_no_change() {
     let run = Run::of(&FOLDER);
     let path = run.work().join("data/a");
     let modified = fs::metadata(&path).expect("it exists").modified().expect("the system reports it");
@@ -133,7 +133,7 @@ fn a_restored_time_hides_nothing() {
 }
 
 #[test]
-fn a_change_in_the_same_tick_of_the_clock_shows() {
+fn change_in_the_same_clock_tick_is_found() {
     let run = Run::of(&FOLDER);
     for round in 0..50 {
         let work = run.dir.path().join(format!("work-{round}"));
@@ -153,7 +153,7 @@ fn a_change_in_the_same_tick_of_the_clock_shows() {
 }
 
 #[test]
-fn one_thing_may_become_another() {
+fn entries_may_change_their_type() {
     let run = Run::of(&FOLDER);
     let work = run.work();
     fs::remove_dir_all(work.join("data")).expect("the test owns it");
@@ -170,7 +170,7 @@ fn one_thing_may_become_another() {
 }
 
 #[test]
-fn leftovers_of_python_stay_behind_unless_they_were_captured() {
+fn python_caches_are_ignored_unless_they_were_captured() {
     // Captured only because the project includes it.
     let captured: [(&str, &[u8]); 3] =
         [(".hostlerignore", b"!__pycache__/\n"), ("lib/__pycache__/old.pyc", b"old"), ("lib/x.py", b"")];
@@ -190,7 +190,7 @@ fn leftovers_of_python_stay_behind_unless_they_were_captured() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_a_sentence_and_costs_nothing_else() {
+fn uncapturable_entries_are_reported_and_the_rest_is_captured() {
     let run = Run::of(&FOLDER);
     let work = run.work();
     let _socket = UnixListener::bind(work.join("socket")).expect("writable");
@@ -214,7 +214,7 @@ fn what_cannot_be_captured_is_a_sentence_and_costs_nothing_else() {
 }
 
 #[test]
-fn what_may_not_be_read_is_a_sentence_and_not_removed() {
+fn unreadable_entries_are_reported_and_not_removed() {
     let run = Run::of(&FOLDER);
     let work = run.work();
     for path in [run.dir.path(), &work] {
@@ -235,7 +235,7 @@ fn what_may_not_be_read_is_a_sentence_and_not_removed() {
 }
 
 #[test]
-fn a_lost_directory_is_a_sentence() {
+fn missing_work_directory_is_reported() {
     let run = Run::of(&FOLDER);
     fs::remove_dir_all(run.work()).expect("the test owns it");
     let changes = run.changes();
@@ -244,7 +244,7 @@ fn a_lost_directory_is_a_sentence() {
 }
 
 #[test]
-fn a_restarted_agent_finds_the_same() {
+fn saved_baseline_finds_the_same_changes() {
     let run = Run::of(&FOLDER);
     let path = run.dir.path().join("baseline");
     run.baseline.save(&path).expect("writable");
@@ -256,7 +256,7 @@ fn a_restarted_agent_finds_the_same() {
 }
 
 #[test]
-fn output_files_and_manifests_join_the_same_sources() {
+fn output_files_and_manifests_are_added_to_the_sources() {
     let run = Run::of(&FOLDER);
     put(&run.work(), "new", "x");
     let mut changes = run.changes();
@@ -310,7 +310,7 @@ proptest! {
 
     /// Laying the folder out again, then removing and adding the reported changes, gives the same tree as the run.
     #[test]
-    fn the_folder_and_its_changes_are_the_outcome(
+    fn folder_plus_changes_equals_the_work_directory(
         acts in prop::collection::vec((
             prop::sample::select(vec!["main.py", "data", "data/a", "data/deep/c", "new", "new/x", "empty"]),
             prop_oneof![
@@ -334,7 +334,7 @@ proptest! {
 }
 
 #[test]
-fn a_directory_nested_deeper_than_allowed_is_a_problem_and_the_rest_comes_home() {
+fn too_deep_directory_is_reported_and_the_rest_is_captured() {
     let run = Run::of(&[]);
     fs::write(run.work().join("result"), "42").expect("the test owns it");
     nest(&run.work().join("deep"), 18_000);
@@ -348,7 +348,7 @@ fn a_directory_nested_deeper_than_allowed_is_a_problem_and_the_rest_comes_home()
 }
 
 #[test]
-fn more_than_can_travel_is_an_error_that_says_which_bound() {
+fn changes_above_a_limit_give_an_error_that_names_the_limit() {
     let run = Run::of(&[]);
     let find = || hostler_snapshot::changes(&run.work(), &run.manifest, &run.baseline, &ChangesOptions::default());
     let long = "x".repeat(4000);

@@ -70,7 +70,7 @@ fn results() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn a_delivery_is_a_copy_and_leaves_no_rubbish() {
+fn delivery_copies_the_results_and_leaves_no_temporary_files() {
     let head = Head::with(&results());
     set_mode(&head.results().join("log/out"), 0o400);
     symlink("../model.bin", head.results().join("log/latest")).expect("writable");
@@ -99,7 +99,7 @@ fn a_delivery_is_a_copy_and_leaves_no_rubbish() {
 }
 
 #[test]
-fn an_interrupted_delivery_goes_on_where_it_was() {
+fn interrupted_delivery_is_resumed() {
     let head = Head::with(&results());
     let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
@@ -133,7 +133,7 @@ fn an_interrupted_delivery_goes_on_where_it_was() {
 }
 
 #[test]
-fn damaged_chunks_are_refused_and_strangers_ignored() {
+fn damaged_chunks_are_refused_and_unrequested_ones_ignored() {
     let head = Head::with(&results());
     let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
@@ -144,7 +144,7 @@ fn damaged_chunks_are_refused_and_strangers_ignored() {
 }
 
 #[test]
-fn two_deliveries_of_the_same_do_not_mix() {
+fn second_delivery_to_a_busy_destination_is_refused() {
     let head = Head::with(&results());
     let first = head.plan(OnConflict::Refuse).expect("the destination is empty");
     assert!(matches!(head.plan(OnConflict::Refuse), Err(DeliveryError::Busy(_))));
@@ -153,7 +153,7 @@ fn two_deliveries_of_the_same_do_not_mix() {
 }
 
 #[test]
-fn by_default_what_differs_is_named_and_untouched() {
+fn conflicting_files_are_listed_and_unchanged_by_default() {
     let head = Head::with(&results());
     put(&head.home(), "model.bin", "mine");
     put(&head.home(), "log/out", "done");
@@ -169,7 +169,7 @@ fn by_default_what_differs_is_named_and_untouched() {
 }
 
 #[test]
-fn overwriting_uses_what_is_there_and_asks_for_the_rest() {
+fn overwriting_requests_only_missing_chunks() {
     let head = Head::with(&results());
     let mut old = noise(1, 3 << 20);
     old[3_000_000] ^= 1;
@@ -190,7 +190,7 @@ fn overwriting_uses_what_is_there_and_asks_for_the_rest() {
 }
 
 #[test]
-fn renaming_keeps_both_and_repeats_nothing() {
+fn renaming_keeps_both_files_and_is_idempotent() {
     let head = Head::with(&[("a", b"new".to_vec()), ("b", b"new".to_vec()), ("a.2", b"a result".to_vec())]);
     put(&head.home(), "a", "mine");
     put(&head.home(), "a.1", "mine too");
@@ -232,7 +232,7 @@ fn directories_and_links_in_the_way_are_never_replaced() {
 }
 
 #[test]
-fn a_file_that_appears_in_the_meantime_survives() {
+fn file_created_during_the_delivery_is_kept() {
     let head = Head::with(&results());
     let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
@@ -267,7 +267,7 @@ fn hostile_manifests_are_refused() {
 }
 
 #[test]
-fn a_planted_partial_directory_leads_nowhere() {
+fn partial_directory_that_is_a_link_is_refused() {
     let head = Head::with(&results());
     let outside = head.dir.path().join("outside");
     fs::create_dir(&outside).expect("writable");
@@ -286,7 +286,7 @@ fn walk_files(directory: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_full_disk_is_said_plainly_and_what_arrived_stays() {
+fn full_disk_is_reported_and_received_chunks_are_kept() {
     let head = Head::with(&[("big", noise(1, 3 << 20)), ("small", b"x".to_vec())]);
     assert_eq!(paths(&head.manifest), ["big", "small"]);
     fs::create_dir(head.home()).expect("writable");

@@ -65,7 +65,7 @@ fn hostile_manifests_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn links_that_stay_inside_are_made() {
+fn links_inside_the_folder_are_created() {
     let (dir, answer) = try_lay_out(|store, _| {
         manifest(vec![directory("a"), link("a/up", ".."), link("a/x", "../b"), file("b", store, b"b"), link("c", "c")])
     });
@@ -102,7 +102,7 @@ fn missing_and_damaged_chunks_leave_nothing_behind() {
 }
 
 #[test]
-fn a_directory_in_use_is_refused_and_an_empty_one_is_taken() {
+fn nonempty_directory_is_refused_and_an_empty_one_is_used() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
     let work = dir.path().join("work");
@@ -132,7 +132,7 @@ fn root_can_give_the_folder_to_the_jobs_user() {
 }
 
 #[test]
-fn a_full_disk_is_said_before_and_during() {
+fn full_disk_is_reported_before_and_during_the_layout() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
     let place = dir.path().join("small");
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn nothing_outside_is_touched_whatever_the_manifest_says(manifest in manifests()) {
+    fn no_manifest_changes_anything_outside_the_directory(manifest in manifests()) {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
         fs::create_dir(dir.path().join("base")).expect("writable");

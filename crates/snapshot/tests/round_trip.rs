@@ -30,7 +30,7 @@ fn round_trip(folder: &Path, options: &LayoutOptions) -> BTreeMap<Vec<u8>, commo
 }
 
 #[test]
-fn a_nasty_folder_survives() {
+fn folder_with_unusual_entries_round_trips() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path();
     put(folder, "-rf", "leading dash");
@@ -65,7 +65,7 @@ fn a_nasty_folder_survives() {
 }
 
 #[test]
-fn set_id_bits_are_dropped_unless_asked_for() {
+fn set_id_bits_are_dropped_unless_requested() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     put(dir.path(), "tool", "x");
     set_mode(&dir.path().join("tool"), 0o6755);
@@ -75,7 +75,7 @@ fn set_id_bits_are_dropped_unless_asked_for() {
 }
 
 #[test]
-fn an_unchanged_folder_has_the_same_name_and_an_edited_one_shares_chunks() {
+fn unchanged_folder_keeps_its_digest_and_an_edited_one_shares_chunks() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path().join("folder");
     put(&folder, "data", noise(3, 4 << 20));
@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_folder_survives(nodes in folders()) {
+    fn any_folder_round_trips(nodes in folders()) {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         build(dir.path(), &nodes);
         let before = inventory(dir.path());

@@ -33,7 +33,7 @@ fn age(dir: &Path, digest: &Digest, secs: u64) {
 }
 
 #[test]
-fn what_goes_in_comes_out() {
+fn stored_chunks_are_read_back_unchanged() {
     let (dir, store) = store();
     let text = b"compressible ".repeat(10_000);
     let contents = [Vec::new(), b"x".to_vec(), text.clone(), noise(1, 1 << 20)];
@@ -66,7 +66,7 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
-fn nothing_enters_under_a_wrong_name() {
+fn chunk_with_a_wrong_digest_is_refused() {
     let (_dir, store) = store();
     let name = digest_of(b"right");
     assert!(matches!(store.insert(&name, b"wrong"), Err(StoreError::Refused { .. })));
@@ -81,7 +81,7 @@ fn nothing_enters_under_a_wrong_name() {
 }
 
 #[test]
-fn damage_is_noticed_named_and_removed() {
+fn damaged_chunk_is_reported_and_removed() {
     let (dir, store) = store();
     let (raw, packed) = (noise(1, 5000), b"text ".repeat(5000));
     for bytes in [raw, packed] {
@@ -113,7 +113,7 @@ fn an_empty_file_left_by_a_crash_counts_as_absent() {
 }
 
 #[test]
-fn a_sweep_spares_the_living_the_young_and_the_renewed() {
+fn sweep_keeps_live_young_and_requested_chunks() {
     let (dir, store) = store();
     let [live, young, old, asked] = [b"live", b"yng_", b"old_", b"askd"].map(|raw| store.add(raw).expect("writable"));
     for digest in [live, old, asked] {
@@ -130,7 +130,7 @@ fn a_sweep_spares_the_living_the_young_and_the_renewed() {
 }
 
 #[test]
-fn eviction_takes_what_was_not_used_for_longest() {
+fn eviction_removes_the_least_recently_used_chunks() {
     let (dir, store) = store();
     let digests: Vec<Digest> = (0..10).map(|seed| store.add(&noise(seed, 999)).expect("writable")).collect();
     for (index, digest) in digests.iter().enumerate() {
@@ -146,7 +146,7 @@ fn eviction_takes_what_was_not_used_for_longest() {
 }
 
 #[test]
-fn many_threads_may_insert_the_same() {
+fn threads_may_insert_the_same_chunks_concurrently() {
     let (_dir, store) = store();
     store.total_bytes().expect("readable");
     std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn many_threads_may_insert_the_same() {
 }
 
 #[test]
-fn packs_travel_between_stores() {
+fn packs_transfer_chunks_between_stores() {
     let (_dir, from) = store();
     let (_other, to) = store();
     let wanted: Vec<Digest> = (0..20).map(|seed| from.add(&noise(seed, 100_000)).expect("writable")).collect();
@@ -181,7 +181,7 @@ fn packs_travel_between_stores() {
 }
 
 #[test]
-fn a_full_disk_is_said_plainly_and_passes() {
+fn full_disk_is_reported_and_later_inserts_succeed() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     with_small_disk(dir.path(), 1 << 20, || {
         let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
@@ -211,7 +211,7 @@ fn child_that_inserts_until_it_is_killed() {
 }
 
 #[test]
-fn a_kill_leaves_whole_chunks_and_no_rubbish() {
+fn kill_leaves_complete_chunks_and_no_temporary_files() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let chunks = dir.path().join("chunks");
     let digests: Vec<Digest> = (0..400).map(|seed| digest_of(&noise(seed, 900_000))).collect();
@@ -250,7 +250,7 @@ fn resident(dir: &Path, digest: &Digest) -> u64 {
 }
 
 #[test]
-fn chunks_are_brought_into_memory_before_they_are_asked_for() {
+fn read_ahead_loads_chunks_into_the_page_cache() {
     // On a disk: tmpfs cannot drop pages.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made");
     let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");

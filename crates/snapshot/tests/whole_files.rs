@@ -53,7 +53,7 @@ fn on_sharing_disks(work: impl Fn(&Path) + Sync) {
 }
 
 #[test]
-fn a_folder_fits_many_times_where_blocks_are_shared() {
+fn layouts_share_the_blocks_of_equal_files() {
     on_sharing_disks(|place| {
         let store = open(place);
         assert!(store.shares_files());
@@ -79,7 +79,7 @@ fn a_folder_fits_many_times_where_blocks_are_shared() {
 }
 
 #[test]
-fn what_a_job_does_to_its_files_nobody_else_sees() {
+fn change_of_a_shared_file_is_private_to_its_job() {
     on_sharing_disks(|place| {
         let store = open(place);
         let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
@@ -97,7 +97,7 @@ fn what_a_job_does_to_its_files_nobody_else_sees() {
 }
 
 #[test]
-fn what_is_laid_out_once_or_is_small_is_not_kept() {
+fn files_that_are_small_or_used_once_are_not_kept() {
     on_sharing_disks(|place| {
         let store = open(place);
         let folder = manifest(vec![big_file("data", &store, 1, 1 << 20), big_file("small", &store, 2, 100_000)]);
@@ -109,7 +109,7 @@ fn what_is_laid_out_once_or_is_small_is_not_kept() {
 }
 
 #[test]
-fn damage_is_found_before_anybody_gets_it() {
+fn damaged_whole_files_are_never_used() {
     type Damage = fn(&Path);
     let flip: Damage = |path| {
         let modified = fs::metadata(path).and_then(|it| it.modified()).expect("it exists");
@@ -164,7 +164,7 @@ fn damage_is_found_before_anybody_gets_it() {
 }
 
 #[test]
-fn whole_files_count_and_go_before_the_chunks_they_were_used_with() {
+fn whole_files_count_as_used_space_and_are_evicted_before_their_chunks() {
     on_sharing_disks(|place| {
         let store = open(place);
         let old = store.add(&noise(9, 300_000)).expect("writable");
@@ -206,7 +206,7 @@ fn whole_files_count_and_go_before_the_chunks_they_were_used_with() {
 }
 
 #[test]
-fn whole_files_make_room_when_the_disk_is_full() {
+fn whole_files_are_removed_when_the_disk_is_full() {
     on_sharing_disks(|place| {
         let store = open(place);
         let kept = manifest(vec![big_file("data", &store, 1, 40 << 20)]);
@@ -234,7 +234,7 @@ fn whole_files_make_room_when_the_disk_is_full() {
 }
 
 #[test]
-fn many_jobs_may_start_at_once() {
+fn concurrent_layouts_are_complete() {
     on_sharing_disks(|place| {
         let store = open(place);
         let folder = manifest((0..6).map(|it| big_file(&format!("{it}"), &store, it, 700_000)).collect());
@@ -268,7 +268,7 @@ fn scratch(place: &Path) -> PathBuf {
 }
 
 #[test]
-fn directories_elsewhere_are_written_as_ever() {
+fn layout_on_another_disk_copies_the_files() {
     on_sharing_disks(|place| {
         let store = open(place);
         let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
@@ -286,7 +286,7 @@ fn directories_elsewhere_are_written_as_ever() {
 }
 
 #[test]
-fn a_disk_that_cannot_share_keeps_nothing_twice() {
+fn disk_that_cannot_share_blocks_keeps_no_whole_files() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     with_small_disk(dir.path(), 64 << 20, || {
         fs::create_dir_all(dir.path().join("chunks/whole/ab")).expect("writable");

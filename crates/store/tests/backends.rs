@@ -61,20 +61,20 @@ macro_rules! suite {
 }
 
 suite!(
-    an_empty_store_is_empty,
-    events_come_back_in_order,
-    events_out_of_sequence_are_refused_whole,
+    new_store_has_no_events,
+    events_are_loaded_in_order,
+    commit_with_events_out_of_sequence_is_refused_completely,
     a_snapshot_replaces_the_events_before_it,
-    a_snapshot_of_what_is_not_stored_is_refused,
-    history_comes_back_as_it_was,
+    snapshot_at_an_invalid_sequence_is_refused,
+    history_rows_round_trip,
     history_is_read_in_pages,
-    changes_apply_in_their_order,
-    blobs_come_and_go,
+    changes_are_applied_in_order,
+    blobs_are_stored_listed_and_deleted,
     ended_jobs_are_found_by_id_and_key_and_replaced,
     ended_jobs_are_listed_newest_first_in_pages_with_their_total,
-    jobs_are_found_by_what_is_kept_of_their_results,
+    jobs_are_found_by_the_state_of_their_results,
     jobs_that_ended_first_and_their_folders_are_listed,
-    equal_environments_are_kept_once_and_as_long_as_a_job_needs_them,
+    equal_environments_are_stored_once_while_a_job_needs_them,
 );
 
 /// A job that ended at this time of the cluster's clock.
@@ -159,7 +159,7 @@ fn ended_jobs_are_listed_newest_first_in_pages_with_their_total(backend: &impl B
     assert_eq!(list(None, &[JobState::Timeout], &[], None), (vec![], 0));
 }
 
-fn jobs_are_found_by_what_is_kept_of_their_results(backend: &impl Backend) {
+fn jobs_are_found_by_the_state_of_their_results(backend: &impl Backend) {
     let mut store = backend.open();
     let with = |id, user, any, unfetched, fetched, ended| {
         let results = KeptResults { any, unfetched, fetched };
@@ -203,7 +203,7 @@ fn jobs_that_ended_first_and_their_folders_are_listed(backend: &impl Backend) {
     assert_eq!(folders, expected);
 }
 
-fn equal_environments_are_kept_once_and_as_long_as_a_job_needs_them(backend: &impl Backend) {
+fn equal_environments_are_stored_once_while_a_job_needs_them(backend: &impl Backend) {
     let mut store = backend.open();
     let digest = digest_of(&[1]);
     let keep = |job| Change::Environment { job: JobId(job), digest, bytes: Bytes::from_static(b"HOME=/") };
@@ -221,7 +221,7 @@ fn equal_environments_are_kept_once_and_as_long_as_a_job_needs_them(backend: &im
     assert_eq!(store.reader().environment(&digest).expect("it reads"), Some(Bytes::from_static(b"HOME=/")));
 }
 
-fn an_empty_store_is_empty(backend: &impl Backend) {
+fn new_store_has_no_events(backend: &impl Backend) {
     let mut store = backend.open();
     let loaded = store.load().expect("it loads");
     assert_eq!(loaded, Loaded::default());
@@ -230,7 +230,7 @@ fn an_empty_store_is_empty(backend: &impl Backend) {
     assert_eq!(store.load().expect("it loads").next_sequence(), 1);
 }
 
-fn events_come_back_in_order(backend: &impl Backend) {
+fn events_are_loaded_in_order(backend: &impl Backend) {
     let mut store = backend.open();
     store.commit(&events(1, 1)).expect("one event");
     store.commit_all(&[events(2, 40), Batch::default(), events(41, 41)]).expect("several batches");
@@ -244,7 +244,7 @@ fn events_come_back_in_order(backend: &impl Backend) {
     store.commit(&events(43, 43)).expect("the next event continues the log");
 }
 
-fn events_out_of_sequence_are_refused_whole(backend: &impl Backend) {
+fn commit_with_events_out_of_sequence_is_refused_completely(backend: &impl Backend) {
     let mut store = backend.open();
     store.commit(&events(1, 5)).expect("the first events");
     for first in [0, 1, 5, 7] {
@@ -285,7 +285,7 @@ fn a_snapshot_replaces_the_events_before_it(backend: &impl Backend) {
     assert!(reader.blob(&digest_of(&[1])).expect("it reads").is_some());
 }
 
-fn a_snapshot_of_what_is_not_stored_is_refused(backend: &impl Backend) {
+fn snapshot_at_an_invalid_sequence_is_refused(backend: &impl Backend) {
     let mut store = backend.open();
     store.commit(&events(1, 10)).expect("events");
     store.save_snapshot(5, b"five").expect("a snapshot");
@@ -296,7 +296,7 @@ fn a_snapshot_of_what_is_not_stored_is_refused(backend: &impl Backend) {
     assert_eq!(store.load().expect("it loads").snapshot, Some(Snapshot { sequence: 5, bytes: b"five".to_vec() }));
 }
 
-fn history_comes_back_as_it_was(backend: &impl Backend) {
+fn history_rows_round_trip(backend: &impl Backend) {
     let rows = [ended(7, 0), ended_bare(7, 1), ended(7, u32::MAX), ended_on_two_nodes(8, 5)];
     let mut store = backend.open();
     store.commit(&changes(rows.clone().map(Change::Ended))).expect("history");
@@ -351,7 +351,7 @@ fn history_is_read_in_pages(backend: &impl Backend) {
     assert_eq!(backward, [0; 0]);
 }
 
-fn changes_apply_in_their_order(backend: &impl Backend) {
+fn changes_are_applied_in_order(backend: &impl Backend) {
     let mut store = backend.open();
     let (first, again) = (ended(1, 0), ended_bare(1, 0));
     let reopened = || Change::Reopened(task(1, 0));
@@ -371,7 +371,7 @@ fn changes_apply_in_their_order(backend: &impl Backend) {
     assert_eq!(reader.ended_of(JobId(2), 0..=u32::MAX, 10).expect("it reads"), [ended(2, 0)]);
 }
 
-fn blobs_come_and_go(backend: &impl Backend) {
+fn blobs_are_stored_listed_and_deleted(backend: &impl Backend) {
     let mut store = backend.open();
     let mut digests: Vec<Digest> = (0..5).map(|number| digest_of(&[number])).collect();
     run(&mut store, (0..5).map(put).collect::<Vec<_>>());
@@ -471,7 +471,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_head_is_refused_and_told_who_holds_the_store() {
+fn second_head_is_refused_with_the_holder_of_the_store() {
     let backend = Sqlite::new();
     let first = backend.open();
     let error = SqliteStore::open(&backend.path()).expect_err("the store is in use");
@@ -496,7 +496,7 @@ fn only_the_owner_may_read_the_files() {
 }
 
 #[test]
-fn a_file_that_is_no_store_is_refused_and_left_alone() {
+fn file_that_is_not_a_store_is_refused_unchanged() {
     let backend = Sqlite::new();
     for contents in [b"notes, and more notes: ".repeat(50), other_database(&backend.0.path().join("other.db"))] {
         std::fs::write(backend.path(), &contents).expect("it can be written");
@@ -514,7 +514,7 @@ fn other_database(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn damage_is_found_and_named() {
+fn damage_is_detected_and_reported() {
     let damages = [
         ("UPDATE events SET bytes = x'00' WHERE sequence = 4", "event 4"),
         ("UPDATE events SET checksum = checksum + 1 WHERE sequence = 5", "event 5"),
@@ -538,7 +538,7 @@ fn damage_is_found_and_named() {
 }
 
 #[test]
-fn a_flipped_byte_in_the_file_is_found() {
+fn flipped_byte_in_the_file_is_detected() {
     let backend = Sqlite::new();
     let mut store = backend.open();
     store.commit(&events(1, 299)).expect("events");
@@ -554,7 +554,7 @@ fn a_flipped_byte_in_the_file_is_found() {
 }
 
 #[test]
-fn the_log_is_moved_into_the_database_by_maintenance() {
+fn maintenance_moves_the_log_into_the_database() {
     let backend = Sqlite::new();
     let mut store = backend.open();
     let wal = backend.path().with_file_name("store.db-wal");
@@ -569,7 +569,7 @@ fn the_log_is_moved_into_the_database_by_maintenance() {
 }
 
 #[test]
-fn readers_work_side_by_side_and_outlive_the_store() {
+fn readers_work_concurrently_and_outlive_the_store() {
     let backend = Sqlite::new();
     let mut store = backend.open();
     let reader = store.reader();

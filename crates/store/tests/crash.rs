@@ -19,7 +19,7 @@ const ROUNDS: u64 = 24;
 const IN_FLIGHT: usize = 6;
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_commits_survive_kill_9() {
     if let Some(path) = std::env::var_os(STORE) {
         commit_until_killed(Path::new(&path));
     }
@@ -44,7 +44,7 @@ fn what_was_acknowledged_survives_kill_9() {
 /// Starts a committing process, kills it after `count` acknowledged events, and returns the last acknowledged number.
 fn kill_after(path: &Path, count: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "what_was_acknowledged_survives_kill_9", "--nocapture"])
+        .args(["--exact", "acknowledged_commits_survive_kill_9", "--nocapture"])
         .env(STORE, path)
         .stdout(Stdio::piped())
         .spawn()

@@ -17,7 +17,7 @@ fn blob(number: u64) -> Change {
 }
 
 #[test]
-fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
+fn commits_fail_on_a_full_disk_and_succeed_once_there_is_space() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     mount_for_this_thread(directory.path(), 8 << 20);
     let path = directory.path().join("store.db");
@@ -55,14 +55,14 @@ fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
 }
 
 #[test]
-fn what_is_small_is_still_stored_when_others_have_filled_the_disk() {
+fn small_commits_succeed_on_a_full_disk() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     mount_for_this_thread(directory.path(), 80 << 20);
     store_on_full_disk(directory.path(), true);
 }
 
 #[test]
-fn a_full_disk_that_writes_to_new_places_ends_no_process() {
+fn full_copy_on_write_disk_ends_no_process() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     // Only this thread sees the mount, which ends with the thread.
     mount_for_this_thread(directory.path(), 200 << 20);
@@ -101,7 +101,7 @@ fn store_on_full_disk(directory: &Path, opens_there: bool) {
 }
 
 #[test]
-fn the_writer_goes_on_after_a_reload() {
+fn writer_continues_after_a_reload() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     mount_for_this_thread(directory.path(), 8 << 20);
     let ballast = directory.path().join("ballast");

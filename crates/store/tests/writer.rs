@@ -91,7 +91,7 @@ fn reload(writer: &Writer) -> Loaded {
 }
 
 #[test]
-fn what_gathers_during_a_transaction_goes_into_the_next() {
+fn commits_during_a_transaction_share_the_next_one() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(1));
@@ -144,7 +144,7 @@ fn sixteen_threads_share_the_syncs_of_a_real_disk() {
 }
 
 #[test]
-fn a_failed_commit_stops_those_behind_it_until_the_head_reloads() {
+fn failed_commit_stops_later_ones_until_the_head_reloads() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     let open = |count| (0..count).for_each(|_| gate.send(()).expect("the writer waits"));
@@ -189,7 +189,7 @@ fn event_of(sequence: u64) -> Vec<u8> {
 }
 
 #[test]
-fn one_bad_batch_fails_alone_and_only_what_follows_it_is_stopped() {
+fn bad_batch_of_a_group_stops_only_later_batches() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(0));
@@ -211,7 +211,7 @@ fn one_bad_batch_fails_alone_and_only_what_follows_it_is_stopped() {
 }
 
 #[test]
-fn a_failed_blob_stops_nobody() {
+fn failed_blob_stops_no_later_commit() {
     let store = MemoryStore::new();
     let writer = Writer::start(store.clone()).expect("a thread");
     store.set_fault(Some(Fault::Io));
@@ -222,7 +222,7 @@ fn a_failed_blob_stops_nobody() {
 }
 
 #[test]
-fn a_full_queue_gives_the_commit_back_or_waits() {
+fn full_queue_returns_the_commit_or_blocks() {
     let Bench { writer, entered, gate, .. } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(1));
@@ -261,7 +261,7 @@ fn large_batches_fill_the_queue_by_their_size() {
 }
 
 #[test]
-fn shutdown_writes_what_is_queued_and_refuses_the_rest() {
+fn shutdown_writes_queued_commits_and_refuses_later_ones() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(1));
@@ -281,7 +281,7 @@ fn shutdown_writes_what_is_queued_and_refuses_the_rest() {
 }
 
 #[test]
-fn shutdown_lets_the_next_head_in() {
+fn shutdown_releases_the_store_for_the_next_head() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store.db");
     let writer = Writer::start(SqliteStore::open(&path).expect("it opens")).expect("a thread");
@@ -309,7 +309,7 @@ fn a_callback_may_commit_and_may_hold_the_last_handle() {
 }
 
 #[test]
-fn nobody_waits_for_a_writer_that_panicked() {
+fn commits_fail_after_the_writer_has_panicked() {
     struct Broken;
     impl Store for Broken {
         fn load(&mut self) -> Result<Loaded, StoreError> {

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_knows_its_own_memory_and_time() {
+    fn memory_and_cpu_time_of_a_process_are_read() {
         let this = Daemon { pid: std::process::id(), role: Role::Helper };
         assert!(this.resident_kib() > 500.0);
         let before = this.cpu_ticks();

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floors_do_what_they_say() {
+    fn floors_run_without_errors() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         spawn_loop(10, 2).expect("ten processes");
         xargs(10).expect("ten more");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_rotate_and_the_first_round_does_not_count() {
+    fn rounds_rotate_and_the_warm_up_is_not_counted() {
         let order = RefCell::new(String::new());
         let contender = |name: &'static str| {
             let order = &order;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_work_is_done_once_each() {
+    fn spread_runs_each_item_once() {
         let done = std::sync::Mutex::new(vec![0; 100]);
         spread(100, 4, |index| {
             done.lock().expect("no thread panics")[index] += 1;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_says_why() {
+    fn error_of_a_failed_command_contains_its_stderr() {
         let error = milliseconds(Command::new("sh").args(["-c", "echo the reason >&2; exit 3"])).expect_err("exit 3");
         assert!(error.to_string().contains("the reason"), "{error}");
     }

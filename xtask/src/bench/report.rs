@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_stands_beside_everyone_and_others_beside_the_floor() {
+    fn subject_is_compared_with_all_and_the_others_with_the_floor() {
         let samples = [sample("floor", 2.0), sample("peer", 10.0), sample("us", 8.0)];
         let goals = [("floor", Goal::AtMost(3.0)), ("peer", Goal::AtMost(0.8))];
         let rows = compare(&samples, "ms", "us", &goals);
@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_without_a_neighbour_bounds_the_value() {
+    fn goal_without_a_comparison_bounds_the_value() {
         let row = Row::once("list", 31.0, "ms").with_goal(Goal::AtMost(30.0));
         assert!(!row.goal.expect("the row has a goal").met);
     }
 
     #[test]
-    fn lines_carry_value_ratio_and_verdict() {
+    fn rows_show_value_ratio_and_goal() {
         let row = Row::beside(&sample("us", 12.34), "ms", &sample("floor", 1.0)).with_goal(Goal::AtMost(10.0));
         let line = table(&[row]);
         for part in ["us", "12.3 ms", "12.3 x floor (1.00)", "goal ≤ 10: MISSED"] {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_kernel_knows_its_own() {
+    fn directory_on_the_same_kernel_is_identified_by_its_inode() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let here = find(&command(directory.path(), None, Proof::None), "b", "n1", None)
             .expect("a path of this node needs no proof");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kernel_is_shown_a_file() {
+    fn directory_on_another_kernel_needs_a_proof() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let there = DirectoryId { boot: "another".into(), device: 1, inode: 2 };
         let name = format!("{}abc", Proof::FILE_PREFIX);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_said_so() {
+    fn missing_directory_is_refused_with_the_reason() {
         let refusal = find(&command(Path::new("/nonexistent-here"), None, Proof::None), "b", "n1", None)
             .expect_err("the directory does not exist");
         assert_eq!(refusal.message, "node n1 cannot enter the directory /nonexistent-here: No such file or directory");

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_which_process_it_is_for() {
+    fn name_of_a_cgroup_identifies_its_process() {
         let own = ProcessId::of(std::process::id()).expect("this process runs");
         assert_eq!(process_of(&name(own, 3)), Some(own));
         let earlier = ProcessId { start_time: own.start_time - 1, ..own };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_a_leaf_stays_there() {
+    fn process_outside_the_tree_is_not_held() {
         assert!(!is_held(std::process::id(), std::path::Path::new("/sys/fs/cgroup/no-such-group-here")));
     }
 }

@@ -181,7 +181,7 @@ mod tests {
 
     /// Needs root.
     #[tokio::test]
-    async fn a_caller_is_known_for_as_long_as_it_runs() {
+    async fn caller_is_known_until_it_ends() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (listener, socket) = listen(directory.path());
         let mut caller = connect(&socket, 65534, false);

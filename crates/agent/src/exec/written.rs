@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_come_first_and_not_all() {
+    fn only_the_newest_files_are_found() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let below = directory.path().join("below");
         fs::create_dir(&below).expect("this test owns the directory");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_ones_own_is_not_watched() {
+    fn private_disk_is_not_watched() {
         let written = Written::default();
         assert_eq!(written.watch(Path::new("/proc")), (Disk::Own, true));
         assert_eq!(written.watch(Path::new("/proc")), (Disk::Own, false));

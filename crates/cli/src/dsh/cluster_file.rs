@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_a_line() {
+    fn each_line_lists_a_machine() {
         let text = "# ours\nnewton.foo.bar 1.0 1.0\n\n  galileo\t2 0.5 # old\r\nkepler.foo.bar 2.0\nnoether";
         let machines = parse(text.as_bytes()).expect("the text is valid");
         let weights = |node: &str| {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_said_by_its_number() {
+    fn invalid_lines_are_reported_with_their_number() {
         for (text, number, why) in [
             ("a\nb two\n", 2, "`two` is not a weight"),
             ("\n\n# x\na 1 0\n", 4, "`0` is not a weight"),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_must_be_there() {
+    fn configured_file_must_exist() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let missing = directory.path().join("dsh.conf");
         assert!(read(Some(&missing)).expect_err("missing").render().contains("cannot read the cluster file"));
@@ -129,14 +129,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_in_it_is_read_or_refused_in_words(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_parsed_or_refused_with_a_message(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Err(failure) = parse(&bytes) {
                 prop_assert!(failure.render().len() > 20);
             }
         }
 
         #[test]
-        fn what_looks_like_lines_is_too(text in "([a-z.#-]{0,6}[ \t]{0,2}[0-9.e-]{0,5}[ \t]?[0-9.]{0,4}\r?\n?){0,6}") {
+        fn line_like_text_is_parsed_or_refused_with_a_message(text in "([a-z.#-]{0,6}[ \t]{0,2}[0-9.e-]{0,5}[ \t]?[0-9.]{0,4}\r?\n?){0,6}") {
             match parse(text.as_bytes()) {
                 Ok(machines) => prop_assert!(machines != Machines::default()),
                 Err(failure) => prop_assert!(failure.render().contains("the cluster file")),

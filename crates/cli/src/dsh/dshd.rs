@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_those_of_old() {
+    fn flags_match_the_original_dshd() {
         let daemon = parse("dshd -f etc/cluster -bp -t 9181 -r 10.0.0.5:9282").expect("valid arguments");
         assert!(daemon.background && daemon.print_pid);
         assert_eq!(daemon.table, Some(PortAt::loopback(9181)));

@@ -476,7 +476,7 @@ fn requeued_run_never_reuses_the_id_of_a_lost_run() {
 }
 
 #[test]
-fn last_of_cancel_and_requeue_counts() {
+fn later_of_cancel_and_requeue_applies() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let job = head.submit(spec()).expect("accepted");

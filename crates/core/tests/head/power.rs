@@ -457,7 +457,7 @@ fn job_that_needs_a_busy_node_and_one_that_is_off_is_not_overtaken_for_ever() {
 }
 
 #[test]
-fn power_limit_and_hours_are_kept_and_named_in_the_reason() {
+fn power_limit_and_hours_are_enforced_and_shown_in_the_reason() {
     let mut head = three_nodes_off();
     let mut capped = plan(&[("r1", 300), ("r2", 100), ("r3", 200)]);
     capped.policy.max_watts = Some(250);

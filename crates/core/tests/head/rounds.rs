@@ -63,7 +63,7 @@ fn is_refused(replies: &[(u32, Answer)]) -> bool {
 }
 
 #[test]
-fn batches_of_rounds_follow_one_another_without_waiting() {
+fn rounds_do_not_wait_for_the_store() {
     let mut script = Script::new();
     let first = script.submit(1, 1).expect("a job");
     let second = script.submit(2, 2).expect("a job");
@@ -77,13 +77,13 @@ fn batches_of_rounds_follow_one_another_without_waiting() {
 }
 
 #[test]
-fn round_in_which_nothing_happens_does_not_wake_the_store() {
+fn round_without_changes_sends_nothing_to_the_store() {
     let mut script = Script::new();
     assert!(script.round(Input::of(Command::Tick)).is_none());
 }
 
 #[test]
-fn failed_batch_refuses_its_replies_and_all_behind_it() {
+fn failed_batch_refuses_its_own_replies_and_all_later_ones() {
     let mut script = Script::new();
     let (first, second) = (script.submit(1, 1).expect("a job"), script.submit(2, 2).expect("a job"));
     // The retry has no event of its own, so the store takes its batch.
@@ -105,7 +105,7 @@ fn effects_of_a_failed_batch_are_dropped() {
 }
 
 #[test]
-fn store_is_tried_again_once_a_second_until_it_works() {
+fn failed_store_is_retried_every_second() {
     let mut script = Script::new();
     let commit = script.submit(1, 1).expect("a job");
     script.stored(commit, Err("the disk is full".to_owned()));
@@ -121,7 +121,7 @@ fn store_is_tried_again_once_a_second_until_it_works() {
 }
 
 #[test]
-fn state_that_was_loaded_again_goes_on_where_the_log_ends() {
+fn reloaded_state_continues_at_the_end_of_the_log() {
     let mut script = Script::new();
     script.submit(1, 1).expect("a job");
     let lost = script.submit(2, 2).expect("a job");
@@ -137,7 +137,7 @@ fn state_that_was_loaded_again_goes_on_where_the_log_ends() {
 }
 
 #[test]
-fn snapshot_of_a_state_that_was_thrown_away_is_not_saved() {
+fn snapshot_of_a_discarded_state_is_not_saved() {
     let mut script = Script::new();
     let commit = script.submit(1, 1).expect("a job");
     let (sequence, loads) = (script.rounds.begin_snapshot(), script.durability.loads());
@@ -149,7 +149,7 @@ fn snapshot_of_a_state_that_was_thrown_away_is_not_saved() {
 }
 
 #[test]
-fn ended_job_is_between_state_and_store_until_its_batch_is_durable() {
+fn ended_job_is_in_moves_until_its_batch_is_durable() {
     let mut script = Script::new();
     script.submit(1, 1).expect("a job");
     let act = |action| Command::Act { caller: user("ada"), job: JobId(1), index: None, action };

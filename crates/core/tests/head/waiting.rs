@@ -68,7 +68,7 @@ fn job_with_more_than_a_thousand_dependencies_is_refused() {
 }
 
 #[test]
-fn every_part_that_a_submitter_can_make_long_counts() {
+fn memory_estimate_counts_every_part_of_variable_length() {
     let small = memory_of(&spec());
     let mut parts = vec![
         long(1 << 10),

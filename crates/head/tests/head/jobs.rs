@@ -166,7 +166,7 @@ async fn shutdown_respects_live_jobs() {
 }
 
 #[tokio::test]
-async fn a_second_head_keeps_away() {
+async fn second_head_in_the_same_directory_is_refused() {
     let head = TestHead::start().await;
     let why = head.start_rival().await;
     assert!(why.contains("in use by process"), "{why}");

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_home_with_times_by_the_clock_here() {
+    fn received_files_have_times_of_the_local_clock() {
         let ran = Message::Ran { began_ns: 5000 * SECOND, ended_ns: 5009 * SECOND };
         let written = vec![
             file("a.o", &[b"one", b"two"], 5003 * SECOND),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_when_something_is_missing_or_wrong() {
+    fn incomplete_or_invalid_transfer_changes_nothing() {
         let whole = file("a.o", &[b"one"], 0);
         let bad: [&[Message]; 7] = [
             &[entries(vec![whole.clone()]), chunk(b"one")],
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hostile_node_stays_in_the_tree(
+        fn hostile_node_cannot_write_outside_the_tree(
             paths in prop::collection::vec("(\\.\\./|/|a/|\\./){0,3}[a-c]?", 1..8),
             kinds in prop::collection::vec(0_u8..4, 8),
         ) {

@@ -124,7 +124,7 @@ mod tests {
     use super::is_left_out;
 
     #[test]
-    fn nothing_is_left_out_but_what_version_control_keeps() {
+    fn only_version_control_and_mirror_directories_are_left_out() {
         assert!(is_left_out(b".git") && is_left_out(b"sub/.git") && is_left_out(b"x/.hostler-mirror-1-2"));
         assert!(
             !is_left_out(b".gitignore")

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_looked_for_as_shells_do() {
+    fn programs_are_looked_up_along_the_search_path() {
         assert_eq!(places("gcc", Some("/a:b:/c")), ["/a/gcc", "/tree/sub/b/gcc", "/c/gcc"].map(PathBuf::from));
         assert_eq!(places("./gcc", Some("/a")), [PathBuf::from("/tree/sub/./gcc")]);
         assert_eq!(places("/x/gcc", None), [PathBuf::from("/x/gcc")]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_that_of_one_state_of_a_file() {
+    fn mark_changes_with_the_file() {
         let file = tempfile::NamedTempFile::new().expect("writable");
         fs::write(file.path(), "one").expect("writable");
         let (opened, before) = Mark::open(file.path()).expect("the path exists");

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_back_from_pieces() {
+    fn messages_survive_splitting_into_pieces() {
         let entry =
             |n: u32| Entry { path: vec![b'a'; n as usize], mode: n, modified_ns: -1, kind: EntryKind::Directory };
         let mut said = vec![

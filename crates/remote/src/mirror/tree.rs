@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_said_once_and_with_the_directories_above() {
+    fn removed_directory_is_listed_once_with_its_parents() {
         let directory = |path| entry(path, EntryKind::Directory);
         let before = tree(&[directory("a"), directory("a/b"), file("a/b/c", "1"), file("a/d", "1"), file("e", "1")]);
         let after = tree(&[directory("a"), file("a/d", "1"), file("e", "2")]);
@@ -280,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_difference_laid_over_a_tree_makes_the_other(before in trees(), after in trees()) {
+        fn difference_over_the_old_tree_gives_the_new_one(before in trees(), after in trees()) {
             let delta = before.difference(&after);
             let expected = after.entries.iter().map(|it| (it.path.clone(), it.entry().clone())).collect();
             prop_assert_eq!(overlaid(&before, &delta), expected);
@@ -292,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn only_what_is_unknown_is_told(before in trees(), after in trees()) {
+        fn only_unknown_entries_are_sent(before in trees(), after in trees()) {
             let (digest, tags) = after.digest_and_tags();
             let known = || before.recognise(&tags);
             let told: Vec<Entry> =
@@ -314,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn a_known_entry_is_where_it_may_be(mut order in Just(vec![0_usize, 1, 2, 3]).prop_shuffle()) {
+        fn known_entries_are_accepted_only_in_a_valid_tree(mut order in Just(vec![0_usize, 1, 2, 3]).prop_shuffle()) {
             let directory = |path| entry(path, EntryKind::Directory);
             let base = tree(&[directory("a"), directory("a/b"), file("a/b/c", "1"), file("d", "1")]);
             let is_sorted = order.is_sorted();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_of_the_tree_is_none() {
+    fn paths_outside_the_tree_are_refused() {
         for path in ["../x", "/etc/passwd", "a/../../x", "", "a//b"] {
             let bad = tree(&[file(path, "x")]);
             let (digest, tags) = bad.digest_and_tags();

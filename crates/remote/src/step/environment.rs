@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_has_its_callers_variables_and_its_own_nodes_place() {
+    fn step_gets_its_callers_variables_and_those_of_its_own_node() {
         let variables = |all: &[(&str, &str)]| -> Vec<(OsString, OsString)> {
             all.iter().map(|(name, value)| (name.into(), value.into())).collect()
         };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_files_are_on_the_steps_own_node_unless_the_caller_has_chosen() {
+    fn step_uses_the_temporary_directory_of_its_node_unless_the_caller_set_one() {
         let own = [(TEMPORARY.into(), "/tmp/two".into())];
         let told = |callers: &str| {
             let callers = [(TEMPORARY.into(), callers.into())];

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_programs_write_it() {
+    fn command_lines_of_mpi_launchers_are_parsed() {
         let check = |line: &str, host: &str, command: &str, no_input: bool| {
             let words: Vec<OsString> = line.split('|').map(Into::into).collect();
             let expected = RemoteShell { host: host.into(), command: command.into(), no_input };

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn saved_memory_is_loaded_unchanged() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let path = folder.path().join("memory");
         memory().save(&path).expect("writable");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_memory_is_an_empty_one() {
+    fn damaged_memory_is_read_as_empty() {
         let whole = memory().bytes;
         for length in 0..whole.len() {
             assert!(Memory::understood(whole[..length].to_vec()).is_none(), "{length}");
@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_that_are_none_never_panic(records: Vec<u8>) {
+        fn arbitrary_records_never_panic(records: Vec<u8>) {
             let bytes = [&head_of(&records)[..], &records].concat();
             let _ = Memory::understood(bytes);
         }

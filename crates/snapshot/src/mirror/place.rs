@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_before_everything_is_there() {
+    fn nothing_changes_before_the_commit() {
         let here = Here::new();
         let mut placing = here.placing();
         put(&mut placing, "a.o", "new").expect("writable");
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_takes_its_place_with_mode_and_time() {
+    fn received_entries_are_placed_with_mode_and_time() {
         let here = Here::new();
         let mut placing = here.placing();
         placing.directory(b"new", 0o500);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_directory_keeps_what_came_and_loses_the_rest() {
+    fn emptied_directory_keeps_only_the_received_files() {
         let here = Here::new();
         let mut placing = here.placing();
         placing.empty(b"sub".to_vec());
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_tree_through_a_link() {
+    fn nothing_is_written_through_a_link_out_of_the_tree() {
         let here = Here::new();
         symlink("..", here.path("up")).expect("writable");
         let mut placing = here.placing();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_by_the_clock_of_the_disk() {
+    fn stamp_uses_the_clock_of_the_disk() {
         let here = Here::new();
         let mut placing = here.placing();
         let filling = placing.file(b"x").expect("writable");

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_described_but_what_is_skipped_and_what_is_no_file() {
+    fn survey_lists_all_entries_except_skipped_and_special_files() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let path = folder.path();
         fs::create_dir_all(path.join(".git/objects")).expect("writable");
@@ -270,7 +270,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
         #[test]
-        fn what_is_remembered_is_what_would_be_found(steps in prop::collection::vec((0_u8..60, any::<u8>()), 1..12)) {
+        fn survey_with_a_memory_equals_one_without(steps in prop::collection::vec((0_u8..60, any::<u8>()), 1..12)) {
             let folder = tempfile::tempdir().expect("a temporary directory can be made");
             fs::create_dir_all(folder.path().join("d/e")).expect("writable");
             let mut memory = Memory::default();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_not_read_again() {
+    fn remembered_entries_are_not_read_again() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         fs::create_dir(folder.path().join("d")).expect("writable");
         fs::write(folder.path().join("d/file"), "text").expect("writable");
@@ -308,7 +308,7 @@ mod tests {
 
     /// Needs root, to switch to a user who cannot read everything.
     #[test]
-    fn what_could_not_be_read_is_asked_after_again() {
+    fn unreadable_entries_are_tried_again() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let mode = |name: &str, mode| {
             let set = fs::set_permissions(folder.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(mode));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_taken_as_it_was() {
+    fn growing_file_is_captured_at_one_size() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         fs::write(folder.path().join("log"), "first").expect("writable");
         let root = Root::open(folder.path()).expect("exists");

@@ -156,7 +156,7 @@ mod tests {
 
     /// Needs root, to make whiteouts.
     #[test]
-    fn an_upper_directory_says_what_was_done() {
+    fn upper_directory_gives_the_changes() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let (lower, over) = (folder.path().join("lower"), folder.path().join("upper"));
         for directory in [lower.join("sub/old"), over.join("sub"), over.join("new")] {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sqlite_compiled_in_is_safe_and_an_older_one_is_refused() {
+    fn bundled_sqlite_is_accepted_and_an_older_version_is_refused() {
         check_sqlite(rusqlite::version_number(), rusqlite::version()).expect("the bundled SQLite is recent");
         check_sqlite(3_051_003, "3.51.3").expect("the version is fixed");
         let error = check_sqlite(3_051_002, "3.51.2").expect_err("the version has the bug");

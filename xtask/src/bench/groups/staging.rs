@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_decides_the_folder() {
+    fn folder_content_depends_on_the_seed() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let read = |seed| {
             make_tree(scratch.path().join("t").as_path(), 10, seed).expect("it can be written");

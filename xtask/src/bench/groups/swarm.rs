@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_swarm_prints_is_understood() {
+    fn output_of_the_swarm_is_parsed() {
         let said = "run 1 of 1, 1000 agents\n  joined, linked and up in 3.21 s; at most 64 handshakes at once, 0 attempts refused; \
                     the head used 1.20 s of CPU\n  idle for 30 s, always up: 4.50 % of a CPU, polls included; 61 MiB resident, 40.1 KiB \
                     for each agent\n";

@@ -312,7 +312,7 @@ mod tests {
 
     /// Needs root to mount overlays.
     #[test]
-    fn every_state_stays_as_it_was_told() {
+    fn every_generation_keeps_its_files() {
         let fixture = Fixture::new();
         let mut held = Vec::new();
         for round in 0..40 {
@@ -342,7 +342,7 @@ mod tests {
 
     /// Like a build: each command adds a file, and all change the same file.
     #[test]
-    fn a_file_is_laid_out_a_few_times_and_not_with_every_call() {
+    fn file_is_laid_out_for_few_calls_only() {
         let fixture = Fixture::new();
         let mut now = files(600, 0);
         fixture.tell(&fixture.tree(&now));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_is_not_laid_out_again_for_the_sake_of_little() {
+    fn large_file_is_not_laid_out_again_after_small_changes() {
         let fixture = Fixture::new();
         let large = "large".repeat(200_000);
         let tree =
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_needed() {
+    fn only_chunks_of_changed_files_are_needed() {
         let fixture = Fixture::new();
         fixture.tell(&fixture.tree(&files(50, 99)));
         let next = fixture.tree(&files(50, 3));

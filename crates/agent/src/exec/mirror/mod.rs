@@ -482,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_keeps_all_others_out() {
+    fn one_user_cannot_occupy_all_mirrors() {
         let key = |uid, number: usize| ("n1".parse().expect("a name"), uid, PathBuf::from(format!("/{number}")));
         let mut mirrors: HashMap<Key, (Instant, Arc<()>)> = HashMap::new();
         let mut in_use = Vec::new();

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_mounted_where_its_place_is() {
+    fn tree_is_mounted_over_its_existing_directory() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let root = folder.path().join("home/tree");
         fs::create_dir_all(&root).expect("writable");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_where_a_link_leads() {
+    fn nothing_is_created_behind_a_link() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let (home, elsewhere) = (folder.path().join("home"), folder.path().join("elsewhere"));
         fs::create_dir(&home).expect("writable");
@@ -293,7 +293,7 @@ mod tests {
 
     /// Needs root to make namespaces.
     #[test]
-    fn nobody_is_shown_what_they_may_not_come_to() {
+    fn user_without_access_to_the_directory_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("the directory belongs to root");
         let (home, private) = (folder.path().join("home"), folder.path().join("private"));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_to_it_is_made_for_those_inside_alone() {
+    fn missing_parent_directories_exist_only_in_the_namespace() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let home = folder.path().join("home");
         fs::create_dir_all(home.join("neighbour")).expect("writable");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_made_from_the_root_if_need_be() {
+    fn missing_directory_below_the_root_exists_only_in_the_namespace() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let name = format!("/hostler-test-{}", std::process::id());
         compiles(folder.path(), &Path::new(&name).join("tree"));
