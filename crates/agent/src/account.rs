@@ -552,7 +552,10 @@ mod tests {
         let accounts = Arc::new(Accounts::new(false));
         let making = accounts.begin_making();
         let mut asked = Box::pin(accounts.of("no-such-user-here", None));
-        assert!(tokio::time::timeout(Duration::from_millis(100), &mut asked).await.is_err(), "it may come yet");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(100), &mut asked).await.is_err(),
+            "the account may still be created"
+        );
         making.with(|| [("no-such-user-here".to_owned(), "no room".to_owned())].into());
         let error = asked.await.expect_err("no account was created");
         assert!(matches!(&error, AccountError::NotMade { why, .. } if why == "no room"), "{error}");

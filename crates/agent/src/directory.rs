@@ -335,7 +335,7 @@ mod tests {
         nest(&directory.work(), 18_000);
         // The stack size of a runtime thread.
         let remove = std::thread::Builder::new().stack_size(2 << 20).spawn(move || directory.remove());
-        remove.expect("there is room").join().expect("no panic");
+        remove.expect("a thread can be started").join().expect("the thread does not panic");
         assert_eq!(fs::read_dir(root.path()).expect("the path exists").count(), 0);
     }
 

@@ -215,10 +215,10 @@ mod tests {
     #[test]
     fn other_gpus_are_denied_but_shared_devices_are_not() {
         let gpus = nvidia();
-        assert_eq!(denied(&gpus, &["GPU-1"]), "195:0,195:2", "also the one that this node does not give");
+        assert_eq!(denied(&gpus, &["GPU-1"]), "195:0,195:2", "a GPU that this node does not offer is denied, too");
         assert_eq!(denied(&gpus, &[]), "195:0,195:1,195:2,195:255");
         assert_eq!(denied(&gpus, &["GPU-0", "GPU-1", "GPU-2"]), "");
-        assert_eq!(Gpus::default().denied(&held(&[])), None, "a machine without any has no rule");
+        assert_eq!(Gpus::default().denied(&held(&[])), None, "a machine without GPUs has no rule");
         assert_eq!(gpus.given().count(), 2);
         assert_eq!(gpus.lacks(&held(&["GPU-1", "GPU-7"])).map(GpuId::as_str), Some("GPU-7"));
     }
@@ -231,7 +231,7 @@ mod tests {
             "HOSTLER_GPUS=GPU-1,GPU-2 CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"
         );
         assert_eq!(shown(&gpus, &[], true), "HOSTLER_GPUS= CUDA_VISIBLE_DEVICES=");
-        assert!(Gpus::default().variables(&held(&[]), true).is_empty(), "users' own are left alone");
+        assert!(Gpus::default().variables(&held(&[]), true).is_empty(), "variables of the user are unchanged");
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
     fn incomplete_device_rules_are_reported_as_advisory() {
         let why = |gpus: &Gpus| gpus.shortcoming(None);
         let real = Gpus::new(vec![gpu(0, Vendor::Nvidia, "GPU-0", &[(1, 5)])]);
-        assert_eq!(why(&real), None, "another name for a device that there is");
+        assert_eq!(why(&real), None, "another path of an existing device is not missing");
         assert_eq!(real.shortcoming(Some("no cgroups".to_owned())).as_deref(), Some("no cgroups"));
         let made_up = Gpus::new(vec![gpu(0, Vendor::Nvidia, "GPU-0", &[(1, 5), (4000, 1)])]);
         assert_eq!(why(&made_up).as_deref(), Some("/dev/test-4000-1 (4000:1) of GPU-0 is not on this machine"));
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(
             Gpus::default().shortcoming(Some("no cgroups".to_owned())),
             None,
-            "there is nothing to be kept from"
+            "a machine without GPUs needs no rule"
         );
     }
 }

@@ -346,10 +346,10 @@ mod tests {
         assert_eq!(load().name().as_str(), "n1");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
-        assert_eq!(load().name().as_str(), "n2", "the newer form counts");
+        assert_eq!(load().name().as_str(), "n2", "the newer file format has precedence");
 
         let identity = load();
-        assert!(!identity.refresh().expect("readable"), "nothing is new");
+        assert!(!identity.refresh().expect("readable"), "unchanged files give no new identity");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         assert_eq!([(); 2].map(|()| identity.refresh().expect("of the same node")), [true, false]);

@@ -220,6 +220,6 @@ mod tests {
         all.sort_by(f64::total_cmp);
         assert!((0.0..1.0).contains(&all[0]) && (0.0..1.0).contains(&all[999]));
         let widest_gap = all.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-        assert!(widest_gap < 0.05, "they are spread: {widest_gap}");
+        assert!(widest_gap < 0.05, "the widest gap is {widest_gap}");
     }
 }

@@ -129,7 +129,11 @@ mod tests {
         assert_eq!(standing(&account(2000), (Some(2000), name("ada"), name("ada"))), Standing::Good);
         // Two names may share a uid, and the lookup by uid may return the other name.
         assert_eq!(standing(&account(2000), (Some(2000), name("ben"), None)), Standing::Good);
-        assert_eq!(standing(&account(5), (Some(5), name("ada"), None)), Standing::Good, "it is there and stays so");
+        assert_eq!(
+            standing(&account(5), (Some(5), name("ada"), None)),
+            Standing::Good,
+            "an existing account stays good"
+        );
         for (uid, here) in [
             (2000, (Some(3000), None, None)),
             (2000, (None, name("ben"), name("ben"))),

@@ -183,10 +183,10 @@ mod tests {
             log_in(&account, &mut all);
             all.contains_key("XDG_RUNTIME_DIR")
         };
-        assert!(!kept(elsewhere.path()), "it is theirs, and elsewhere");
+        assert!(!kept(elsewhere.path()), "a directory elsewhere is dropped, even if the user owns it");
         let usual = format!("/run/user/{uid}");
         let is_there = std::fs::metadata(&usual).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid);
         assert_eq!(kept(Path::new(&usual)), is_there);
-        assert!(!kept(Path::new("/run/user/4000000001")), "it is somebody else's");
+        assert!(!kept(Path::new("/run/user/4000000001")), "another user's directory is dropped");
     }
 }

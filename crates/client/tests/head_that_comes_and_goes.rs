@@ -72,8 +72,8 @@ fn socket(directory: &Path) -> PathBuf {
 /// Serves one connection until the script closes it or ends, or the client disconnects.
 fn serve(mut stream: UnixStream, script: &Script, tell: &SyncSender<String>) {
     while let Some(request) = read_request(&mut stream) {
-        tell.send(request).expect("the test lives");
-        let mut script = script.lock().expect("no panic");
+        tell.send(request).expect("the test receives requests");
+        let mut script = script.lock().expect("the lock is not poisoned");
         match script.next() {
             Some(Answer::Json(status, body)) => {
                 let length = body.len();
@@ -128,7 +128,7 @@ const TASK: TaskId = TaskId { job: JobId(7), index: 0 };
 #[tokio::test]
 async fn submission_is_retried_with_the_same_key_after_a_disconnect() {
     let head = Head::with(vec![Answer::Raw(Vec::new()), raw("", 90, b"{\"id\""), Answer::Json(200, SUBMITTED)]);
-    assert_eq!(head.client().submit(&submission()).await.expect("third time").id, JobId(7));
+    assert_eq!(head.client().submit(&submission()).await.expect("the third attempt succeeds").id, JobId(7));
     for _ in 0..3 {
         let request = head.request();
         assert!(
@@ -171,20 +171,20 @@ async fn calls_wait_for_a_restarted_head() {
         drop(first);
         // The dead head's socket refuses connections until a new head replaces it.
         std::thread::sleep(Duration::from_millis(300));
-        std::fs::remove_file(&path).expect("still there");
+        std::fs::remove_file(&path).expect("the stale socket exists");
         let second = UnixListener::bind(&path).expect("removed");
         let script = Mutex::new(vec![Answer::Json(200, "[]")].into_iter());
         serve(second.accept().expect("listening").0, &script, &tell);
     });
     client.nodes().await.expect("the first head");
     client.nodes().await.expect("the second head");
-    life.join().expect("no panic");
+    life.join().expect("the task does not panic");
 }
 
 #[tokio::test]
 async fn first_connection_is_retried_if_the_link_is_down() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = free.local_addr().expect("it is bound");
+    let address = free.local_addr().expect("the socket is bound");
     drop(free);
     let (tell, begins) = sync_channel(REQUESTS);
     let client = Client::new(Endpoint::elsewhere(&address.to_string(), Digest([7; 32]), None))
@@ -198,8 +198,8 @@ async fn first_connection_is_retried_if_the_link_is_down() {
         listener.accept().expect("a retry arrives");
     });
     tokio::select! {
-        outcome = link => outcome.expect("no panic"),
-        outcome = client.info() => panic!("it has given up: {outcome:?}"),
+        outcome = link => outcome.expect("the task does not panic"),
+        outcome = client.info() => panic!("the client gave up: {outcome:?}"),
     }
 }
 
@@ -209,7 +209,7 @@ async fn missing_and_stale_sockets_give_different_errors() {
     let path = socket(directory.path());
     let failure = async || {
         let client = Client::new(Endpoint::Unix(path.clone())).with_patience(Patience::NONE);
-        match client.info().await.expect_err("nobody there") {
+        match client.info().await.expect_err("the socket does not exist") {
             ClientError::Connect { failure, .. } => failure,
             other => panic!("{other}"),
         }
@@ -289,9 +289,9 @@ async fn output_missing_in_the_stream_is_read_from_the_result() {
     ]);
     let client = head.client();
     let mut follow = Follow::new(&client, TASK, Output::Stdout);
-    let first = follow.next().await.expect("it answers");
+    let first = follow.next().await.expect("the head answers");
     assert_eq!(first, Some(LogEvent::Bytes("all of it".into())));
-    assert_eq!(follow.next().await.expect("it answers"), None);
+    assert_eq!(follow.next().await.expect("the head answers"), None);
     let asked: Vec<String> = (0..3).map(|_| head.request().lines().next().expect("a line").to_owned()).collect();
     assert!(asked[0].contains("follow=true") && !asked[2].contains("follow=true"), "{asked:?}");
 }
@@ -318,7 +318,7 @@ async fn resumed_download_requests_only_missing_chunks() {
     let cut = [frames[0].as_slice(), &frames[1][..20]].concat();
     let head = Head::with(vec![raw("", 10_000, &cut), raw("", frames[1].len(), &frames[1])]);
 
-    let found = download::manifests(&head.client(), &[], &digests).await.expect("at the second try");
+    let found = download::manifests(&head.client(), &[], &digests).await.expect("the second attempt succeeds");
     assert_eq!(found, [manifest(0), manifest(1)]);
     assert!(head.request().contains(&digests[0].to_string()));
     let second = head.request();
@@ -330,9 +330,9 @@ async fn overlong_event_line_is_an_error() {
     let event = "data: {\"event\":\"job\",\"id\":7,\"state\":\"running\"}\n\n";
     let endless = format!("HTTP/1.1 200 OK\r\n\r\n{event}data: {}", "x".repeat(1 << 20));
     let head = Head::with(vec![Answer::Raw(endless.into_bytes())]);
-    let mut events = head.client().events().await.expect("it answers");
+    let mut events = head.client().events().await.expect("the head answers");
     assert!(matches!(events.next().await, Ok(Some(Notice::Job { id: JobId(7), .. }))), "earlier events are delivered");
-    let error = events.next().await.expect_err("no line is that long");
+    let error = events.next().await.expect_err("the line exceeds the limit");
     assert!(matches!(error, ClientError::NotAHead { .. }), "{error}");
     assert!(error.to_string().contains("an event is longer than 65536 bytes"), "{error}");
 }

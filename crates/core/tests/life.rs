@@ -327,6 +327,6 @@ fn removed_node_loses_keys_connection_and_runs() {
 fn node_that_never_connected_can_be_removed() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
-    head.remove().expect("it has joined");
+    head.remove().expect("the node has joined");
     assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
 }

@@ -52,7 +52,7 @@ fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
     apply(&mut state, Event::EpochStarted { epoch, owner: None });
     for number in 1..=jobs {
         // As received from the network: without sharing and spare capacity.
-        let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("it was just encoded");
+        let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("encoded jobs can be decoded");
         apply(
             &mut state,
             Event::Submitted {
@@ -87,7 +87,10 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     drop(state);
     let state = state_with_jobs(|_| command(&["./simulate", "1"]));
     let equal = each(&state);
-    assert!(different < 1024 && equal < 600, "{different} and {equal} bytes a job");
+    assert!(
+        different < 1024 && equal < 600,
+        "each waiting job takes {different} bytes, and {equal} if the jobs are equal"
+    );
 
     let mut state = state;
     for number in 1..=JOBS {
@@ -95,7 +98,7 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     }
     assert_eq!(state.job_count(), 0);
     let left = (ALLOCATED.load(Ordering::Relaxed) - before) / JOBS as usize;
-    assert!(left < 4, "{left} bytes are left of each job that has ended");
+    assert!(left < 4, "each ended job still takes {left} bytes");
     drop(state);
 
     // The estimate matches the real memory for each part that a submitter can make long.
@@ -122,7 +125,7 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
         let each = ((ALLOCATED.load(Ordering::Relaxed) - before) as u64) / FEW;
         drop(state);
         let counted = memory_of(&spec);
-        assert!(each < counted + counted / 2 + 2048, "{what}: {each} bytes, and {counted} are counted");
-        assert!(counted < 4 * each, "{what}: {counted} are counted of {each} bytes");
+        assert!(each < counted + counted / 2 + 2048, "{what}: a job takes {each} bytes, but the estimate is {counted}");
+        assert!(counted < 4 * each, "{what}: the estimate is {counted} for a job of {each} bytes");
     }
 }

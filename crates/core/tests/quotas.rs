@@ -180,7 +180,7 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     let mut head = Head::start();
     head.add("ada", &["lab"]);
     head.limit("ada", Quota { cpus: Some(4), queued: Some(10), ..Quota::default() });
-    let never = head.submit("ada", 1, 5, 1).expect_err("it is too large");
+    let never = head.submit("ada", 1, 5, 1).expect_err("the task is above the quota");
     assert_eq!(never.to_string(), "the job could never run: ada may have at most 4 CPUs running");
     assert_eq!(never.code(), "over_quota");
     let first = head.submit("ada", 8, 1, 1).expect("accepted");
@@ -188,7 +188,7 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     assert_eq!(many.to_string(), "ada may have at most 10 tasks waiting, and has 8 now");
     head.pass();
     head.submit("ada", 3, 1, 1).expect("four of eight run");
-    head.submit("ben", 1_000, 5, 1).expect("he has no quota");
+    head.submit("ben", 1_000, 5, 1).expect("ben has no quota");
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { queued: Some(7), ..Quota::default() }));
     assert!(head.submit("ada", 1, 1, 1).expect_err("seven wait").to_string().starts_with("group lab"));
     let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
@@ -206,11 +206,11 @@ fn quota_of_a_removed_user_still_counts() {
     head.users(UsersCommand::Remove(name("ada")));
     assert_eq!(head.submit("ada", 1, 5, 1).expect_err("over quota as before").code(), "over_quota");
     head.pass();
-    assert_eq!(head.running(job), 2, "the group's quota counts as well");
+    assert_eq!(head.running(job), 2, "the quota of the removed user's group still applies");
     // A returning user gets the old quota; an admin can lift it after the removal.
     head.add("ada", &[]);
     head.pass();
-    assert_eq!(head.running(job), 3, "no longer in the group");
+    assert_eq!(head.running(job), 3, "the group's quota no longer applies");
     assert_eq!(head.submit("ada", 1, 5, 1).expect_err("her own quota counts again").code(), "over_quota");
     head.users(UsersCommand::Remove(name("ada")));
     head.limit("ada", Quota::default());
@@ -279,7 +279,11 @@ fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
         let caller = Caller { user: "ada".to_owned(), uid: None, operator };
         Command::Act { caller, job: array, index: None, action: JobAction::Requeue }
     };
-    assert_eq!(head.command(&again(false)).expect_err("three wait").code(), "over_quota", "a requeue counts as well");
+    assert_eq!(
+        head.command(&again(false)).expect_err("three wait").code(),
+        "over_quota",
+        "a requeue counts against the limit"
+    );
     head.command(&again(true)).expect("operators may");
     assert_eq!(State::default().settings.waiting_jobs, 100_000);
 }

@@ -110,7 +110,7 @@ fn uid_of_a_removed_user_is_not_reassigned() {
     head.command(UsersCommand::Add(new("cy", None))).expect("accepted");
     assert_eq!(head.user("cy").uid, 20_002, "ben's accounts and files may still be on nodes");
     head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
-    assert_eq!(head.user("ben").uid, 20_001, "his accounts on nodes have it");
+    assert_eq!(head.user("ben").uid, 20_001, "ben's accounts on nodes still have this uid");
     // The shell excludes uids that the machine uses.
     let mut uids = head.state.users.automatic_uids();
     uids.reserve(20_005);
@@ -203,11 +203,11 @@ fn token_ends_by_expiry_removal_or_revocation() {
     head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
     head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
     for (token, user) in [(1, "ada"), (2, "ada"), (3, "ben")] {
-        head.command(issue(token, user)).expect("they are known");
+        head.command(issue(token, user)).expect("the users exist");
     }
     assert_eq!(head.stands_for(1), Some("ada"));
     head.command(UsersCommand::RevokeToken(digest(1))).expect("accepted");
-    head.command(UsersCommand::RevokeToken(digest(1))).expect("it is already revoked");
+    head.command(UsersCommand::RevokeToken(digest(1))).expect("revoking a revoked token succeeds");
     head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
     head.at += TOKEN_TTL_MS - 1;
     assert_eq!([head.stands_for(1), head.stands_for(2), head.stands_for(3)], [None, Some("ada"), None]);

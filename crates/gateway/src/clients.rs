@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(client.address, Ipv4Addr::new(10, 44, 0, last));
         }
         assert_eq!(clients.add("c6", key(6), vpn, 7).expect_err("full"), ClientsError::Full(vpn));
-        assert_eq!(clients.revoke("c3").expect("it exists").public_key, key(3));
+        assert_eq!(clients.revoke("c3").expect("the client exists").public_key, key(3));
         assert_eq!(clients.add("c7", key(7), vpn, 7).expect("enough space").address, Ipv4Addr::new(10, 44, 0, 4));
     }
 

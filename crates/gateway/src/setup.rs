@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn setup_round_trips_through_json() {
         let setup = setup(EXAMPLE);
-        let text = serde_json::to_string(&setup).expect("it is JSON");
+        let text = serde_json::to_string(&setup).expect("a setup can be serialized");
         assert_eq!(serde_json::from_str::<Setup>(&text).expect("valid"), setup);
     }
 }

@@ -127,7 +127,7 @@ mod tests {
         costs.ran("gcc -c", 400_000, 2000);
         assert_eq!(costs.estimate("gcc -c"), None, "no overhead is known");
         costs.went("true", 5_000);
-        let estimate = costs.estimate("gcc -c").expect("both are known");
+        let estimate = costs.estimate("gcc -c").expect("run time and overhead are known");
         assert_eq!(estimate, Estimate { run_us: 200_000, way_us: 5_000 });
         assert_eq!(estimate.way(), 25);
         costs.went("gcc -c", 20_000);

@@ -291,7 +291,7 @@ mod tests {
         let (mut table, now) = silent();
         assert_eq!(learn(&mut table, version(1, 101), Standing::News, now), Presence::Silent);
         let at_once = learn(&mut table, version(1, 102), Standing::News, now.plus_ms(10));
-        assert_eq!(at_once, Presence::Silent, "both may be delayed old news");
+        assert_eq!(at_once, Presence::Silent, "both versions may come from delayed old news");
     }
 
     #[test]

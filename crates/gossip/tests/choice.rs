@@ -42,7 +42,7 @@ impl Scene {
     }
 
     fn change(mut self, node: usize, change: impl FnOnce(&mut Load)) -> Self {
-        change(self.loads[node].as_mut().expect("it has a load"));
+        change(self.loads[node].as_mut().expect("the node has a load"));
         self
     }
 
@@ -178,7 +178,7 @@ fn another_node_must_be_better_by_a_margin() {
         scene
     };
     let stays = Needs { prefer_local: true, ..Needs::default() };
-    assert_eq!(local(Scene::new(3).change(0, busy(3))).best(), 0, "it is fuller, but within the margin");
+    assert_eq!(local(Scene::new(3).change(0, busy(3))).best(), 0, "the local node is fuller, but within the margin");
     let overfull = || local(Scene::new(3).change(0, busy(10)));
     assert_ne!(overfull().best(), 0);
     assert_eq!(overfull().best_with(&stays), 0);

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     async fn next(body: &mut Watched) -> Bytes {
-        let frame = body.frame().await.expect("there is more").expect("it does not fail");
+        let frame = body.frame().await.expect("the body has another frame").expect("the body gives no error");
         frame.into_data().expect("bytes")
     }
 
@@ -274,12 +274,12 @@ mod tests {
         let unsent = Arc::new(Unsent::default());
         let mut body = watched(&unsent, Body::from(vec![0; 3 * PIECE_BYTES]));
         assert!(!unsent.has_stalled(Instant::now()));
-        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "before its first piece");
+        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "a stall before the first piece is not detected");
         let first = next(&mut body).await;
         let (second, third) = (next(&mut body).await, next(&mut body).await);
         assert!(body.is_end_stream());
         drop((body, first, second));
-        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "and before its last");
+        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "a stall before the last piece is not detected");
         drop(third);
         assert!(!unsent.has_stalled(after(READ_TIMEOUT)));
     }

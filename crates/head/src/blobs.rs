@@ -537,8 +537,8 @@ mod tests {
         let change = Change::PutBlob(name, Bytes::from_static(b"small"));
         library.writer.commit_and_wait(Batch::of_changes(vec![change])).expect("memory is available");
         assert_eq!(library.missing(&[name]).expect("the disk works"), []);
-        assert_eq!(library.get(&name).expect("it exists"), "small");
-        let wire = library.get_wire(&name).expect("it exists");
+        assert_eq!(library.get(&name).expect("the blob exists"), "small");
+        let wire = library.get_wire(&name).expect("the blob exists");
         assert_eq!(wire::decode(&name, &wire).expect("a valid chunk"), b"small");
         assert!(pack::frame(&name, &wire).is_ok());
     }

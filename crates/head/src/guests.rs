@@ -278,8 +278,8 @@ mod tests {
         let [ada, bob] = ["ada", "bob"].map(|name| Party::of_user(name, None));
         let held = [lanes.take(&ada, 1).await, lanes.take(&ada, 1).await];
         assert!(lanes.take(&ada, 1).now_or_never().is_none());
-        let third = lanes.take(&bob, 1).now_or_never().expect("there is one left");
-        assert!(lanes.take(&bob, 1).now_or_never().is_none(), "all users together have three");
+        let third = lanes.take(&bob, 1).now_or_never().expect("one permit is left");
+        assert!(lanes.take(&bob, 1).now_or_never().is_none(), "all users together have three permits");
         let node = Party { who: Who::Node("n1".parse().expect("a name")), through: None };
         assert!(lanes.take(&node, 1).now_or_never().is_some(), "nodes have a separate limit");
         drop((held, third));
@@ -301,8 +301,8 @@ mod tests {
         // Other connections are not affected. But each user has one share in total, over all connections.
         for through in [Some("n2"), None] {
             let bob = Party::of_user("bob", through);
-            held.push(lanes.take(&bob, 1).now_or_never().expect("there is room in the lane"));
-            let turn = turns.take(&bob, 1).now_or_never().expect("he has a permit left");
+            held.push(lanes.take(&bob, 1).now_or_never().expect("the lane has a free permit"));
+            let turn = turns.take(&bob, 1).now_or_never().expect("bob has a permit left");
             assert!(turns.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none(), "one permit in total");
             drop(turn);
         }

@@ -250,7 +250,8 @@ mod tests {
         let made =
             Command::new("ssh-keygen").args(["-q", "-N", "", "-C", "a comment", "-f"]).arg(&path).args(kind).status();
         assert!(made.expect("ssh-keygen is installed").success());
-        let public = std::fs::read_to_string(path.with_added_extension("pub")).expect("it was made");
+        let public =
+            std::fs::read_to_string(path.with_added_extension("pub")).expect("ssh-keygen wrote the public key");
         (path, public.trim().to_owned())
     }
 
@@ -264,7 +265,7 @@ mod tests {
             .spawn()
             .expect("ssh-keygen is installed");
         child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("the peer reads");
-        let output = child.wait_with_output().expect("it ends");
+        let output = child.wait_with_output().expect("ssh-keygen ends");
         assert!(output.status.success());
         String::from_utf8(output.stdout).expect("text")
     }

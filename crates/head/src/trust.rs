@@ -359,13 +359,13 @@ mod tests {
     fn keys_are_private_and_survive_a_restart() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let first = open(directory.path(), LISTEN, &["head.example:7760"]);
-        let files = |name: &str| fs::read(directory.path().join(name)).expect("it was written");
+        let files = |name: &str| fs::read(directory.path().join(name)).expect("the file was written");
         let before = [files("ca.pem"), files("ca.key"), files("server.pem"), files("server.key")];
         let second = open(directory.path(), LISTEN, &["head.example:7760"]);
         assert_eq!(first.fingerprint, second.fingerprint);
         assert_eq!(before, [files("ca.pem"), files("ca.key"), files("server.pem"), files("server.key")]);
         for key in ["ca.key", "server.key"] {
-            let mode = fs::metadata(directory.path().join(key)).expect("it exists").permissions().mode();
+            let mode = fs::metadata(directory.path().join(key)).expect("the key file exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{key}");
         }
     }
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn new_addresses_get_a_new_certificate_of_the_same_authority() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let certificate = || fs::read(directory.path().join("server.pem")).expect("it was written");
+        let certificate = || fs::read(directory.path().join("server.pem")).expect("the file was written");
         let first = open(directory.path(), LISTEN, &[]);
         let mut seen = vec![certificate()];
         for (listen, advertised) in
@@ -407,7 +407,7 @@ mod tests {
             "the key comes from the request"
         );
         assert_ne!(trust.sign(&node("a"), &csr()).expect("a request").key, issued.key);
-        let head = fs::read_to_string(directory.path().join("server.pem")).expect("it was written");
+        let head = fs::read_to_string(directory.path().join("server.pem")).expect("the file was written");
         assert_eq!(
             bearer_of(&certificate_in(&head).expect("a certificate")),
             None,

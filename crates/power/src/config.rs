@@ -244,7 +244,7 @@ mod tests {
     fn examples_round_trip() {
         for text in EXAMPLES {
             let config = read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            let again = toml::to_string(&config).expect("it can be written");
+            let again = toml::to_string(&config).expect("the configuration can be serialized");
             assert_eq!(read(&again).unwrap_or_else(|error| panic!("{again}: {error}")), config);
         }
     }
@@ -257,7 +257,7 @@ mod tests {
             let error = read(&text).expect_err(&text).to_string();
             assert!(error.contains("colour"), "{error}");
         }
-        let error = read("kind = 'ilo'").expect_err("there is none").to_string();
+        let error = read("kind = 'ilo'").expect_err("the kind `ilo` does not exist").to_string();
         assert!(error.contains("redfish") && error.contains("wake_on_lan"), "{error}");
         let text = "kind = 'ipmi'\naddress = 'x'\ncredentials = { comand = ['pass'] }";
         let error = read(text).expect_err("a typo").to_string();
@@ -268,7 +268,7 @@ mod tests {
     fn nodes_with_one_address_share_a_queue() {
         let [first, second] = ["1", "2"].map(|system| {
             let text = format!("kind = 'redfish'\naddress = 'chassis'\ncredentials = '/x'\nsystem = '{system}'");
-            read(&text).expect("it can be read").shares()
+            read(&text).expect("the configuration is valid").shares()
         });
         assert!(first.is_some() && first == second);
     }

@@ -256,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn hanging_controller_is_not_used_until_faults_are_cleared() {
         let (controller, asked) = controller(Some(Supply::Off), false);
-        let fault = controller.act(Verb::On).await.expect_err("it hangs");
+        let fault = controller.act(Verb::On).await.expect_err("the controller hangs");
         assert_eq!((fault.kind(), fault.retry_after()), (FaultKind::Unreachable, Some(PACE.first_pause)));
         controller.act(Verb::Status).await.expect_err("in back-off");
         assert_eq!(asked.lock().expect("not poisoned").len(), 2);
@@ -268,6 +268,6 @@ mod tests {
     async fn virtual_node_has_no_controller() {
         let config = ControllerConfig::Virtual(crate::VirtualConfig {});
         let made = Controller::new(&"r1".parse().expect("a name"), &config, &Site::new(Arc::new(crate::NoNodes)));
-        assert_eq!(made.map(drop).expect_err("there is none").kind(), FaultKind::Unprepared);
+        assert_eq!(made.map(drop).expect_err("a virtual node has no controller").kind(), FaultKind::Unprepared);
     }
 }

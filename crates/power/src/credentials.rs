@@ -234,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn only_files_without_access_for_others_are_read() {
         let (_directory, path) = file("# of r1\nadmin:a:b c\n", 0o600);
-        let credentials = keyring(&path).load().await.expect("it is private");
+        let credentials = keyring(&path).load().await.expect("the file is private");
         assert_eq!((credentials.user.as_str(), credentials.password.reveal()), ("admin", "a:b c"));
         assert!(!format!("{credentials:?}").contains("a:b"), "{credentials:?}");
         for mode in [0o640, 0o604, 0o660, 0o620] {
@@ -270,13 +270,13 @@ mod tests {
         let counter = directory.path().join("n").display().to_string();
         let keyring = command(&format!("echo x >> {counter}; echo admin:$(wc -l < {counter})"));
         for _ in 0..3 {
-            assert_eq!(keyring.load().await.expect("it prints").password.reveal(), "1");
+            assert_eq!(keyring.load().await.expect("the command prints credentials").password.reveal(), "1");
         }
-        let first = keyring.load().await.expect("it prints");
+        let first = keyring.load().await.expect("the command prints credentials");
         let fault = keyring.refused(&first, "it says no");
         assert!(fault.what_to_do().is_some_and(|hint| hint.contains("`sh`")), "{fault:?}");
         assert_eq!(keyring.load().await.expect("new credentials are used immediately").password.reveal(), "2");
-        assert_eq!(command("exit 3").load().await.expect_err("it fails").kind(), FaultKind::Unprepared);
+        assert_eq!(command("exit 3").load().await.expect_err("the command fails").kind(), FaultKind::Unprepared);
     }
 
     #[test]

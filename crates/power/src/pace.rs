@@ -135,8 +135,8 @@ mod tests {
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            let pause = fail(&outage, now, Fault::unreachable("x")).expect("there is one");
-            let rest = outage.check(now + pause / 2).expect_err("half is left").retry_after();
+            let pause = fail(&outage, now, Fault::unreachable("x")).expect("the fault causes a pause");
+            let rest = outage.check(now + pause / 2).expect_err("half of the pause is left").retry_after();
             assert_eq!(rest, Some(pause - pause / 2));
             now += pause;
             assert_eq!(outage.check(now), Ok(()));

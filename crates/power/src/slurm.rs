@@ -223,7 +223,7 @@ mod tests {
     fn agent_arguments_are_quoted_exactly() {
         let words = ["printf", "%s\n", "it's", "$HOME `x` \"q\" \\", "two  spaces"];
         let script = script(Some("cd /"), &words.map(str::to_owned));
-        let output = std::process::Command::new("bash").args(["-c", &script]).output().expect("there is a shell");
+        let output = std::process::Command::new("bash").args(["-c", &script]).output().expect("every system has bash");
         assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{}\n", words[2..].join("\n")));
     }
 

@@ -112,7 +112,7 @@ mod tests {
     #[tokio::test]
     async fn running_machine_responds_on_open_and_closed_ports() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let probe = listener.local_addr().expect("it is bound").to_string();
+        let probe = listener.local_addr().expect("the socket is bound").to_string();
         assert_eq!(answers(&probe).await, Ok(true));
         drop(listener);
         assert_eq!(answers(&probe).await, Ok(true));

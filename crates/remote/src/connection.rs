@@ -451,7 +451,7 @@ mod tests {
         next.send(start()).await.expect("the connection is open");
         assert_eq!(heard.receive().await, Some(start()));
         calls.next().await.expect("an incoming channel");
-        assert!(heard.incoming.try_recv().is_err(), "nothing came after the end");
+        assert!(heard.incoming.try_recv().is_err(), "a channel that has ended sends no cancellation");
     }
 
     #[tokio::test]
@@ -470,7 +470,7 @@ mod tests {
         while heard.receive().await.is_some() {
             count += 1;
         }
-        assert_eq!(count, CHANNEL_LEN, "what had room came, and then the channel was over");
+        assert_eq!(count, CHANNEL_LEN, "the window's frames arrive, then the channel is closed");
         // Any number of signals is allowed.
         for _ in 0..=CHANNEL_LEN {
             modest.send(Frame::Event(Event::Signal(28))).await.expect("the connection is open");
@@ -488,9 +488,9 @@ mod tests {
         let (stream, other) = duplex(1 << 16);
         let (own, _lines, run) = multiplex(stream, None);
         tokio::spawn(run);
-        assert!(!own.responds(Duration::from_millis(10)).await, "nobody is there");
+        assert!(!own.responds(Duration::from_millis(10)).await, "the peer does not answer");
         drop(other);
-        assert!(!own.responds(LONG).await, "and now it is closed");
+        assert!(!own.responds(LONG).await, "a closed connection does not respond");
     }
 
     #[tokio::test]
@@ -525,7 +525,7 @@ mod tests {
         let (own, _lines, run) = multiplex(here, Some(heartbeat));
         let running = tokio::spawn(run);
         tokio::time::sleep(3 * timeout).await;
-        assert!(!own.is_closed(), "nobody has called");
+        assert!(!own.is_closed(), "a connection without channels stays open");
         let began = Instant::now();
         let mut channel = own.open().expect("a channel");
         assert_eq!(channel.receive().await, None);

@@ -458,15 +458,15 @@ mod tests {
             assert!(!is_at_end(File::open(other).expect("the file exists").as_fd()), "{other}");
         }
         let (read, mut write) = pipe().expect("a pipe");
-        assert!(!is_at_end(read.as_fd()), "somebody may write");
+        assert!(!is_at_end(read.as_fd()), "the pipe has a writer");
         write.write_all(b"x").expect("the pipe has space");
         drop(write);
-        assert!(!is_at_end(read.as_fd()), "something is to be read");
+        assert!(!is_at_end(read.as_fd()), "the pipe holds a byte");
         (&read).read_exact(&mut [0]).expect("the pipe holds a byte");
         assert!(is_at_end(read.as_fd()));
         let (here, there) = UnixStream::pair().expect("a pair");
         assert!(!is_at_end(here.as_fd()));
         drop(there);
-        assert!(!is_at_end(here.as_fd()), "its end is to be read, and that costs little");
+        assert!(!is_at_end(here.as_fd()), "the end of a socket is found by reading");
     }
 }

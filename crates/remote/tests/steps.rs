@@ -68,7 +68,7 @@ fn allocations(directory: &Path) -> [Allocation; 2] {
     let place = |number: usize| Place {
         name: format!("n{}", number + 1).parse().expect("a name"),
         address: Some([127, 0, 0, 1].into()),
-        port: std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free one").port(),
+        port: std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port is free").port(),
         certificate: credentials[number].fingerprint().expect("the certificate is valid"),
     };
     let nodes = vec![place(0), place(1)];
@@ -95,7 +95,7 @@ async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "it does not happen");
+        assert!(Instant::now() < end, "the expected state was not reached in 20 s");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -113,7 +113,7 @@ async fn step_returns_exit_code_and_output_of_its_command() {
     let (code, _) = run.step(&["sh", "-c", "kill -9 $$"]).await;
     assert_eq!(code.expect("the step ran"), 137);
     let (code, seen) = run.step(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]).await;
-    assert_eq!((code.expect("the step ran"), seen.stdout.len()), (0, 3_000_000), "all of it arrives");
+    assert_eq!((code.expect("the step ran"), seen.stdout.len()), (0, 3_000_000), "the complete output arrives");
     let (refused, _) = run.step(&["/no/such/program"]).await;
     let error = refused.expect_err("the program does not exist");
     assert!(matches!(error, StepError::Refused { code: 127, .. }), "{error}");
@@ -158,7 +158,7 @@ async fn step_ends_with_its_caller() {
         let script = format!("echo $$ > {}; {script}", run.path(name).display());
         let argv = ["sh", "-c", &script];
         let pid = tokio::select! {
-            outcome = run.step(&argv) => panic!("{outcome:?} too early"),
+            outcome = run.step(&argv) => panic!("the step ended too early: {outcome:?}"),
             pid = run.file(name) => pid,
         };
         assert!(is_alive(&pid) || name == "polite");
@@ -223,7 +223,7 @@ async fn idle_connections_do_not_block_steps() {
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
     let mut last = crowd.lock().expect("the lock is not poisoned").pop().expect("connections are left");
     last.set_read_timeout(Some(Duration::from_secs(15))).expect("valid");
-    assert_eq!(last.read(&mut [0; 1]).ok(), Some(0), "whoever says nothing is closed after ten seconds");
+    assert_eq!(last.read(&mut [0; 1]).ok(), Some(0), "silent connections are closed after ten seconds");
 }
 
 #[tokio::test]

@@ -145,7 +145,7 @@ mod tests {
         let waiting =
             Waiting { job: JobId(9), request: amount(7), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
         let Reason::Resources { closest } = explain(&pool(), &waiting, 0, &[], Policy::Easy) else {
-            panic!("it does not fit")
+            panic!("the job does not wait for resources")
         };
         let names: Vec<&str> = closest.iter().map(|lack| lack.node.as_str()).collect();
         assert_eq!(names, ["n3", "n2", "n1"]);

@@ -205,7 +205,7 @@ impl Blocked {
         let mut ranked: Vec<_> = ranked.collect();
         ranked.sort_unstable();
         ranked.truncate(job.nodes as usize);
-        let at = ranked.last().expect("as many nodes are large enough").0;
+        let at = ranked.last().expect("enough nodes are large enough").0;
         Self { job: job.clone(), at, nodes: ranked.into_iter().map(|(at, _, _, _, ix)| (ix, at)).collect() }
     }
 
@@ -343,7 +343,7 @@ proptest! {
         for start in one_by_one(&plan.starts) {
             let job = &scene.queue[start.job.0 as usize - 1];
             prop_assert!(start.nodes.iter().all(|ix| after.nodes[ix.0 as usize].is_usable));
-            prop_assert_eq!(start.nodes.iter().collect::<BTreeSet<_>>().len(), job.nodes as usize, "all nodes or none");
+            prop_assert_eq!(start.nodes.iter().collect::<BTreeSet<_>>().len(), job.nodes as usize, "a start has all requested nodes");
             after.start(job, &places(&start));
             *started.entry(start.job).or_default() += 1;
         }
@@ -356,7 +356,7 @@ proptest! {
     fn backfilled_tasks_never_delay_a_reservation(scene in scene()) {
         let plan = scene.plan(Policy::Easy);
         for reservation in &plan.blocked {
-            let first = scene.queue.iter().find(|job| job.job == reservation.job).expect("in the queue");
+            let first = scene.queue.iter().find(|job| job.job == reservation.job).expect("reserved jobs are in the queue");
             let mut without = scene.clone();
             let mut with = scene.clone();
             for start in one_by_one(&plan.starts) {
@@ -373,7 +373,7 @@ proptest! {
                 let in_time = with.earliest_on(node, &first.request) <= reservation.at;
                 prop_assert!(in_time, "every reserved node is free in time");
                 if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
-                    prop_assert_eq!(&with.nodes[node].free, &without.nodes[node].free, "the closest nodes are kept");
+                    prop_assert_eq!(&with.nodes[node].free, &without.nodes[node].free, "no backfill on these nodes");
                 }
             }
         }
@@ -390,7 +390,7 @@ proptest! {
             } else if policy == Policy::Fcfs {
                 let overtaken = |blocked: &&Reservation| blocked.job < start.job;
                 let mut overtaken = plan.blocked.iter().filter(overtaken).map(|blocked| &scene.queue[blocked.job.0 as usize - 1]);
-                prop_assert!(overtaken.all(|blocked| !scene.share_nodes(blocked, job)), "nothing overtakes under FCFS");
+                prop_assert!(overtaken.all(|blocked| !scene.share_nodes(blocked, job)), "a job overtakes under FCFS");
             }
         }
         for job in &scene.queue {

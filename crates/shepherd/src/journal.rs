@@ -347,6 +347,9 @@ mod tests {
         let story = Story::read(directory.path()).expect("the file can be read");
         assert_eq!(story.note::<String>().expect("text"), "y");
         assert!(!story.is_torn);
-        assert_eq!(std::fs::metadata(directory.path().join(JOURNAL)).expect("it exists").len(), BLOCK_BYTES as u64);
+        assert_eq!(
+            std::fs::metadata(directory.path().join(JOURNAL)).expect("the journal exists").len(),
+            BLOCK_BYTES as u64
+        );
     }
 }

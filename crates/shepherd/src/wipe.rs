@@ -71,26 +71,26 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let stdout = outputs(directory.path());
         std::fs::write(&stdout, "x").expect("the file can be written");
-        let reader = File::open(&stdout).expect("it exists");
+        let reader = File::open(&stdout).expect("the file exists");
         assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None);
-        assert_eq!(std::fs::read(&stdout).expect("it exists"), b"x");
+        assert_eq!(std::fs::read(&stdout).expect("the file exists"), b"x");
         drop(reader);
-        let writer = OpenOptions::new().append(true).open(&stdout).expect("it exists");
+        let writer = OpenOptions::new().append(true).open(&stdout).expect("the file exists");
         assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None);
         drop(writer);
         assert_eq!(
             wipe(directory.path()).expect("the directory can be checked"),
             Some(nix::unistd::geteuid().as_raw())
         );
-        assert!(std::fs::read(&stdout).expect("it exists").is_empty());
+        assert!(std::fs::read(&stdout).expect("the file exists").is_empty());
         // Reserved blocks beyond the end are freed too.
-        let file = OpenOptions::new().write(true).open(&stdout).expect("it exists");
+        let file = OpenOptions::new().write(true).open(&stdout).expect("the file exists");
         nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1 << 20)
             .expect("the disk has space");
         assert_eq!((file.metadata().expect("open").len(), file.metadata().expect("open").blocks() > 0), (0, true));
         drop(file);
         assert!(wipe(directory.path()).expect("the directory can be checked").is_some());
-        assert_eq!(std::fs::metadata(&stdout).expect("it exists").blocks(), 0);
+        assert_eq!(std::fs::metadata(&stdout).expect("the file exists").blocks(), 0);
         std::fs::hard_link(&stdout, directory.path().join("mine")).expect("a link can be made");
         assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None, "the file has another link");
     }
@@ -110,9 +110,9 @@ mod tests {
         let other = elsewhere.path().join("other");
         std::fs::write(&other, "mine").expect("the file can be written");
         outputs(directory.path());
-        std::fs::remove_file(directory.path().join(STDERR)).expect("it exists");
+        std::fs::remove_file(directory.path().join(STDERR)).expect("the file exists");
         std::os::unix::fs::symlink(&other, directory.path().join(STDERR)).expect("a link can be made");
         wipe(directory.path()).expect_err("a link is not an output");
-        assert_eq!(std::fs::read(&other).expect("it exists"), b"mine");
+        assert_eq!(std::fs::read(&other).expect("the file exists"), b"mine");
     }
 }

@@ -68,8 +68,8 @@ fn trace_that_cannot_be_replayed_gives_the_reason() {
 
 #[test]
 fn empty_trace_has_metrics() {
-    let replay =
-        replay(&Trace { processors: Some(4), ..Trace::default() }, &options(Policy::Easy)).expect("nothing to do");
+    let replay = replay(&Trace { processors: Some(4), ..Trace::default() }, &options(Policy::Easy))
+        .expect("an empty trace can be replayed");
     assert_eq!(replay.metrics, Metrics::default());
 }
 

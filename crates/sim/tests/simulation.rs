@@ -35,9 +35,9 @@ fn a_thousand_clusters_survive_everything() {
     };
     // Worlds with few events prove little.
     let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>() / reports.len() as u64;
-    assert!(total(|report| report.processes) >= 10, "jobs run");
-    assert!(total(|report| report.head_starts) >= 2, "heads crash");
-    assert!(total(|report| report.agent_starts) >= 3, "agents crash");
+    assert!(total(|report| report.processes) >= 10, "too few jobs run");
+    assert!(total(|report| report.head_starts) >= 2, "too few heads crash");
+    assert!(total(|report| report.agent_starts) >= 3, "too few agents crash");
 }
 
 /// Each commit uses its own worlds, so that over time many worlds are tested. Only the time is bounded.
@@ -65,12 +65,12 @@ fn the_same_seed_gives_the_same_trace() {
     for seed in 0..20 {
         let [first, second] =
             [(); 2].map(|()| run(seed, &Options::default()).unwrap_or_else(|failure| panic!("{failure}")));
-        assert_eq!(first, second, "seed {seed} tells two stories");
+        assert_eq!(first, second, "seed {seed} gives two different traces");
         hashes.push(first.trace_hash);
     }
     hashes.sort_unstable();
     hashes.dedup();
-    assert_eq!(hashes.len(), 20, "every seed tells its own story");
+    assert_eq!(hashes.len(), 20, "different seeds give different traces");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn until(seeds: Range<u64>, options: &Options, end: Option<Instant>) -> Result<V
     let outcome = Mutex::new(Ok(Vec::new()));
     let threads = thread::available_parallelism().map_or(2, usize::from);
     run_many(seeds, threads, options, |world| {
-        let mut outcome = outcome.lock().expect("no thread panics while it holds the lock");
+        let mut outcome = outcome.lock().expect("the lock is not poisoned");
         match (world, &mut *outcome) {
             (Ok(report), Ok(reports)) => reports.push(report),
             (Err(failure), Ok(_)) => *outcome = Err(failure),
@@ -104,7 +104,7 @@ fn until(seeds: Range<u64>, options: &Options, end: Option<Instant>) -> Result<V
         let is_over = outcome.is_err() || end.is_some_and(|end| end <= Instant::now());
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    outcome.into_inner().expect("no thread panics while it holds the lock")
+    outcome.into_inner().expect("the lock is not poisoned")
 }
 
 /// The commit of this checkout, if there is one.

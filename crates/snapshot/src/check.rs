@@ -146,6 +146,6 @@ mod tests {
         let began = Instant::now();
         let error = check(&Manifest { version: VERSION, entries }).expect_err("the links exceed the effort");
         assert!(error.to_string().contains("takes too long"), "{error}");
-        assert!(began.elapsed() < Duration::from_secs(60), "it gave up after {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "the check gave up after {:?}", began.elapsed());
     }
 }

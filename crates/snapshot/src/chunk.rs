@@ -228,7 +228,7 @@ mod tests {
         }
         file.set_len(same.len() as u64).expect("sparse");
         assert!(
-            file.metadata().expect("it exists").blocks() * 512 < same.len() as u64,
+            file.metadata().expect("the file exists").blocks() * 512 < same.len() as u64,
             "the test needs a disk with holes"
         );
         let whole = content_of(&mut same.as_slice()).expect("memory can be read");
@@ -247,7 +247,7 @@ mod tests {
         let began = Instant::now();
         let content = Chunker::new().content_of_file(&file, 200 << 30).expect("readable");
         assert_eq!((content.size, content.chunks.len()), (200 << 30, 200 << 10));
-        assert!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "chunking took {:?}", began.elapsed());
     }
 
     /// The same pseudo-random bytes on every machine and in every version.

@@ -176,10 +176,10 @@ mod tests {
             fs::write(folder.path().join(file), "x").expect("writable");
         }
         symlink(&other, doomed.join("a/link")).expect("writable");
-        remove_tree(&doomed).expect("it can be removed");
+        remove_tree(&doomed).expect("the directory can be removed");
         assert!(!doomed.exists());
         assert!(other.join("file").exists());
-        remove_tree(&doomed).expect("the destination is empty");
+        remove_tree(&doomed).expect("removing a missing directory succeeds");
         symlink(&other, &doomed).expect("writable");
         remove_tree(&doomed).expect_err("a link is not a directory");
         assert!(other.join("file").exists());
@@ -197,14 +197,14 @@ mod tests {
                 fs::write(doomed.join(number.to_string()), "x").expect("writable");
             }
         }
-        remove_tree(&doomed).expect("it can be removed");
+        remove_tree(&doomed).expect("the directory can be removed");
         assert!(!doomed.exists());
     }
 
     #[test]
     fn removal_gives_up_on_a_directory_that_is_refilled() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
-        let top = open(folder.path(), directory_flags(), Mode::empty()).expect("it exists");
+        let top = open(folder.path(), directory_flags(), Mode::empty()).expect("the directory exists");
         mkdirat(&top, "0", Mode::S_IRWXU).expect("writable");
         let left = Names(Cell::new(1000));
         let mut made = 0;
@@ -214,7 +214,7 @@ mod tests {
             Ok(mkdirat(&top, made.to_string().as_str(), Mode::S_IRWXU)?)
         };
         let given_up = (0..2000).find_map(|_| empty(&top, &left, &mut remove_and_make).err());
-        assert_eq!(given_up.expect("it ends").kind(), io::ErrorKind::DirectoryNotEmpty);
+        assert_eq!(given_up.expect("the removal gives up").kind(), io::ErrorKind::DirectoryNotEmpty);
         assert_eq!(made, 1001);
     }
 
@@ -225,10 +225,10 @@ mod tests {
         for number in 0..100 {
             fs::create_dir_all(doomed.join(format!("{number}/a/b"))).expect("writable");
         }
-        let error = remove_within(&doomed, 50).expect_err("more than 50");
+        let error = remove_within(&doomed, 50).expect_err("the directory has more than 50 names");
         assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
         let calls = (1..100).find(|_| remove_within(&doomed, 50).is_ok());
-        assert!(calls.is_some() && !doomed.exists(), "each call gets on");
+        assert!(calls.is_some() && !doomed.exists(), "each call removes some names");
     }
 
     #[test]
@@ -236,14 +236,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let doomed = folder.path().join("doomed");
         fs::create_dir(&doomed).expect("writable");
-        let mut at = open(&doomed, directory_flags(), Mode::empty()).expect("it exists");
+        let mut at = open(&doomed, directory_flags(), Mode::empty()).expect("the directory exists");
         for _ in 0..20_000 {
             mkdirat(&at, "d", Mode::S_IRWXU).expect("writable");
-            at = openat(&at, "d", directory_flags(), Mode::empty()).expect("it exists");
+            at = openat(&at, "d", directory_flags(), Mode::empty()).expect("the directory exists");
         }
         let small = std::thread::Builder::new().stack_size(128 << 10);
-        let removed = small.spawn(move || remove_tree(&doomed)).expect("the disk has space").join();
-        removed.expect("no panic").expect("it can be removed");
-        assert_eq!(fs::read_dir(folder.path()).expect("it exists").count(), 0);
+        let removed = small.spawn(move || remove_tree(&doomed)).expect("a thread can be started").join();
+        removed.expect("the thread does not panic").expect("the directory can be removed");
+        assert_eq!(fs::read_dir(folder.path()).expect("the directory exists").count(), 0);
     }
 }

@@ -154,15 +154,15 @@ mod tests {
         let text = b"the same line again\n".repeat(1000);
         let wire = encode(&text);
         assert!(wire[0] == ZSTD && wire.len() < text.len() / 10);
-        assert_eq!(decode(&digest_of(&text), &wire).expect("just encoded"), text);
+        assert_eq!(decode(&digest_of(&text), &wire).expect("encoded chunks can be decoded"), text);
 
         let mut noise = vec![0; 100_000];
         blake3::Hasher::new().finalize_xof().fill(&mut noise);
         let wire = encode(&noise);
         assert!(wire[0] == RAW && wire.len() == noise.len() + 1);
-        assert_eq!(decode(&digest_of(&noise), &wire).expect("just encoded"), noise);
+        assert_eq!(decode(&digest_of(&noise), &wire).expect("encoded chunks can be decoded"), noise);
 
-        assert_eq!(decode(&digest_of(b""), &encode(b"")).expect("just encoded"), b"");
+        assert_eq!(decode(&digest_of(b""), &encode(b"")).expect("encoded chunks can be decoded"), b"");
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
         let mut buffer = Vec::new();
         for raw in [b"long ".repeat(9000), b"short ".repeat(90), b"x".to_vec(), Vec::new()] {
             let wire = encode(&raw);
-            assert_eq!(decode_into(&digest_of(&raw), &wire, &mut buffer).expect("just encoded"), raw);
+            assert_eq!(decode_into(&digest_of(&raw), &wire, &mut buffer).expect("encoded chunks can be decoded"), raw);
         }
         // A second frame does not fit, whatever capacity an earlier chunk has left in the buffer.
         let [one, two] = [b"one", b"two"].map(|raw| zstd::bulk::compress(raw, 1).expect("memory suffices"));

@@ -107,27 +107,31 @@ fn ended_jobs_are_found_by_id_and_key_and_replaced(backend: &impl Backend) {
     let reader = store.reader();
     let total = |states: &[JobState]| {
         let wanted = JobFilter { states: states.to_vec(), ..JobFilter::default() };
-        reader.ended_jobs(&wanted, None, 9).expect("it reads").total
+        reader.ended_jobs(&wanted, None, 9).expect("the store can be read").total
     };
-    assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), Some(first.bytes.clone()));
-    assert_eq!(reader.job_of_key(first.key).expect("it reads"), Some(JobId(1)));
-    assert_eq!(reader.job_of_key(first.key + 1).expect("it reads"), None);
+    assert_eq!(reader.ended_job(JobId(1)).expect("the store can be read"), Some(first.bytes.clone()));
+    assert_eq!(reader.job_of_key(first.key).expect("the store can be read"), Some(JobId(1)));
+    assert_eq!(reader.job_of_key(first.key + 1).expect("the store can be read"), None);
 
     store.commit(&changes([Change::JobReopened(JobId(1))])).expect("an ended job can be reopened");
-    assert_eq!(reader.job_of_key(first.key).expect("it reads"), None);
-    assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("it reads").len(), 1, "its tasks have a word of their own");
+    assert_eq!(reader.job_of_key(first.key).expect("the store can be read"), None);
+    assert_eq!(
+        reader.ended_of(JobId(1), 0..=9, 9).expect("the store can be read").len(),
+        1,
+        "reopening a job keeps the rows of its tasks"
+    );
     let again = EndedJob { state: JobState::Completed, bytes: Bytes::from_static(b"again"), ..first };
     for _ in 0..2 {
         store.commit(&changes([Change::JobEnded(again.clone())])).expect("a reopened job can end again");
     }
-    assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), Some(again.bytes));
+    assert_eq!(reader.ended_job(JobId(1)).expect("the store can be read"), Some(again.bytes));
     assert_eq!([total(&[]), total(&[JobState::Failed]), total(&[JobState::Completed])], [1, 0, 1]);
 
     store
         .commit(&changes([Change::Forgotten(JobId(1)), Change::Forgotten(JobId(2))]))
         .expect("ended jobs can be forgotten");
-    assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), None);
-    assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("it reads"), []);
+    assert_eq!(reader.ended_job(JobId(1)).expect("the store can be read"), None);
+    assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("the store can be read"), []);
     assert_eq!(total(&[]), 0);
 }
 
@@ -143,7 +147,7 @@ fn ended_jobs_are_listed_newest_first_in_pages_with_their_total(backend: &impl B
     let list = |user: Option<&str>, states: &[JobState], except: &[u64], before: Option<u64>| {
         let except = except.iter().map(|id| JobId(*id)).collect();
         let wanted = JobFilter { user: user.map(str::to_owned), states: states.to_vec(), except };
-        let page = reader.ended_jobs(&wanted, before.map(JobId), 4).expect("it reads");
+        let page = reader.ended_jobs(&wanted, before.map(JobId), 4).expect("the store can be read");
         (ids(&page.jobs), page.total)
     };
     assert_eq!(list(None, &[], &[], None), (vec![30, 29, 28, 27], 30));
@@ -175,7 +179,7 @@ fn jobs_are_found_by_the_state_of_their_results(backend: &impl Backend) {
     store.commit(&changes(jobs)).expect("jobs");
     let reader = store.reader();
     let list = |user, unfetched, after, limit| -> Vec<u64> {
-        let found = reader.jobs_with_results(user, unfetched, JobId(after), limit).expect("it reads");
+        let found = reader.jobs_with_results(user, unfetched, JobId(after), limit).expect("the store can be read");
         found.into_iter().map(|(id, _)| id.0).collect()
     };
     assert_eq!(list(None, false, 0, 9), [2, 3, 4, 5]);
@@ -183,8 +187,8 @@ fn jobs_are_found_by_the_state_of_their_results(backend: &impl Backend) {
     assert_eq!(list(None, true, 0, 9), [2, 3, 5]);
     assert_eq!(list(Some("ada"), false, 0, 9), [2, 4, 5]);
     assert_eq!(list(Some("ada"), true, 2, 9), [5]);
-    assert_eq!(ids(&reader.jobs_with_fetched_results(9).expect("it reads")), [4, 3]);
-    assert_eq!(ids(&reader.jobs_with_fetched_results(1).expect("it reads")), [4]);
+    assert_eq!(ids(&reader.jobs_with_fetched_results(9).expect("the store can be read")), [4, 3]);
+    assert_eq!(ids(&reader.jobs_with_fetched_results(1).expect("the store can be read")), [4]);
 }
 
 fn jobs_that_ended_first_and_their_folders_are_listed(backend: &impl Backend) {
@@ -194,9 +198,9 @@ fn jobs_that_ended_first_and_their_folders_are_listed(backend: &impl Backend) {
     };
     let last = Change::JobEnded(job(4, "ada", JobState::Failed, 1));
     store.commit(&changes([in_folder(1, 9, 7), in_folder(2, 3, 7), in_folder(3, 5, 8), last])).expect("jobs");
-    let first = store.reader().first_ended(3).expect("it reads");
+    let first = store.reader().first_ended(3).expect("the store can be read");
     assert_eq!(first, [(JobId(4), Timestamp(1)), (JobId(2), Timestamp(3)), (JobId(3), Timestamp(5))]);
-    let mut folders = store.reader().snapshots_of_ended().expect("it reads");
+    let mut folders = store.reader().snapshots_of_ended().expect("the store can be read");
     folders.sort_unstable();
     let mut expected = [digest_of(&[7]), digest_of(&[8])];
     expected.sort_unstable();
@@ -208,26 +212,29 @@ fn equal_environments_are_stored_once_while_a_job_needs_them(backend: &impl Back
     let digest = digest_of(&[1]);
     let keep = |job| Change::Environment { job: JobId(job), digest, bytes: Bytes::from_static(b"HOME=/") };
     store.commit(&changes([keep(1), keep(2), keep(2), keep(3)])).expect("environments");
-    let is_kept = |store: &dyn Store| store.reader().environment(&digest).expect("it reads").is_some();
+    let is_kept = |store: &dyn Store| store.reader().environment(&digest).expect("the store can be read").is_some();
     let ended =
         |id, keeps_environment| Change::JobEnded(EndedJob { keeps_environment, ..job(id, "ada", JobState::Failed, 1) });
     store.commit(&changes([ended(1, false), ended(2, true)])).expect("jobs");
-    assert!(is_kept(&store), "two jobs need it");
+    assert!(is_kept(&store), "jobs 2 and 3 need the environment");
     store.commit(&changes([Change::JobReopened(JobId(2)), ended(3, false)])).expect("jobs");
-    assert!(is_kept(&store), "one that runs again needs it");
+    assert!(is_kept(&store), "the reopened job 2 needs the environment");
     store.commit(&changes([ended(2, true), Change::Forgotten(JobId(2))])).expect("ended jobs can be forgotten");
     assert!(!is_kept(&store));
     store.commit(&changes([keep(4)])).expect("an environment");
-    assert_eq!(store.reader().environment(&digest).expect("it reads"), Some(Bytes::from_static(b"HOME=/")));
+    assert_eq!(
+        store.reader().environment(&digest).expect("the store can be read"),
+        Some(Bytes::from_static(b"HOME=/"))
+    );
 }
 
 fn new_store_has_no_events(backend: &impl Backend) {
     let mut store = backend.open();
-    let loaded = store.load().expect("it loads");
+    let loaded = store.load().expect("the store can be loaded");
     assert_eq!(loaded, Loaded::default());
     assert_eq!((loaded.first_sequence(), loaded.next_sequence()), (1, 1));
     store.save_snapshot(0, b"nothing yet").expect("a snapshot of no events");
-    assert_eq!(store.load().expect("it loads").next_sequence(), 1);
+    assert_eq!(store.load().expect("the store can be loaded").next_sequence(), 1);
 }
 
 fn events_are_loaded_in_order(backend: &impl Backend) {
@@ -240,7 +247,7 @@ fn events_are_loaded_in_order(backend: &impl Backend) {
     let mut expected: Vec<_> = (1..=41).map(event).collect();
     expected.push(Vec::new());
     let mut store = backend.open();
-    assert_eq!(store.load().expect("it loads"), Loaded { snapshot: None, events: expected });
+    assert_eq!(store.load().expect("the store can be loaded"), Loaded { snapshot: None, events: expected });
     store.commit(&events(43, 43)).expect("the next event continues the log");
 }
 
@@ -251,9 +258,13 @@ fn commit_with_events_out_of_sequence_is_refused_completely(backend: &impl Backe
         let error = store.commit_all(&[changes([put(1)]), events(first, first)]).expect_err("a gap or a repetition");
         assert!(matches!(error, StoreError::Sequence { expected: 6, found } if found == first), "{error}");
     }
-    assert_eq!(store.reader().blob(&digest_of(&[1])).expect("it reads"), None, "nothing of a refused commit is kept");
+    assert_eq!(
+        store.reader().blob(&digest_of(&[1])).expect("the store can be read"),
+        None,
+        "a refused commit stores no changes"
+    );
     store.commit(&events(6, 6)).expect("the store still works");
-    assert_eq!(store.load().expect("it loads").next_sequence(), 7);
+    assert_eq!(store.load().expect("the store can be loaded").next_sequence(), 7);
 }
 
 fn a_snapshot_replaces_the_events_before_it(backend: &impl Backend) {
@@ -264,25 +275,25 @@ fn a_snapshot_replaces_the_events_before_it(backend: &impl Backend) {
         let snapshot = loaded.snapshot.iter().flat_map(|snapshot| snapshot.bytes.clone());
         snapshot.chain(loaded.events.concat()).collect()
     };
-    let before = state(&store.load().expect("it loads"));
+    let before = state(&store.load().expect("the store can be loaded"));
 
     for sequence in [4, 4, 9, 10] {
         let covered: Vec<u8> = (1..=sequence).flat_map(event).collect();
         store.save_snapshot(sequence, &covered).expect("a snapshot");
-        let loaded = store.load().expect("it loads");
+        let loaded = store.load().expect("the store can be loaded");
         assert_eq!(loaded.snapshot, Some(Snapshot { sequence, bytes: covered }));
-        assert_eq!(loaded.events.len() as u64, 10 - sequence, "covered events are gone");
-        assert_eq!(state(&loaded), before, "what is loaded means the same");
+        assert_eq!(loaded.events.len() as u64, 10 - sequence, "events before the snapshot are deleted");
+        assert_eq!(state(&loaded), before, "snapshot and events give the same state");
     }
     drop(store);
 
     let mut store = backend.open();
     store.commit(&events(11, 11)).expect("events continue after a snapshot of all events");
-    let loaded = store.load().expect("it loads");
+    let loaded = store.load().expect("the store can be loaded");
     assert_eq!((loaded.first_sequence(), loaded.events), (11, vec![event(11)]));
     let reader = store.reader();
-    assert!(reader.ended_one(task(1, 0)).expect("it reads").is_some(), "history is no part of the log");
-    assert!(reader.blob(&digest_of(&[1])).expect("it reads").is_some());
+    assert!(reader.ended_one(task(1, 0)).expect("the store can be read").is_some(), "a snapshot deletes no history");
+    assert!(reader.blob(&digest_of(&[1])).expect("the store can be read").is_some());
 }
 
 fn snapshot_at_an_invalid_sequence_is_refused(backend: &impl Backend) {
@@ -293,7 +304,10 @@ fn snapshot_at_an_invalid_sequence_is_refused(backend: &impl Backend) {
         let error = store.save_snapshot(sequence, b"wrong").expect_err("older than the snapshot, or not yet stored");
         assert!(matches!(error, StoreError::Sequence { .. }), "{error}");
     }
-    assert_eq!(store.load().expect("it loads").snapshot, Some(Snapshot { sequence: 5, bytes: b"five".to_vec() }));
+    assert_eq!(
+        store.load().expect("the store can be loaded").snapshot,
+        Some(Snapshot { sequence: 5, bytes: b"five".to_vec() })
+    );
 }
 
 fn history_rows_round_trip(backend: &impl Backend) {
@@ -305,25 +319,28 @@ fn history_rows_round_trip(backend: &impl Backend) {
     let store = backend.open();
     let reader = store.reader();
     for row in &rows {
-        assert_eq!(reader.ended_one(TaskId { job: row.job, index: row.index }).expect("it reads").as_ref(), Some(row));
+        assert_eq!(
+            reader.ended_one(TaskId { job: row.job, index: row.index }).expect("the store can be read").as_ref(),
+            Some(row)
+        );
     }
-    assert_eq!(reader.ended_one(task(7, 2)).expect("it reads"), None);
-    assert_eq!(reader.ended_of(JobId(7), 0..=u32::MAX, usize::MAX).expect("it reads"), rows[..3]);
-    let results = reader.results_of(&[JobId(8), JobId(99), JobId(7)]).expect("it reads");
+    assert_eq!(reader.ended_one(task(7, 2)).expect("the store can be read"), None);
+    assert_eq!(reader.ended_of(JobId(7), 0..=u32::MAX, usize::MAX).expect("the store can be read"), rows[..3]);
+    let results = reader.results_of(&[JobId(8), JobId(99), JobId(7)]).expect("the store can be read");
     let of = |results: Vec<TaskResult>| -> Vec<(TaskId, u32)> {
         results.into_iter().map(|result| (result.task, result.rank)).collect()
     };
     assert_eq!(
         results.iter().map(|result| result.manifest).collect::<Vec<_>>(),
         [
-            rows[3].parts[1].end.manifest().expect("it has one"),
-            rows[3].result.expect("it has one"),
-            rows[0].result.expect("it has one"),
-            rows[2].result.expect("it has one"),
+            rows[3].parts[1].end.manifest().expect("the row has a result"),
+            rows[3].result.expect("the row has a result"),
+            rows[0].result.expect("the row has a result"),
+            rows[2].result.expect("the row has a result"),
         ]
     );
     let expected = [(task(8, 5), 1), (task(8, 5), 0), (task(7, 0), 0), (task(7, u32::MAX), 0)];
-    assert_eq!(of(results), expected, "in the order of the jobs, without those that left none");
+    assert_eq!(of(results), expected, "in the requested order, without tasks that have no result");
 }
 
 fn history_is_read_in_pages(backend: &impl Backend) {
@@ -335,18 +352,18 @@ fn history_is_read_in_pages(backend: &impl Backend) {
     let mut read = Vec::new();
     let mut next = 0;
     loop {
-        let page = reader.ended_of(JobId(1), next..=u32::MAX, 10).expect("it reads");
+        let page = reader.ended_of(JobId(1), next..=u32::MAX, 10).expect("the store can be read");
         let Some(last) = page.last() else { break };
         next = last.index + 1;
         read.extend(page);
     }
     assert_eq!(read, rows);
     let indices = |range, limit| -> Vec<u32> {
-        reader.ended_of(JobId(1), range, limit).expect("it reads").iter().map(|row| row.index).collect()
+        reader.ended_of(JobId(1), range, limit).expect("the store can be read").iter().map(|row| row.index).collect()
     };
     assert_eq!(indices(3..=8, 100), [4, 6, 8]);
     assert_eq!(indices(0..=100, 0), [0; 0]);
-    #[expect(clippy::reversed_empty_ranges, reason = "a query may hold one")]
+    #[expect(clippy::reversed_empty_ranges, reason = "a query may contain a reversed range")]
     let backward = indices(8..=3, 100);
     assert_eq!(backward, [0; 0]);
 }
@@ -356,19 +373,19 @@ fn changes_are_applied_in_order(backend: &impl Backend) {
     let (first, again) = (ended(1, 0), ended_bare(1, 0));
     let reopened = || Change::Reopened(task(1, 0));
     let reader = store.reader();
-    let one = || reader.ended_one(task(1, 0)).expect("it reads");
+    let one = || reader.ended_one(task(1, 0)).expect("the store can be read");
     run(&mut store, [Change::Ended(first.clone()), reopened(), Change::Ended(again.clone())]);
     assert_eq!(one(), Some(again));
     run(&mut store, [Change::Ended(first.clone())]);
-    assert_eq!(one(), Some(first.clone()), "one row a task");
+    assert_eq!(one(), Some(first.clone()), "each task has one row");
     run(&mut store, [reopened(), reopened()]);
     assert_eq!(one(), None);
     run(
         &mut store,
         [Change::Ended(first), Change::Ended(ended(1, 9)), Change::Ended(ended(2, 0)), Change::Forgotten(JobId(1))],
     );
-    assert_eq!(reader.ended_of(JobId(1), 0..=u32::MAX, 10).expect("it reads"), []);
-    assert_eq!(reader.ended_of(JobId(2), 0..=u32::MAX, 10).expect("it reads"), [ended(2, 0)]);
+    assert_eq!(reader.ended_of(JobId(1), 0..=u32::MAX, 10).expect("the store can be read"), []);
+    assert_eq!(reader.ended_of(JobId(2), 0..=u32::MAX, 10).expect("the store can be read"), [ended(2, 0)]);
 }
 
 fn blobs_are_stored_listed_and_deleted(backend: &impl Backend) {
@@ -380,15 +397,22 @@ fn blobs_are_stored_listed_and_deleted(backend: &impl Backend) {
 
     let mut store = backend.open();
     let reader = store.reader();
-    assert_eq!(reader.blob(&digests[0]).expect("it reads").as_deref(), Some(&*event(0)), "what is kept stays as it is");
+    assert_eq!(
+        reader.blob(&digests[0]).expect("the store can be read").as_deref(),
+        Some(&*event(0)),
+        "a second blob with the same digest is ignored"
+    );
     run(&mut store, [Change::DropBlob(digests[1]), Change::DropBlob(digests[1])]);
     let absent = digest_of(&[99]);
-    assert_eq!(reader.missing_blobs(&[absent, digests[0], digests[1]]).expect("it reads"), [absent, digests[1]]);
+    assert_eq!(
+        reader.missing_blobs(&[absent, digests[0], digests[1]]).expect("the store can be read"),
+        [absent, digests[1]]
+    );
 
     digests.remove(1);
     digests.sort();
-    assert_eq!(reader.blobs_after(None, 2).expect("it reads"), digests[..2]);
-    assert_eq!(reader.blobs_after(Some(digests[1]), 100).expect("it reads"), digests[2..]);
+    assert_eq!(reader.blobs_after(None, 2).expect("the store can be read"), digests[..2]);
+    assert_eq!(reader.blobs_after(Some(digests[1]), 100).expect("the store can be read"), digests[2..]);
     assert!(reader.free_bytes().expect("the file system reports it") > 0);
 }
 
@@ -428,17 +452,17 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// All readable data of a store.
 fn view(store: &mut impl Store) -> String {
-    let loaded = store.load().expect("it loads");
+    let loaded = store.load().expect("the store can be loaded");
     let reader: Reader = store.reader();
     let jobs = [JobId(1), JobId(2), JobId(3)];
-    let history = jobs.map(|job| reader.ended_of(job, 0..=u32::MAX, 100).expect("it reads"));
-    let results = reader.results_of(&jobs).expect("it reads");
-    let blobs = reader.blobs_after(None, 100).expect("it reads");
+    let history = jobs.map(|job| reader.ended_of(job, 0..=u32::MAX, 100).expect("the store can be read"));
+    let results = reader.results_of(&jobs).expect("the store can be read");
+    let blobs = reader.blobs_after(None, 100).expect("the store can be read");
     format!("{loaded:?} {history:?} {results:?} {blobs:?}")
 }
 
 fn apply(store: &mut impl Store, step: &Step) -> bool {
-    let next = store.load().expect("it loads").next_sequence();
+    let next = store.load().expect("the store can be loaded").next_sequence();
     match step {
         Step::Commit { events: count, changes } => {
             let batch = Batch { changes: changes.clone(), ..events(next, next + u64::from(*count) - 1) };
@@ -490,7 +514,7 @@ fn only_the_owner_may_read_the_files() {
         std::fs::read_dir(backend.0.path()).expect("a directory").map(|file| file.expect("a file")).collect();
     assert_eq!(files.len(), 4, "database, log, shared memory and lock: {files:?}");
     for file in files {
-        let mode = file.metadata().expect("it exists").permissions().mode() & 0o777;
+        let mode = file.metadata().expect("the file exists").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", file.path().display());
     }
 }
@@ -499,18 +523,18 @@ fn only_the_owner_may_read_the_files() {
 fn file_that_is_not_a_store_is_refused_unchanged() {
     let backend = Sqlite::new();
     for contents in [b"notes, and more notes: ".repeat(50), other_database(&backend.0.path().join("other.db"))] {
-        std::fs::write(backend.path(), &contents).expect("it can be written");
-        let error = SqliteStore::open(&backend.path()).expect_err("it is not a store");
+        std::fs::write(backend.path(), &contents).expect("the file is writable");
+        let error = SqliteStore::open(&backend.path()).expect_err("the file is not a store");
         assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
-        assert_eq!(std::fs::read(backend.path()).expect("it exists"), contents);
+        assert_eq!(std::fs::read(backend.path()).expect("the file exists"), contents);
     }
 }
 
 fn other_database(path: &Path) -> Vec<u8> {
     let connection = rusqlite::Connection::open(path).expect("a new database");
-    connection.execute_batch("CREATE TABLE theirs (x)").expect("any table will do");
+    connection.execute_batch("CREATE TABLE theirs (x)").expect("the table can be created");
     drop(connection);
-    std::fs::read(path).expect("it exists")
+    std::fs::read(path).expect("the file exists")
 }
 
 #[test]
@@ -528,7 +552,7 @@ fn damage_is_detected_and_reported() {
         store.commit(&events(1, 10)).expect("events");
         store.save_snapshot(3, b"three").expect("a snapshot");
         drop(store);
-        let connection = rusqlite::Connection::open(backend.path()).expect("it opens");
+        let connection = rusqlite::Connection::open(backend.path()).expect("the store can be opened");
         assert_eq!(connection.execute(damage, []).expect("the row can be damaged"), 1);
         drop(connection);
 
@@ -547,7 +571,7 @@ fn flipped_byte_in_the_file_is_detected() {
     let needle = event(250);
     let at = file.windows(needle.len()).position(|window| window == needle).expect("the event is in the file");
     file[at + 100] ^= 1;
-    std::fs::write(backend.path(), file).expect("it can be written");
+    std::fs::write(backend.path(), file).expect("the file is writable");
 
     let error = backend.open().load().expect_err("one bit is wrong");
     assert!(matches!(&error, StoreError::Damaged { what, .. } if what == "event 250"), "{error}");
@@ -580,7 +604,7 @@ fn readers_work_concurrently_and_outlive_the_store() {
                 // A batch is visible as a whole: both rows of a pair or none.
                 let mut seen = 0;
                 while seen < 200 {
-                    let rows = reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("it reads");
+                    let rows = reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("the store can be read");
                     assert_eq!(rows.len() % 2, 0);
                     assert!(rows.len() >= seen);
                     seen = rows.len();
@@ -593,8 +617,8 @@ fn readers_work_concurrently_and_outlive_the_store() {
         }
     });
     drop(store);
-    assert_eq!(reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("it still reads").len(), 200);
+    assert_eq!(reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("the reader outlives the store").len(), 200);
     let mut store = backend.open();
     run(&mut store, [put(1)]);
-    assert!(reader.blob(&digest_of(&[1])).expect("it reads the new head's store").is_some());
+    assert!(reader.blob(&digest_of(&[1])).expect("the reader sees changes of the new store").is_some());
 }

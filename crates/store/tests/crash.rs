@@ -29,7 +29,7 @@ fn acknowledged_commits_survive_kill_9() {
     let mut beyond = 0;
     for round in 0..ROUNDS {
         let last = kill_after(&path, 1 + round * round % 97);
-        assert!(last > acknowledged, "round {round} got somewhere");
+        assert!(last > acknowledged, "round {round} acknowledged no commit");
         acknowledged = last;
         let stored = check(&path, acknowledged);
         beyond += stored - acknowledged;
@@ -50,7 +50,7 @@ fn kill_after(path: &Path, count: u64) -> u64 {
         .spawn()
         .map(KilledOnDrop)
         .expect("the process starts");
-    let output = child.0.stdout.take().expect("it is piped");
+    let output = child.0.stdout.take().expect("stdout is a pipe");
     let acknowledgements = BufReader::new(output)
         .lines()
         .filter_map(|line| line.expect("text").strip_prefix("acknowledged ")?.parse::<u64>().ok());
@@ -62,7 +62,7 @@ fn kill_after(path: &Path, count: u64) -> u64 {
             child.0.kill().expect("the process is running");
         }
     }
-    assert!(!child.0.wait().expect("the child can be waited for").success(), "it was killed");
+    assert!(!child.0.wait().expect("the child can be waited for").success(), "the child was killed");
     last
 }
 
@@ -72,7 +72,7 @@ fn check(path: &Path, acknowledged: u64) -> u64 {
     let loaded = store.load().expect("a killed head's store loads");
     let last = loaded.next_sequence() - 1;
     assert!(last >= acknowledged, "event {acknowledged} was acknowledged, {last} is the last stored");
-    assert!(last <= acknowledged + IN_FLIGHT as u64, "nothing is stored that was not asked for");
+    assert!(last <= acknowledged + IN_FLIGHT as u64, "the store has only committed events");
     if let Some(snapshot) = &loaded.snapshot {
         assert_eq!(snapshot.bytes, snapshot.sequence.to_le_bytes());
     }
@@ -83,23 +83,27 @@ fn check(path: &Path, acknowledged: u64) -> u64 {
     for sequence in 1..=last {
         // Changes of the same batch are stored too; later ones are not.
         let index = u32::try_from(sequence).expect("the index fits into 32 bits");
-        assert_eq!(reader.ended_one(task(1, index)).expect("it reads"), Some(ended(1, index)), "history {sequence}");
-        assert!(reader.blob(&digest_of(&[sequence])).expect("it reads").is_some(), "blob {sequence}");
+        assert_eq!(
+            reader.ended_one(task(1, index)).expect("the store can be read"),
+            Some(ended(1, index)),
+            "history {sequence}"
+        );
+        assert!(reader.blob(&digest_of(&[sequence])).expect("the store can be read").is_some(), "blob {sequence}");
     }
     let index = u32::try_from(last + 1).expect("the index fits into 32 bits");
-    assert_eq!(reader.ended_one(task(1, index)).expect("it reads"), None);
+    assert_eq!(reader.ended_one(task(1, index)).expect("the store can be read"), None);
     last
 }
 
 /// The process to be killed: commits events with several in flight, and occasional snapshots.
 fn commit_until_killed(path: &Path) -> ! {
     let mut store = SqliteStore::open(path).expect("the store opens");
-    let mut sequence = Loaded::next_sequence(&store.load().expect("it loads"));
+    let mut sequence = Loaded::next_sequence(&store.load().expect("the store can be loaded"));
     let writer = Writer::start(store).expect("a thread");
     let (slots, free) = sync_channel(IN_FLIGHT);
     (0..IN_FLIGHT).for_each(|_| slots.send(()).expect("the receiver exists"));
     loop {
-        free.recv().expect("slots come back");
+        free.recv().expect("the slot of an acknowledged commit is free again");
         let batch = Batch {
             first_sequence: sequence,
             events: vec![event(sequence)],

@@ -22,7 +22,7 @@ fn commits_fail_on_a_full_disk_and_succeed_once_there_is_space() {
     mount_for_this_thread(directory.path(), 8 << 20);
     let path = directory.path().join("store.db");
     let ballast = directory.path().join("ballast");
-    let mut store = SqliteStore::open(&path).expect("it opens");
+    let mut store = SqliteStore::open(&path).expect("the store can be opened");
     store.commit(&events(1, 10)).expect("the disk has space");
 
     fill_disk(&ballast, 0);
@@ -40,17 +40,17 @@ fn commits_fail_on_a_full_disk_and_succeed_once_there_is_space() {
         }
         store.maintain();
     }
-    assert!(failures > 190, "{failures} of 200 commits found no room");
+    assert!(failures > 190, "only {failures} of 200 commits failed on the full disk");
     let loaded = store.load().expect("stored data can be read");
-    assert_eq!(loaded.next_sequence(), next, "nothing of a failed commit is there");
-    assert!(store.reader().blob(&digest_of(&[next])).expect("it reads").is_none());
+    assert_eq!(loaded.next_sequence(), next, "failed commits store no events");
+    assert!(store.reader().blob(&digest_of(&[next])).expect("the store can be read").is_none());
     assert!(store.reader().free_bytes().expect("the file system reports it") < 200_000);
 
     std::fs::remove_file(&ballast).expect("the file can be removed");
     store.commit(&events(next, next + 4)).expect("the next commit succeeds, without a restart");
     store.save_snapshot(next, b"state").expect("a snapshot succeeds too");
     drop(store);
-    let loaded = SqliteStore::open(&path).expect("it opens").load().expect("it loads");
+    let loaded = SqliteStore::open(&path).expect("the store can be opened").load().expect("the store can be loaded");
     assert_eq!(loaded.events, (next + 1..=next + 4).map(event).collect::<Vec<_>>());
 }
 
@@ -75,7 +75,7 @@ fn full_copy_on_write_disk_ends_no_process() {
 
 fn store_on_full_disk(directory: &Path, opens_there: bool) {
     let path = directory.join("store.db");
-    let mut store = SqliteStore::open(&path).expect("it opens");
+    let mut store = SqliteStore::open(&path).expect("the store can be opened");
     let mut next = 1;
     let mut store_some = |store: &mut SqliteStore, count: u64| {
         for _ in 0..count {
@@ -92,12 +92,12 @@ fn store_on_full_disk(directory: &Path, opens_there: bool) {
         store_some(&mut store, 100);
         if opens_there {
             drop(store);
-            store = SqliteStore::open(&path).expect("it opens on a full disk");
+            store = SqliteStore::open(&path).expect("a store can be opened on a full disk");
             store_some(&mut store, 1);
         }
         std::fs::remove_file(&ballast).expect("the file can be removed");
     }
-    assert_eq!(store.load().expect("it loads").next_sequence(), next);
+    assert_eq!(store.load().expect("the store can be loaded").next_sequence(), next);
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn writer_continues_after_a_reload() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     mount_for_this_thread(directory.path(), 8 << 20);
     let ballast = directory.path().join("ballast");
-    let store = SqliteStore::open(&directory.path().join("store.db")).expect("it opens");
+    let store = SqliteStore::open(&directory.path().join("store.db")).expect("the store can be opened");
     let reader = store.reader();
     let writer = Writer::start(store).expect("a thread");
     fill_disk(&ballast, 0);
     let mut next = 1;
     let error = loop {
-        assert!(next < 200, "the disk is full");
+        assert!(next < 200, "commits succeed on a full disk");
         let batch = Batch { first_sequence: next, events: vec![event(next)], changes: vec![blob(next)] };
         match writer.commit_and_wait(batch) {
             Ok(()) => next += 1,
@@ -126,7 +126,7 @@ fn writer_continues_after_a_reload() {
     assert!(reader.free_bytes().expect("the file system reports it") > 1 << 20);
     let (sender, loaded) = sync_channel(1);
     writer.reload(move |loaded| sender.send(loaded).expect("the receiver exists"));
-    assert_eq!(loaded.recv().expect("an outcome").expect("it loads").next_sequence(), next);
+    assert_eq!(loaded.recv().expect("an outcome").expect("the store can be loaded").next_sequence(), next);
     writer.commit_and_wait(events(next, next)).expect("the writer continues");
     writer.shutdown();
 }

@@ -87,7 +87,7 @@ fn take(receiver: &Receiver<(u64, Outcome)>, count: usize) -> Vec<(u64, Outcome)
 fn reload(writer: &Writer) -> Loaded {
     let (sender, receiver) = sync_channel(ROOM);
     writer.reload(move |loaded| sender.send(loaded).expect("the test listens"));
-    receiver.recv_timeout(DEADLINE).expect("an outcome").expect("it loads")
+    receiver.recv_timeout(DEADLINE).expect("an outcome").expect("the store can be loaded")
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn commits_during_a_transaction_share_the_next_one() {
     let Bench { store, writer, entered, gate } = gated();
     let (outcomes, told) = Outcomes::new();
     writer.commit(events(1, 1), outcomes.done(1));
-    assert_eq!(entered.recv_timeout(DEADLINE), Ok(1), "alone, it does not wait for company");
+    assert_eq!(entered.recv_timeout(DEADLINE), Ok(1), "a single commit does not wait for others");
     for sequence in 2..=51 {
         writer.commit(events(sequence, sequence), outcomes.done(sequence));
     }
     assert_eq!(writer.stats().queued, 50);
     gate.send(()).expect("the writer waits");
-    assert_eq!(entered.recv_timeout(DEADLINE), Ok(50), "all that gathered");
+    assert_eq!(entered.recv_timeout(DEADLINE), Ok(50), "one transaction has all waiting commits");
     gate.send(()).expect("the writer waits");
 
     let labels: Vec<u64> =
@@ -119,14 +119,14 @@ fn sixteen_threads_share_the_syncs_of_a_real_disk() {
     const EACH: u64 = 60;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store.db");
-    let writer = Writer::start(SqliteStore::open(&path).expect("it opens")).expect("a thread");
+    let writer = Writer::start(SqliteStore::open(&path).expect("the store can be opened")).expect("a thread");
     let next = Mutex::new(1);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..EACH {
                     let (sender, outcome) = sync_channel(ROOM);
-                    let mut next = next.lock().expect("no thread panics");
+                    let mut next = next.lock().expect("the lock is not poisoned");
                     writer.commit(events(*next, *next), move |outcome| sender.send(outcome).expect("received"));
                     *next += 1;
                     drop(next);
@@ -138,8 +138,8 @@ fn sixteen_threads_share_the_syncs_of_a_real_disk() {
     writer.shutdown();
     let stats = writer.stats();
     assert_eq!(stats.commits, THREADS * EACH);
-    assert!(stats.transactions * 2 <= stats.commits, "less than half as many transactions as commits: {stats:?}");
-    let loaded = SqliteStore::open(&path).expect("it opens").load().expect("it loads");
+    assert!(stats.transactions * 2 <= stats.commits, "too few commits per transaction: {stats:?}");
+    let loaded = SqliteStore::open(&path).expect("the store can be opened").load().expect("the store can be loaded");
     assert_eq!(loaded.events, (1..=THREADS * EACH).map(event).collect::<Vec<_>>());
 }
 
@@ -161,7 +161,7 @@ fn failed_commit_stops_later_ones_until_the_head_reloads() {
     open(1);
     let outcomes_told = take(&told, 4);
     let [(1, Err(full)), (2, Err(event)), (3, Err(change)), (4, Err(snapshot))] = &outcomes_told[..] else {
-        panic!("failures in order: {outcomes_told:?}")
+        panic!("unexpected outcomes: {outcomes_told:?}")
     };
     assert!(matches!(full, StoreError::DiskFull { .. }), "{full}");
     for stopped in [event, change, snapshot] {
@@ -180,8 +180,11 @@ fn failed_commit_stops_later_ones_until_the_head_reloads() {
     open(1);
     writer.commit(events(4, 4), outcomes.done(7));
     assert!(matches!(take(&told, 1)[..], [(7, Ok(()))]));
-    assert_eq!(store.clone().load().expect("it loads").events, (1..=4).map(event_of).collect::<Vec<_>>());
-    assert_eq!(store.reader().ended_one(task(1, 0)).expect("it reads"), None);
+    assert_eq!(
+        store.clone().load().expect("the store can be loaded").events,
+        (1..=4).map(event_of).collect::<Vec<_>>()
+    );
+    assert_eq!(store.reader().ended_one(task(1, 0)).expect("the store can be read"), None);
 }
 
 fn event_of(sequence: u64) -> Vec<u8> {
@@ -202,11 +205,11 @@ fn bad_batch_of_a_group_stops_only_later_batches() {
     (0..5).for_each(|_| gate.send(()).expect("the writer waits"));
     let told = take(&told, 5);
     let [(0, Ok(())), (1, Ok(())), (2, Err(bad)), (3, Err(behind)), (4, Ok(()))] = &told[..] else {
-        panic!("each its own outcome, in order: {told:?}")
+        panic!("unexpected outcomes: {told:?}")
     };
     assert!(matches!(bad, StoreError::Sequence { expected: 3, found: 9 }), "{bad}");
     assert!(matches!(behind, StoreError::Stopped { .. }), "{behind}");
-    assert_eq!(store.clone().load().expect("it loads").next_sequence(), 3);
+    assert_eq!(store.clone().load().expect("the store can be loaded").next_sequence(), 3);
     writer.shutdown();
 }
 
@@ -218,7 +221,7 @@ fn failed_blob_stops_no_later_commit() {
     writer.commit_and_wait(changes([put(1)])).expect_err("the disk fails");
     store.set_fault(None);
     writer.commit_and_wait(events(1, 1)).expect("the event does not depend on the blob");
-    assert_eq!(store.reader().blob(&digest_of(&[1])).expect("it reads"), None);
+    assert_eq!(store.reader().blob(&digest_of(&[1])).expect("the store can be read"), None);
 }
 
 #[test]
@@ -272,10 +275,10 @@ fn shutdown_writes_queued_commits_and_refuses_later_ones() {
     (0..3).for_each(|_| gate.send(()).expect("the writer waits"));
     writer.shutdown();
     assert!(take(&told, 4).iter().all(|(_, outcome)| outcome.is_ok()));
-    let loaded = store.clone().load().expect("it loads");
+    let loaded = store.clone().load().expect("the store can be loaded");
     assert_eq!((loaded.first_sequence(), loaded.next_sequence()), (3, 4));
 
-    let error = writer.commit_and_wait(events(4, 4)).expect_err("it is closed");
+    let error = writer.commit_and_wait(events(4, 4)).expect_err("the writer is closed");
     assert!(matches!(error, StoreError::Closed), "{error}");
     writer.shutdown();
 }
@@ -284,11 +287,11 @@ fn shutdown_writes_queued_commits_and_refuses_later_ones() {
 fn shutdown_releases_the_store_for_the_next_head() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store.db");
-    let writer = Writer::start(SqliteStore::open(&path).expect("it opens")).expect("a thread");
+    let writer = Writer::start(SqliteStore::open(&path).expect("the store can be opened")).expect("a thread");
     writer.commit_and_wait(events(1, 5)).expect("stored");
     writer.shutdown();
     let mut store = SqliteStore::open(&path).expect("the store is closed although a handle exists");
-    assert_eq!(store.load().expect("it loads").next_sequence(), 6);
+    assert_eq!(store.load().expect("the store can be loaded").next_sequence(), 6);
     assert!(writer.commit_and_wait(events(6, 6)).is_err());
 }
 
@@ -305,7 +308,7 @@ fn a_callback_may_commit_and_may_hold_the_last_handle() {
     });
     drop(writer);
     assert!(matches!(take(&told, 1)[..], [(2, Ok(()))]));
-    assert_eq!(store.clone().load().expect("it loads").next_sequence(), 3);
+    assert_eq!(store.clone().load().expect("the store can be loaded").next_sequence(), 3);
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn commits_fail_after_the_writer_has_panicked() {
         }
 
         fn commit_all(&mut self, _: &[Batch]) -> Outcome {
-            panic!("a bug, ordered by the test")
+            panic!("panic for the test")
         }
 
         fn save_snapshot(&mut self, _: u64, _: &[u8]) -> Outcome {

@@ -120,7 +120,7 @@ mod tests {
             let proof = Proof::Seen { inode: found.ino(), changed_ns };
             find(&command(directory.path(), Some(there.clone()), proof), "b", "n1", None)
         };
-        let Proof::Seen { changed_ns, .. } = Proof::seen(&found) else { panic!("that is what it is") };
+        let Proof::Seen { changed_ns, .. } = Proof::seen(&found) else { panic!("`seen` returns `Proof::Seen`") };
         seen(changed_ns).expect("inode and time match");
         assert_eq!(kind(seen(1)), RefusalKind::Unsuitable);
     }

@@ -137,7 +137,7 @@ mod tests {
             }
             end(&mut child);
         }
-        panic!("pid {pid} is not to be had");
+        panic!("no process got pid {pid} within a minute");
     }
 
     fn end(child: &mut Child) {
@@ -164,14 +164,18 @@ mod tests {
         for is_accepted_before in [true, false] {
             let mut caller = connect(&socket, 65534, true);
             let (stream, _) = listener.accept().await.expect("the client connects");
-            let early = is_accepted_before.then(|| Peer::of(&stream).expect("the kernel knows"));
+            let early = is_accepted_before.then(|| Peer::of(&stream).expect("the kernel reports the peer"));
             let pid = caller.id();
             caller.wait().expect("the process is a child of this test");
             let mut victim = take(pid);
-            assert_eq!(stream.peer_cred().expect("the kernel knows").pid(), Some(pid.cast_signed()), "as it was");
-            let peer = early.unwrap_or_else(|| Peer::of(&stream).expect("the kernel knows"));
+            assert_eq!(
+                stream.peer_cred().expect("the kernel reports the peer").pid(),
+                Some(pid.cast_signed()),
+                "the kernel still reports the pid of the ended caller"
+            );
+            let peer = early.unwrap_or_else(|| Peer::of(&stream).expect("the kernel reports the peer"));
             assert_eq!(peer.uid(), 65534);
-            assert!(peer.process().is_none(), "root's process {pid}");
+            assert!(peer.process().is_none(), "process {pid} of root is taken for the caller");
             // A handle opened by pid shows that the process now belongs to root.
             let process = Process::behind(pid, pidfd_open(pid).expect("the process runs")).expect("the process runs");
             assert!(!process.is_of(65534) && process.is_of(0));
@@ -186,7 +190,7 @@ mod tests {
         let (listener, socket) = listen(directory.path());
         let mut caller = connect(&socket, 65534, false);
         let (stream, _) = listener.accept().await.expect("the client connects");
-        let peer = Peer::of(&stream).expect("the kernel knows");
+        let peer = Peer::of(&stream).expect("the kernel reports the peer");
         assert_eq!(peer.process().map(|process| process.id().pid), Some(caller.id()));
         end(&mut caller);
         assert!(peer.process().is_none());

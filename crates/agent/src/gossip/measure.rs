@@ -157,10 +157,10 @@ mod tests {
     #[test]
     fn busy_cpus_are_smoothed() {
         let mut measure = Measure::of(CpuSet::first(2));
-        assert_eq!(measure.smoothed(None), 0, "nothing to compare with");
+        assert_eq!(measure.smoothed(None), 0, "the first reading has no predecessor");
         let before = Ticks { cpus: 2, busy: 100, all: 1000 };
         let last = busy_between(before, Ticks { cpus: 2, busy: 300, all: 1200 });
-        assert_eq!(measure.smoothed(last), 133, "two CPUs of two, two thirds of it at once");
+        assert_eq!(measure.smoothed(last), 133, "both CPUs are busy, and two thirds show immediately");
         measure.recent = 133;
         assert_eq!(measure.smoothed(last), 177);
         assert_eq!(measure.smoothed(busy_between(before, Ticks::default())), 133, "no time has passed");

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn sleeper() -> Child {
-        Command::new("sleep").arg("1000").spawn().expect("sleep is everywhere")
+        Command::new("sleep").arg("1000").spawn().expect("every system has sleep")
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         assert!(id.wait_gone(Duration::from_secs(10)).expect("polled"));
         assert!(!id.is_alive(), "a zombie has ended");
         child.wait().expect("ours");
-        id.signal(Signal::SIGKILL).expect("gone already");
+        id.signal(Signal::SIGKILL).expect("stopping an ended process succeeds");
     }
 
     #[test]

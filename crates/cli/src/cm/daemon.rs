@@ -98,10 +98,13 @@ mod tests {
     #[test]
     fn flags_are_passed_to_the_chosen_daemon() {
         let daemon = parse("cmdaemon --head --directory /d --listen 127.0.0.1:0").expect("a head");
-        let line = command_line(daemon.role().expect("it was said"), daemon.flags);
+        let line = command_line(daemon.role().expect("the flags choose a role"), daemon.flags);
         assert_eq!(line, ["hostler", "head", "run", "--directory", "/d", "--listen", "127.0.0.1:0"]);
         let daemon = parse("cmdaemon --compute").expect("an agent");
-        assert_eq!(command_line(daemon.role().expect("it was said"), daemon.flags), ["hostler", "agent", "run"]);
+        assert_eq!(
+            command_line(daemon.role().expect("the flags choose a role"), daemon.flags),
+            ["hostler", "agent", "run"]
+        );
         assert!(parse("cmdaemon --head --compute").is_err());
     }
 

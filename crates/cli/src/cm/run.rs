@@ -224,7 +224,7 @@ mod tests {
             assert_eq!((spec.request.cpus, spec.request.memory_bytes), (Some(2), Some(128 << 20)));
             assert_eq!(spec.time_limit_ms, Some(1_800_000));
         }
-        assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, Some(0), "no limit was chosen");
+        assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, Some(0), "no time limit was chosen");
         assert_eq!(spec(&["-t", "0", "x"]).time_limit_ms, Some(0));
         assert_eq!((spec(&["x"]).request.gpus, spec(&["--gpus", "2", "x"]).request.gpus), (0, 2));
         assert_eq!(spec(&["--mem-per-node", "2G", "x"]).request.memory_bytes, Some(2 << 30));
@@ -254,10 +254,10 @@ mod tests {
         ];
         bad.iter().for_each(|line| assert!(parse(line).is_err(), "{line:?}"));
         for line in [&[" "][..], &["--", "--version"]] {
-            let failure = parse(line).expect("a command, as far as clap can tell").spec().expect_err("nonsense");
+            let failure = parse(line).expect("clap accepts the command").spec().expect_err("nonsense");
             assert_eq!(failure.exit, exit::USAGE, "{line:?}");
         }
         let long = "ü".repeat(200);
-        assert_eq!(spec(&[&long]).name.len(), 254, "whole characters");
+        assert_eq!(spec(&[&long]).name.len(), 254, "characters are not split");
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     fn commands_have_man_pages() {
         let mut files = Vec::new();
         man_pages(&definitions(), &mut files).expect("memory can be written to");
-        let (_, page) = files.iter().find(|file| file.0 == "man/hostler-submit.1").expect("there is one");
+        let (_, page) = files.iter().find(|file| file.0 == "man/hostler-submit.1").expect("the page is generated");
         assert!(String::from_utf8_lossy(page).contains("\\-\\-cpus"));
     }
 }

@@ -332,7 +332,7 @@ mod tests {
             assert_eq!((run.flags.cpus, run.flags.nodes), (Some(2), Some(2)), "{line}");
             assert_eq!(run.command, ["echo", "-n", "x"], "{line}");
         }
-        let help = parse("--memroy 1G true").expect_err("there is no such flag").to_string();
+        let help = parse("--memroy 1G true").expect_err("`--memroy` is not a flag").to_string();
         assert!(help.contains("--memory"), "{help}");
     }
 

@@ -126,21 +126,21 @@ mod tests {
     fn links_are_created_and_replaced_but_other_files_are_kept() {
         let home = tempfile::tempdir().expect("temporary directory");
         let directory = home.path().join("bin");
-        let program = env::current_exe().expect("this test");
+        let program = env::current_exe().expect("the test program has a path");
         for relative in [false, true, false] {
-            let links = make_links(&directory, &["a", "b"], relative).expect("nothing is in the way");
+            let links = make_links(&directory, &["a", "b"], relative).expect("the names are free");
             let target = fs::read_link(&links[0]).expect("a link");
             assert_eq!(target.is_relative(), relative, "{}", target.display());
-            assert_eq!(links[1].canonicalize().expect("it leads somewhere"), program);
+            assert_eq!(links[1].canonicalize().expect("the link has a target"), program);
         }
         fs::write(directory.join("c"), "mine").expect("ours");
         symlink("/bin/sh", directory.join("e")).expect("ours");
         for name in ["c", "e"] {
-            let refusal = make_links(&directory, &["d", name], false).expect_err("it is taken").render();
+            let refusal = make_links(&directory, &["d", name], false).expect_err("the name is in use").render();
             assert!(refusal.contains("no link was created"), "{refusal}");
         }
         assert!(!directory.join("d").exists());
-        assert_eq!(fs::read_dir(&directory).expect("ours").count(), 4, "nothing is left behind");
+        assert_eq!(fs::read_dir(&directory).expect("ours").count(), 4, "a refused call creates no links");
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let link = home.path().join("dsh");
         for target in [&program, &small] {
             replace_link(&link, target).expect("ours");
-            check_free(&link, &program).expect("it is of ours");
+            check_free(&link, &program).expect("the link points to Hostler");
         }
         assert!(check_free(&home.path().join("hostler-dsh"), &program).is_err(), "no link");
     }

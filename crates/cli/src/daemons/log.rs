@@ -142,15 +142,15 @@ mod tests {
     fn large_log_is_renamed_without_losing_lines() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("n1.log");
-        let status = Command::new(std::env::current_exe().expect("this program"))
+        let status = Command::new(std::env::current_exe().expect("the test program has a path"))
             .args(["--exact", "daemons::log::tests::talkative_process", "--test-threads=1"])
             .env("HOSTLER_TEST_TALKS", &path)
             .stdout(Stdio::null())
-            .stderr(open(&path).expect("it can be made"))
+            .stderr(open(&path).expect("the log can be created"))
             .status()
             .expect("this program can be started again");
         assert!(status.success());
-        let read = |path: &Path| fs::read_to_string(path).expect("it is there");
+        let read = |path: &Path| fs::read_to_string(path).expect("the file exists");
         let (before, now) = (read(&old(&path)), read(&path));
         assert!(before.len() < 2100 && now.len() < 2100, "{} and {}", before.len(), now.len());
         let both = before + &now;

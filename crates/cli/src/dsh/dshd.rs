@@ -266,7 +266,7 @@ mod tests {
         let expected =
             ["--announce", "-f", file.to_str().expect("text"), "-t", "127.0.0.1:9181", "-r", "10.0.0.5:9282"];
         assert_eq!(line, expected.map(OsString::from));
-        assert!(parse("dshd -p").is_err(), "there is a process id only in the background");
+        assert!(parse("dshd -p").is_err(), "only a background daemon writes its process id");
         assert!(parse("dshd -t many").expect_err("no port").to_string().contains("a port such as 8181"));
     }
 }

@@ -128,12 +128,12 @@ n2    gone     0.75  2.03         4     4     1      4G    1G  13% 0% -  9.0s ag
 n3    unheard     -     -         -     -     -       -     -  -                -
 ";
         assert_eq!(loads(&table, None), expected);
-        let load = table.nodes[0].load.as_mut().expect("it is there");
+        let load = table.nodes[0].load.as_mut().expect("the node has a load");
         (load.load_weight, load.memory_weight) = (250, 50);
         let text = loads(&table, None);
         let ends: Vec<_> = text.lines().map(|line| line.split_whitespace().next_back().expect("words")).collect();
         assert_eq!(ends, ["WEIGHTS", "2.5/0.5", "1/1", "-"]);
-        table.nodes[0].load.as_mut().expect("it is there").accepts = false;
+        table.nodes[0].load.as_mut().expect("the node has a load").accepts = false;
         assert!(loads(&table, None).contains("n1*   live, no calls  "));
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn bar_records_when_its_position_changed() {
         let progress = Progress::shown("uploading", 10);
-        let since = |progress: &Progress| progress.moved.lock().expect("no panic").1;
+        let since = |progress: &Progress| progress.moved.lock().expect("the lock is not poisoned").1;
         let begin = since(&progress);
         progress.at(0, 10);
         assert_eq!(since(&progress), begin, "the position is unchanged");

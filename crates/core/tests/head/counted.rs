@@ -33,7 +33,7 @@ fn free(head: &Head) -> String {
 }
 
 fn submit(head: &mut Head, counted: &str) -> JobId {
-    head.submit(asks(counted)).expect("it fits when nothing else runs")
+    head.submit(asks(counted)).expect("the request fits on the idle node")
 }
 
 #[test]
@@ -46,7 +46,9 @@ fn counted_resources_are_not_overcommitted() {
         [one, none, two].map(|job| head.state_of(job)),
         [JobState::Starting, JobState::Starting, JobState::Pending]
     );
-    let Some(Reason::Resources { closest }) = explain(&head.state, head.job(two)) else { panic!("it waits") };
+    let Some(Reason::Resources { closest }) = explain(&head.state, head.job(two)) else {
+        panic!("the job does not wait for resources")
+    };
     assert_eq!(closest[0].to_string(), "n1, which lacks license=1");
     assert_eq!(free(&head), "camera=1,license=1");
     let told = head.sent().into_iter().find_map(|message| match message {

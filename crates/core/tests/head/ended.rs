@@ -21,7 +21,7 @@ fn head_with_ended_job(code: i32) -> (Head, JobId) {
 
 /// Ends a job's run with a result.
 fn end(head: &mut Head, job: JobId, code: i32) {
-    let RunStatus::Ended(end) = ended(code) else { unreachable!("it is an end") };
+    let RunStatus::Ended(end) = ended(code) else { unreachable!("`ended` returns another status") };
     let result = Some(RunResult { manifest: Digest([7; 32]), inline: Vec::new() });
     head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..end })).expect("accepted");
 }

@@ -61,18 +61,18 @@ fn all_nodes_start_when_the_last_is_ready() {
     assert_eq!(ranks, [0, 1, 2]);
     head.report(1, run, ready(1)).expect("accepted");
     head.report(3, run, ready(3)).expect("accepted");
-    assert_eq!(head.sent(), [], "the second is not ready");
+    assert_eq!(head.sent(), [], "the second node is not ready");
     assert_eq!(head.state_of(job), JobState::Starting);
     head.report(2, run, ready(2)).expect("accepted");
     let begin = HeadMessage::Begin { run, port: 1001, doors: Vec::new() };
     assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin.clone()), (3, begin.clone())]);
     for connection in [3, 1] {
         head.report(connection, run, RunStatus::Running).expect("accepted");
-        assert_eq!(head.state_of(job), JobState::Starting, "not all of them run");
+        assert_eq!(head.state_of(job), JobState::Starting, "not all nodes run the task");
     }
     // The second node's agent was restarted and missed the first `Begin`.
     head.report(2, run, RunStatus::Ready { port: 7, door: None }).expect("accepted");
-    assert_eq!(head.sent_to(), [(2, begin)], "the port that the other nodes know stays");
+    assert_eq!(head.sent_to(), [(2, begin)], "the other nodes already know the first port");
     head.report(2, run, RunStatus::Running).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Running);
 }
@@ -93,7 +93,7 @@ fn run_completes_when_all_parts_complete() {
     head.report(13, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Completed);
     let [Change::Ended(row), Change::JobEnded(_)] = head.changes.as_slice() else {
-        panic!("one row, not {:?}", head.changes)
+        panic!("expected one row, found {:?}", head.changes)
     };
     assert_eq!(row.parts.len(), 3);
     assert_eq!((row.ending.exit_code, row.message.as_deref()), (Some(0), None));
@@ -108,10 +108,10 @@ fn first_failure_ends_the_other_parts_and_decides_the_ending() {
     assert_eq!(head.state_of(job), JobState::Running, "two parts still run");
     let asked = Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) });
     head.report(1, run, fate(asked)).expect("accepted");
-    head.report(2, run, ended(0)).expect("it ended by itself just before");
+    head.report(2, run, ended(0)).expect("the part may have ended before the order arrived");
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(7)));
     let [Change::Ended(row), Change::JobEnded(_)] = head.changes.as_slice() else {
-        panic!("one row, not {:?}", head.changes)
+        panic!("expected one row, found {:?}", head.changes)
     };
     assert_eq!(row.message.as_deref(), Some("node n3 (rank 2) was the first to fail: exit code 7"));
     let states: Vec<Option<JobState>> =
@@ -134,7 +134,7 @@ fn lost_node_ends_the_run_or_requeues_it() {
         let cause = if requeue { EndCause::Requeued } else { EndCause::Broken };
         let sent = head.sent_to();
         assert!(sent.contains(&(1, HeadMessage::End { run, cause, grace_ms: 10_000 })), "{sent:?}");
-        assert_eq!(head.run_of(job), run, "the first still runs");
+        assert_eq!(head.run_of(job), run, "the part on the first node still runs");
         let fate_of_first = if requeue {
             Fate::Requeued
         } else {
@@ -142,7 +142,7 @@ fn lost_node_ends_the_run_or_requeues_it() {
         };
         head.report(1, run, fate(fate_of_first)).expect("accepted");
         if requeue {
-            assert_eq!(head.run_of(job).attempt.0, 2, "it is placed again");
+            assert_eq!(head.run_of(job).attempt.0, 2, "the task is placed again");
         } else {
             assert_eq!(head.state_of(job), JobState::NodeFail);
         }
@@ -173,7 +173,7 @@ fn two_wide_jobs_do_not_deadlock() {
     let first = head.submit(wide.clone()).expect("accepted");
     let second = head.submit(wide).expect("accepted");
     assert_eq!(head.job(first).active[&0].parts.len(), 2);
-    assert!(head.job(second).active.is_empty(), "the free node is not held for it");
+    assert!(head.job(second).active.is_empty(), "the second job holds no node while it waits");
     let reason = hostler_core::head::explain(&head.state, head.job(second)).expect("the job waits");
     assert!(matches!(reason, Reason::TooFewNodes { wanted: 2, enough: 1, .. }), "{reason:?}");
     let run = head.run_of(first);
@@ -243,7 +243,7 @@ fn first_node_job_ends_with_its_program() {
     head.hello("n2", 12, "boot", vec![held]);
     assert_eq!(head.sent_to(), [(12, end)]);
     head.report(12, run, ended(0)).expect("accepted");
-    assert_eq!(head.state_of(job), JobState::Running, "the third has not ended");
+    assert_eq!(head.state_of(job), JobState::Running, "the part on the third node has not ended");
     head.report(3, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Completed);
 

@@ -50,7 +50,7 @@ fn gpu_belongs_to_one_job_at_a_time() {
     assert_eq!(held(&head, two), "GPU-2+GPU-3 4", "both GPUs and the CPU are on one NUMA node");
     assert_eq!(head.state_of(three), JobState::Pending);
     let Some(Reason::Resources { closest }) = explain(&head.state, head.job(three)) else {
-        panic!("it waits for a GPU")
+        panic!("the job does not wait for a GPU")
     };
     assert_eq!(closest[0].to_string(), "n1, which lacks 1 GPU");
     assert_eq!((free(&head), head.state.capacity().gpus.total), (1, 4));
@@ -75,7 +75,9 @@ fn gpu_belongs_to_one_job_at_a_time() {
 fn request_for_too_many_gpus_is_refused_with_a_reason() {
     let mut head = Head::new();
     head.hello_of("n1", 1, "boot", Vec::new(), machine());
-    let Err(Refusal::NeverFits(why)) = head.submit(with_gpus(5)) else { panic!("there are four") };
+    let Err(Refusal::NeverFits(why)) = head.submit(with_gpus(5)) else {
+        panic!("a request for five of four GPUs was accepted")
+    };
     assert!(why.to_string().contains("4 GPUs"), "{why}");
 }
 

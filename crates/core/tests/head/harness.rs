@@ -119,7 +119,7 @@ impl Head {
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let until = self.now.at.plus_ms(ms);
         while let Some(deadline) = self.deadline().filter(|deadline| *deadline <= until) {
-            assert!(self.now.at <= deadline, "nothing is left over from an earlier look");
+            assert!(self.now.at <= deadline, "no deadline is in the past");
             self.now.at = deadline;
             self.look();
         }
@@ -151,7 +151,7 @@ impl Head {
         let spec = Arc::new(spec);
         self.command(&Command::Submit { caller, key, spec, environment: None, snapshot_is_complete: true })?;
         let Ok(stored) = self.stored.job_of_key(key);
-        Ok(self.state.job_of_key(key).or(stored).expect("it was accepted"))
+        Ok(self.state.job_of_key(key).or(stored).expect("the submission was accepted"))
     }
 
     pub(crate) fn act(&mut self, job: JobId, action: JobAction) -> Result<(), Refusal> {
@@ -246,7 +246,11 @@ impl Head {
         for stamped in &self.log {
             update(&mut state, stamped, &mut Changes::default());
         }
-        assert_eq!(hostler_proto::encode(&state), hostler_proto::encode(&self.state), "the log is the whole truth");
+        assert_eq!(
+            hostler_proto::encode(&state),
+            hostler_proto::encode(&self.state),
+            "replaying the log gives the same state"
+        );
         let bytes = hostler_proto::encode(&state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         let epoch = self.state.next_epoch();

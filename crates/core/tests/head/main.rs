@@ -43,7 +43,7 @@ fn launch_contains_the_users_uid_in_the_cluster() {
             HeadMessage::Launch(launch) => Some(launch.job.uid),
             _ => None,
         });
-        found.expect("there is room")
+        found.expect("the head sent a launch")
     };
     assert_eq!(uid(&mut head, Some(1000)), Some(1000), "the uid of the submission");
     let ada = NewUser {
@@ -191,7 +191,7 @@ fn silent_node_gets_no_work_and_its_runs_are_given_up() {
     assert_eq!(head.state_of(job), JobState::Running, "a run that cannot run again gets more time");
     head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
-    assert_eq!(head.state.next_deadline(), None, "only the retention of the job is left");
+    assert_eq!(head.state.next_deadline(), None, "no deadline but the job's retention is left");
     let retention_is_over = head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1));
     assert!(head.deadline().is_some() && head.deadline() <= retention_is_over);
     // The node was only suspended: it must end the run that was given up.
@@ -229,7 +229,7 @@ fn late_heartbeat_does_not_mark_the_node_down() {
     for late_ms in [0, 1_000, 2_000, 2_900] {
         head.pass_ms(head.state.settings.heartbeat_ms + late_ms);
         head.command(&heartbeat).expect("accepted");
-        assert_eq!(head.node_state("n1"), NodeState::Up, "{late_ms} ms late");
+        assert_eq!(head.node_state("n1"), NodeState::Up, "the heartbeat was {late_ms} ms late");
     }
     // An even later heartbeat forces a reconnect and nothing else.
     head.pass_ms(head.state.settings.heartbeat_ms + 5_000);
@@ -248,11 +248,11 @@ fn run_that_may_have_started_is_not_placed_again() {
         Command::Message { connection: ConnectionId(2), message: AgentMessage::Heartbeat, result_is_complete: true };
     for _ in 0..15 {
         head.pass_ms(4_000);
-        head.command(&heartbeat).expect("n2 lives");
+        head.command(&heartbeat).expect("the heartbeat of n2 is accepted");
     }
     head.pass_ms(2_000);
-    assert_eq!(head.state_of(accepted), JobState::NodeFail, "it may have started");
-    assert_eq!(head.state_of(unheard), JobState::NodeFail, "perhaps only the confirmation was lost");
+    assert_eq!(head.state_of(accepted), JobState::NodeFail, "the run may have started");
+    assert_eq!(head.state_of(unheard), JobState::NodeFail, "the run may have started, with its confirmation lost");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn only_a_disconnected_node_without_runs_is_forgotten() {
     let run = head.run_of(job);
     assert_eq!(head.job(job).active[&0].parts[0].node, name("n1"));
     let forget = |node| Command::ForgetNode { node: name(node) };
-    let refusal = head.command(&forget("n2")).expect_err("it is connected");
+    let refusal = head.command(&forget("n2")).expect_err("the node is connected");
     assert!(refusal.to_string().contains("connected"), "{refusal}");
     for connection in [1, 2] {
         head.command(&Command::ConnectionEnded { connection: ConnectionId(connection) }).expect("accepted");
@@ -329,7 +329,7 @@ fn no_deadline_while_nothing_can_become_due() {
     head.hello("n1", 1, "boot", vec![]);
     head.pass_ms(61_000);
     assert_eq!(head.node_state("n1"), NodeState::Down);
-    assert_eq!(head.state.next_deadline(), None, "a node that was given up has no further limit");
+    assert_eq!(head.state.next_deadline(), None, "a down node has no further deadline");
     head.restart();
     assert_eq!(head.state.next_deadline(), None);
 }
@@ -543,17 +543,17 @@ fn requeue_resets_the_start_time() {
     head.act(job, JobAction::Requeue).expect("accepted");
     head.now.wall = WallTime(started.0 + 1_000);
     head.report(1, first, fate(Fate::Requeued)).expect("accepted");
-    assert_eq!(head.job(job).started_at, None, "the first attempt is over");
+    assert_eq!(head.job(job).started_at, None, "the start time of the first attempt is reset");
     let again = head.run_of(job);
     head.report(1, again, RunStatus::Running).expect("accepted");
     let again = head.job(job).started_at.expect("the job runs");
-    assert!(again.0 >= started.0 + 1_000, "{again:?} is not of the second attempt, {started:?}");
+    assert!(again.0 >= started.0 + 1_000, "{again:?} is the start of the first attempt, {started:?}");
 }
 
 #[test]
 fn job_with_too_little_memory_is_refused_with_the_least_that_works() {
     let mut head = Head::new();
     let tiny = JobSpec { request: Request::new(1, 1 << 20), ..spec() };
-    let refusal = head.submit(tiny).expect_err("no program runs in that").to_string();
+    let refusal = head.submit(tiny).expect_err("1M is below the minimum").to_string();
     assert!(refusal.contains("at least 4M") && refusal.contains("asks for 1M"), "{refusal}");
 }

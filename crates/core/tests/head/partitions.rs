@@ -63,7 +63,7 @@ fn why(head: &Head, job: JobId) -> String {
 fn partition_includes_nodes_that_join_later() {
     let mut head = cluster(&["n1", "gpu1"]);
     add(&mut head, "gpu", on("gpu*"));
-    let jobs: Vec<JobId> = (0..3).map(|_| head.submit(within("gpu")).expect("it is open")).collect();
+    let jobs: Vec<JobId> = (0..3).map(|_| head.submit(within("gpu")).expect("the partition is open")).collect();
     assert_eq!(jobs.iter().filter(|job| node_of(&head, **job).as_deref() == Some("gpu1")).count(), 2);
     assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is gpu1, which lacks 1 CPU");
     head.hello("gpu2", 3, "boot", vec![]);
@@ -81,18 +81,18 @@ fn constraints_match_features_and_node_names() {
     set(&mut head, "n3", None, Some(&["ssd", "old"])).expect("there is a node n3");
     let run_on = |head: &mut Head, constraint: &str| {
         let job = head.submit(needing(constraint)).expect(constraint);
-        node_of(head, job).expect("there is room")
+        node_of(head, job).expect("the job is placed")
     };
     assert_eq!(run_on(&mut head, "ssd&!old"), "n2");
     assert_eq!(run_on(&mut head, "old|rack-9"), "n3");
     assert_eq!(run_on(&mut head, "!ssd"), "n1");
     assert_eq!(run_on(&mut head, "n3"), "n3");
-    let refusal = head.submit(needing("ssd&rack-9")).expect_err("no node has that");
+    let refusal = head.submit(needing("ssd&rack-9")).expect_err("no node has both features");
     assert_eq!(refusal.to_string(), "no node can ever run this job: no node that has ssd&rack-9 is in the cluster");
     assert_eq!(refusal.code(), "never_fits");
     // Waiting jobs are checked again when features change.
-    let waiting = head.submit(needing("n2&rack-2")).expect("n2 has it");
-    let full = head.submit(needing("rack-2")).expect("n2 has it");
+    let waiting = head.submit(needing("n2&rack-2")).expect("n2 has the feature rack-2");
+    let full = head.submit(needing("rack-2")).expect("n2 has the feature rack-2");
     assert_eq!((node_of(&head, waiting).as_deref(), node_of(&head, full)), (Some("n2"), None));
     set(&mut head, "n2", None, Some(&[])).expect("there is a node n2");
     assert_eq!(why(&head, full), "no node that has rack-2 is in the cluster");
@@ -131,7 +131,9 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
         ..on("*")
     };
     add(&mut head, "short", about);
-    let refusal = |head: &mut Head, spec: JobSpec| head.submit(spec).expect_err("it is refused").to_string();
+    let refusal = |head: &mut Head, spec: JobSpec| {
+        head.submit(spec).expect_err("the partition's limits refuse the job").to_string()
+    };
     let long = JobSpec { time_limit_ms: Some(3 * hour), ..within("short") };
     assert_eq!(
         refusal(&mut head, long),
@@ -141,7 +143,7 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
     assert_eq!(refusal(&mut head, within("short")), endless);
     let wide = JobSpec { nodes: 2, time_limit_ms: Some(hour), ..within("short") };
     assert_eq!(refusal(&mut head, wide), "partition short allows at most 1 node per job, and this job asks for 2");
-    let nowhere = head.submit(within("long")).expect_err("there is none");
+    let nowhere = head.submit(within("long")).expect_err("there is no partition long");
     let there = vec!["short".parse().expect("a name")];
     assert_eq!(nowhere, Refusal::NoSuchPartition { partition: "long".parse().expect("a name"), there });
 
@@ -188,7 +190,7 @@ fn paused_closed_and_removed_partitions() {
     change(&mut head, "main", state(PartitionState::Paused)).expect("accepted");
     let job = head.submit(within("main")).expect("paused partitions take jobs");
     assert_eq!((head.state_of(job), why(&head, job).as_str()), (JobState::Pending, "partition main is paused"));
-    let elsewhere = head.submit(spec()).expect("it is in no partition");
+    let elsewhere = head.submit(spec()).expect("jobs without a partition are accepted");
     assert_eq!(head.state_of(elsewhere), JobState::Starting, "a paused partition does not delay other jobs");
     assert_eq!(
         remove(&mut head, "main").expect_err("a job waits").to_string(),
@@ -196,9 +198,9 @@ fn paused_closed_and_removed_partitions() {
     );
     change(&mut head, "main", state(PartitionState::Closed)).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Starting, "the waiting job starts");
-    let refusal = head.submit(within("main")).expect_err("it is closed").to_string();
+    let refusal = head.submit(within("main")).expect_err("the partition is closed").to_string();
     assert_eq!(refusal, "partition main is closed and accepts no new jobs");
-    remove(&mut head, "main").expect("nothing waits in it");
+    remove(&mut head, "main").expect("no job waits in the partition");
     head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
     // The requeued job waits until a partition of that name exists again.
     head.act(job, hostler_proto::api::JobAction::Requeue).expect("accepted");
@@ -224,7 +226,7 @@ fn partitions_are_ordered_by_priority_and_independent() {
     let urgent = head.submit(two("urgent")).expect("accepted");
     let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
     assert_eq!(order, [urgent, batch]);
-    assert_eq!(head.state.ahead_of(head.job(batch)), 0, "no job of its partition is ahead");
+    assert_eq!(head.state.ahead_of(head.job(batch)), 0, "jobs of other partitions are not ahead");
     let other = head.submit(two("other")).expect("accepted");
     assert_eq!(node_of(&head, other).as_deref(), Some("n2"), "the other partitions do not use n2");
     let next = head.submit(two("other")).expect("accepted");

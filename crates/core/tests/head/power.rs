@@ -75,11 +75,11 @@ impl Head {
     }
 
     fn stage(&self, node: &str) -> Stage {
-        self.state.power.node(&name(node)).expect("it is in the plan").stage
+        self.state.power.node(&name(node)).expect("the plan lists the node").stage
     }
 
     fn why(&self, node: &str) -> &str {
-        &self.state.power.node(&name(node)).expect("it is in the plan").why
+        &self.state.power.node(&name(node)).expect("the plan lists the node").why
     }
 
     /// Ends the connection of a node, as when its machine goes off.
@@ -178,7 +178,7 @@ fn cheapest_sufficient_nodes_are_switched_on_and_off_again_when_idle() {
     }
     head.sent();
     assert_eq!(head.pass(9 * MINUTE, &["r2", "r3"]), []);
-    assert_eq!(head.state.power.node(&name("r2")).expect("it is in the plan").state(), PowerState::Idle);
+    assert_eq!(head.state.power.node(&name("r2")).expect("the plan lists the node").state(), PowerState::Idle);
     head.pass(MINUTE, &["r2", "r3"]);
     assert_eq!((head.stage("r2"), head.stage("r3")), (Stage::Asking, Stage::Asking));
     head.agent_reports(13, None);
@@ -218,7 +218,7 @@ fn new_job_keeps_a_node_that_is_only_asked_but_does_not_use_one_that_is_stopping
 fn busy_agent_keeps_its_machine_on() {
     let mut head = three_nodes_off();
     head.hello("r1", 11, "by itself", vec![]);
-    assert_eq!(head.stage("r1"), Stage::Up, "it does not matter who switched it on");
+    assert_eq!(head.stage("r1"), Stage::Up, "a machine that someone else switched on is up");
     head.pass(10 * MINUTE, &["r1"]);
     assert_eq!(head.stage("r1"), Stage::Asking);
     head.agent_reports(11, Some("somebody is logged in at terminal 3"));
@@ -317,7 +317,7 @@ fn killed_head_continues_where_it_stopped() {
     assert_eq!(head.stage("r2"), Stage::Waking);
     assert_eq!(head.answer(&[]), [on("r2")], "the controller may not have received the order");
     head.restart();
-    assert_eq!(head.answer(&["r2"]), [], "the machine is on");
+    assert_eq!(head.answer(&["r2"]), [], "the machine is on, so no order is repeated");
     head.hello("r2", 12, "second", vec![]);
     let job = head.state.jobs().next().expect("the job runs").id;
     let run = head.run_of(job);
@@ -491,7 +491,7 @@ fn warm_nodes_stay_on_and_are_not_power_cycled() {
     head.hello("r2", 12, "second", vec![]);
     assert_eq!(head.pass(60 * MINUTE, &["r2"]), []);
     assert_eq!(head.stage("r2"), Stage::Up);
-    let power = head.state.power.node(&name("r2")).expect("it is in the plan");
+    let power = head.state.power.node(&name("r2")).expect("the plan lists the node");
     assert_eq!(power.starts, 1);
 }
 
@@ -514,7 +514,7 @@ fn switching_off_a_node_with_a_task_is_refused() {
 #[test]
 fn energy_is_estimated_from_the_figures_of_the_plan() {
     let mut head = three_nodes_off();
-    let meter = |head: &Head| head.state.power.node(&name("r2")).expect("it is in the plan").meter;
+    let meter = |head: &Head| head.state.power.node(&name("r2")).expect("the plan lists the node").meter;
     head.power(PowerCommand::On { node: name("r2"), by: "root".into() }).expect("the node is off");
     let before = meter(&head);
     assert_eq!(before.draws_mw, 50_000);
@@ -636,9 +636,9 @@ fn node_that_fails_repeatedly_is_retried_at_growing_intervals() {
     head.submit(spec()).expect("accepted");
     let mut starts = vec![0];
     for minute in 1..=120 {
-        let now = head.state.power.node(&name("r1")).expect("it is in the plan").starts;
+        let now = head.state.power.node(&name("r1")).expect("the plan lists the node").starts;
         head.pass(MINUTE, &[]);
-        if head.state.power.node(&name("r1")).expect("it is in the plan").starts > now {
+        if head.state.power.node(&name("r1")).expect("the plan lists the node").starts > now {
             starts.push(minute);
         }
     }
@@ -672,7 +672,7 @@ fn boot_time_is_not_measured_across_a_restart_of_the_head() {
     head.restart();
     head.hello("r2", 12, "second", vec![]);
     assert_eq!(head.stage("r2"), Stage::Up);
-    assert_eq!(head.state.power.node(&name("r2")).expect("it is in the plan").boots.count, 0);
+    assert_eq!(head.state.power.node(&name("r2")).expect("the plan lists the node").boots.count, 0);
 }
 
 #[test]
@@ -687,6 +687,6 @@ fn jobs_over_quota_wake_no_nodes() {
     }
     head.submit(two_cpus()).expect("accepted");
     head.submit(two_cpus()).expect("accepted");
-    assert_eq!(head.answer(&[]), [on("r2")], "only for the first job");
+    assert_eq!(head.answer(&[]), [on("r2")], "only the first job is within the quota");
     assert_eq!(head.pass(MINUTE, &["r2"]), []);
 }

@@ -65,8 +65,8 @@ fn is_refused(replies: &[(u32, Answer)]) -> bool {
 #[test]
 fn rounds_do_not_wait_for_the_store() {
     let mut script = Script::new();
-    let first = script.submit(1, 1).expect("a job");
-    let second = script.submit(2, 2).expect("a job");
+    let first = script.submit(1, 1).expect("a submission makes a batch");
+    let second = script.submit(2, 2).expect("a submission makes a batch");
     assert_eq!((first.batch.first_sequence, first.batch.events.len()), (2, 1));
     assert_eq!(second.batch.first_sequence, 3);
     for (commit, job) in [(first, 1), (second, 2)] {
@@ -85,7 +85,10 @@ fn round_without_changes_sends_nothing_to_the_store() {
 #[test]
 fn failed_batch_refuses_its_own_replies_and_all_later_ones() {
     let mut script = Script::new();
-    let (first, second) = (script.submit(1, 1).expect("a job"), script.submit(2, 2).expect("a job"));
+    let (first, second) = (
+        script.submit(1, 1).expect("a submission makes a batch"),
+        script.submit(2, 2).expect("a submission makes a batch"),
+    );
     // The retry has no event of its own, so the store takes its batch.
     let retry = script.submit(1, 3).expect("a reply");
     assert!(retry.batch.events.is_empty());
@@ -98,8 +101,8 @@ fn failed_batch_refuses_its_own_replies_and_all_later_ones() {
 #[test]
 fn effects_of_a_failed_batch_are_dropped() {
     let mut script = Script::new();
-    let commit = script.submit(1, 1).expect("a job");
-    assert!(!commit.after.effects.is_empty(), "watchers are to be told");
+    let commit = script.submit(1, 1).expect("a submission makes a batch");
+    assert!(!commit.after.effects.is_empty(), "a submission notifies event streams");
     let delivery = script.durability.stored(commit.after, Err("no".to_owned()), &script.moves);
     assert!(delivery.effects.is_empty());
 }
@@ -107,31 +110,31 @@ fn effects_of_a_failed_batch_are_dropped() {
 #[test]
 fn failed_store_is_retried_every_second() {
     let mut script = Script::new();
-    let commit = script.submit(1, 1).expect("a job");
+    let commit = script.submit(1, 1).expect("a submission makes a batch");
     script.stored(commit, Err("the disk is full".to_owned()));
     let durability = &mut script.durability;
-    assert!(durability.begin_recovery(Timestamp(5_000)), "at once");
+    assert!(durability.begin_recovery(Timestamp(5_000)), "the first retry is due immediately");
     durability.not_recovered("still full".to_owned());
     assert_eq!((durability.trouble(), durability.recovers_at()), (Some("still full"), Some(Timestamp(6_000))));
     assert!(!durability.begin_recovery(Timestamp(5_999)));
     assert!(durability.begin_recovery(Timestamp(6_000)));
     durability.recovered();
     assert_eq!((durability.trouble(), durability.recovers_at()), (None, None));
-    assert!(!durability.begin_recovery(Timestamp(9_000)), "nothing has failed");
+    assert!(!durability.begin_recovery(Timestamp(9_000)), "a working store needs no recovery");
 }
 
 #[test]
 fn reloaded_state_continues_at_the_end_of_the_log() {
     let mut script = Script::new();
-    script.submit(1, 1).expect("a job");
-    let lost = script.submit(2, 2).expect("a job");
+    script.submit(1, 1).expect("a submission makes a batch");
+    let lost = script.submit(2, 2).expect("a submission makes a batch");
     script.stored(lost, Err("the disk is full".to_owned()));
     script.durability.begin_recovery(Timestamp(0));
     script.state = fresh_state();
     script.moves = Mutex::default();
     script.rounds.restart(2);
     script.durability.recovered();
-    let again = script.submit(2, 3).expect("a job");
+    let again = script.submit(2, 3).expect("a submission makes a batch");
     assert_eq!(again.batch.first_sequence, 2);
     assert!(script.stored(again, Ok(())).iter().all(|(_, answer)| answer.is_ok()));
 }
@@ -139,7 +142,7 @@ fn reloaded_state_continues_at_the_end_of_the_log() {
 #[test]
 fn snapshot_of_a_discarded_state_is_not_saved() {
     let mut script = Script::new();
-    let commit = script.submit(1, 1).expect("a job");
+    let commit = script.submit(1, 1).expect("a submission makes a batch");
     let (sequence, loads) = (script.rounds.begin_snapshot(), script.durability.loads());
     assert_eq!(sequence, 2);
     assert!(script.durability.may_save(loads));
@@ -151,11 +154,12 @@ fn snapshot_of_a_discarded_state_is_not_saved() {
 #[test]
 fn ended_job_is_in_moves_until_its_batch_is_durable() {
     let mut script = Script::new();
-    script.submit(1, 1).expect("a job");
+    script.submit(1, 1).expect("a submission makes a batch");
     let act = |action| Command::Act { caller: user("ada"), job: JobId(1), index: None, action };
-    let ended = script.round(Input::of(act(hostler_proto::api::JobAction::Cancel))).expect("it ends");
-    let moving = |script: &Script| script.moves.lock().expect("no thread panics").job(JobId(1)).is_some();
+    let ended =
+        script.round(Input::of(act(hostler_proto::api::JobAction::Cancel))).expect("the cancellation makes a batch");
+    let moving = |script: &Script| script.moves.lock().expect("the lock is not poisoned").job(JobId(1)).is_some();
     assert_eq!((script.state.job(JobId(1)).is_some(), moving(&script)), (false, true));
     script.stored(ended, Ok(()));
-    assert!(!moving(&script), "the store has it");
+    assert!(!moving(&script), "a durable job is no longer in `moves`");
 }

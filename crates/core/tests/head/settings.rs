@@ -56,7 +56,7 @@ fn new_silence_limits_count_from_the_last_message() {
     assert_eq!(head.node_state("n1"), NodeState::Up);
     head.reset(Setting::SuspectAfter).expect("accepted");
     head.stand_still_ms(1);
-    assert_eq!(head.node_state("n1"), NodeState::Suspect, "it has already been silent longer");
+    assert_eq!(head.node_state("n1"), NodeState::Suspect, "the node has been silent longer than the new limit");
     head.reset(Setting::DownAfter).expect("accepted");
     head.pass_ms(9_000);
     assert_eq!(head.node_state("n1"), NodeState::Down);
@@ -69,7 +69,7 @@ fn agents_reconnect_to_learn_a_shorter_heartbeat() {
     head.set(Setting::Heartbeat, "5s").expect("accepted");
     assert_eq!(head.node_state("n1"), NodeState::Up, "frequent heartbeats do no harm");
     head.set(Setting::Heartbeat, "2s").expect("accepted");
-    assert_eq!(head.node_state("n1"), NodeState::Suspect, "its connection was closed");
+    assert_eq!(head.node_state("n1"), NodeState::Suspect, "the head closed the node's connection");
     head.hello("n1", 2, "boot", Vec::new());
     assert_eq!(head.node_state("n1"), NodeState::Up);
 }

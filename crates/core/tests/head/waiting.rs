@@ -19,7 +19,7 @@ fn held(spec: JobSpec) -> JobSpec {
 }
 
 fn refused(outcome: Result<JobId, Refusal>) -> String {
-    let refusal = outcome.expect_err("it is refused");
+    let refusal = outcome.expect_err("the queue limit refuses the job");
     assert_eq!(refusal.code(), "over_quota");
     refusal.to_string()
 }
@@ -28,10 +28,11 @@ fn refused(outcome: Result<JobId, Refusal>) -> String {
 fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
     let mut head = Head::new();
     head.state.settings.waiting_bytes = 3 << 20;
-    let jobs: Vec<JobId> = (0..3).map(|_| head.submit(held(long(900 << 10))).expect("there is room")).collect();
+    let jobs: Vec<JobId> =
+        (0..3).map(|_| head.submit(held(long(900 << 10))).expect("the waiting jobs are within the limit")).collect();
     let said = refused(head.submit(held(long(900 << 10))));
     assert!(said.starts_with("the waiting jobs of ada may take at most 3M of the head's memory"), "{said}");
-    head.submit(held(long(100 << 10))).expect("a smaller one fits");
+    head.submit(held(long(100 << 10))).expect("a smaller job is within the limit");
 
     // Each user has a separate limit, and operators have none.
     let submit = |operator: bool, name: &str, key: u128| Command::Submit {
@@ -48,8 +49,8 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
     for &job in &jobs[..2] {
         head.act(job, JobAction::Cancel).expect("accepted");
     }
-    head.submit(held(long(800 << 10))).expect("there is room again");
-    let again = head.act(jobs[0], JobAction::Requeue).expect_err("it is refused");
+    head.submit(held(long(800 << 10))).expect("cancelled jobs do not count");
+    let again = head.act(jobs[0], JobAction::Requeue).expect_err("the queue limit refuses the job");
     assert!(again.to_string().contains("waiting jobs of ada"), "{again}");
 }
 
@@ -84,7 +85,7 @@ fn memory_estimate_counts_every_part_of_variable_length() {
     parts.push(with_counted);
     for part in parts {
         let more = memory_of(&part) - small;
-        assert!(more > 10, "{more} for {part:?}");
+        assert!(more > 10, "only {more} bytes are counted for {part:?}");
     }
     // Empty arguments are short in JSON but take memory.
     let empty = JobSpec { work: Work::command(vec![""; 1_000], "/"), ..spec() };
@@ -144,7 +145,7 @@ proptest! {
                     let on = jobs.last().filter(|_| depends);
                     let after = on.map(|job| format!("afterok:{job}").parse().expect("a dependency")).into_iter().collect();
                     let spec = JobSpec { hold: held, array, after, requeue: tasks == 2, ..long(bytes) };
-                    jobs.push(head.submit(spec).expect("there is room"));
+                    jobs.push(head.submit(spec).expect("the waiting jobs are within the limit"));
                 }
                 Step::Act(job, index, action) => {
                     if let Some(job) = jobs.get(job).copied() {

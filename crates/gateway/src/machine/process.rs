@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn process_is_identified_until_its_end_and_no_other_is_killed() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep is everywhere");
-        let process = Process::of(child.id() as i32).expect("it runs");
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("every system has sleep");
+        let process = Process::of(child.id() as i32).expect("the process runs");
         let earlier = Process { start_ticks: process.start_ticks - 1, ..process.clone() };
         assert!(process.is_alive() && !earlier.is_alive());
         earlier.end().expect("nothing to kill");

@@ -247,17 +247,17 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let records = Records::new(directory.path().join("a/b"));
         assert_eq!(records.prepare().expect("made"), [directory.path().join("a/b"), directory.path().join("a")]);
-        assert_eq!(records.prepare().expect("there"), [] as [PathBuf; 0]);
+        assert_eq!(records.prepare().expect("the directory can be prepared again"), [] as [PathBuf; 0]);
         assert_eq!(records.read::<Loaded>().expect("fine"), None);
         for text in ["one", "two"] {
             let loaded = Loaded { text: text.to_owned(), listing: String::new() };
             records.write(&loaded).expect("written");
             assert_eq!(records.read().expect("fine"), Some(loaded));
         }
-        let mode = |path: PathBuf| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+        let mode = |path: PathBuf| fs::metadata(path).expect("the file exists").permissions().mode() & 0o777;
         assert_eq!((mode(records.path(Loaded::FILE)), mode(records.directory().to_owned())), (0o600, 0o700));
         let key = records.make_server_key().expect("made");
-        assert_eq!(records.make_server_key().expect("there"), key);
+        assert_eq!(records.make_server_key().expect("the key exists"), key);
         assert_eq!(mode(records.path(SERVER_KEY)), 0o600);
         records.write_text(Loaded::FILE, "{").expect("written");
         assert!(matches!(records.read::<Loaded>(), Err(GatewayError::Record { .. })));

@@ -227,8 +227,9 @@ mod tests {
         let services = Services { records: records(), by_systemd: false };
         // A unique duration.
         let arguments = [OsString::from(format!("{}", 100_000 + std::process::id()))];
-        let start = || services.start(Service::Dnsmasq, Path::new("sleep"), &arguments, "text").expect("it starts");
-        let noted = || services.started(Service::Dnsmasq).expect("readable").expect("it was started");
+        let start =
+            || services.start(Service::Dnsmasq, Path::new("sleep"), &arguments, "text").expect("the service starts");
+        let noted = || services.started(Service::Dnsmasq).expect("readable").expect("the service was started");
 
         start();
         let process = noted().process.expect("known");
@@ -258,6 +259,6 @@ mod tests {
         );
         services.stop(Service::Dnsmasq).expect("permitted");
         assert!(!process.is_alive());
-        services.stop(Service::Dnsmasq).expect("there is none");
+        services.stop(Service::Dnsmasq).expect("stopping a stopped service succeeds");
     }
 }

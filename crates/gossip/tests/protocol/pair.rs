@@ -49,7 +49,7 @@ impl Nodes {
     }
 
     pub(crate) fn get(&self, observer: usize, id: u32) -> Node<'_> {
-        self.nodes[observer].get(MemberId(id), self.now).expect("it is a member")
+        self.nodes[observer].get(MemberId(id), self.now).expect("the observer knows the member")
     }
 
     pub(crate) fn sees(&self, observer: usize, id: u32) -> Presence {

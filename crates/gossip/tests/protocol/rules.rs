@@ -171,11 +171,11 @@ fn news_of_strangers_and_removed_members_are_dropped() {
     nodes.round();
     let counters = nodes.nodes[0].counters();
     assert!(counters.about_strangers > 0, "node 1 has forwarded its news");
-    assert!(counters.refused.stranger > 0, "it has sent datagrams itself");
+    assert!(counters.refused.stranger > 0, "node 2 has sent datagrams itself");
     assert_eq!(nodes.nodes[0].nodes(nodes.now).count(), 2);
     nodes.nodes[0].set_members(members([0, 1, 2]), nodes.now);
     nodes.round();
-    assert_eq!(nodes.sees(0, 2), Presence::Live, "it is a member again");
+    assert_eq!(nodes.sees(0, 2), Presence::Live, "node 2 is a member again");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn death_and_return(world: &mut World, node: usize) -> u64 {
     world.kill(node);
     let first = world
         .run_until(60_000, |world| world.observers(node, Presence::Silent) > 0)
-        .expect("the other nodes notice it");
+        .expect("the other nodes notice the death");
     let all = world.run_until(60_000, |world| world.observers(node, Presence::Silent) == others);
     let all = first + all.expect("all nodes notice");
     println!("  a dead node is noticed after {:.1} s, everywhere after {:.1} s", first as f64 / 1e3, all as f64 / 1e3);
@@ -85,7 +85,7 @@ fn fifty_nodes() {
         assert_eq!(world.sum(|counters| counters.expired), 0, "300 s of 50 nodes watching 49 others");
         world.nodes[1].load = Some(load(6400, 100));
         let knows = |world: &World| world.up().filter(|node| world.load_at(*node, 1) == Some(6400)).count();
-        let took = world.run_until(20_000, |world| knows(world) == 50).expect("all nodes know it");
+        let took = world.run_until(20_000, |world| knows(world) == 50).expect("all nodes know the new load");
         println!("  a change of load is known everywhere after {:.1} s", took as f64 / 1e3);
         assert!(took <= 8000);
         death_and_return(&mut world, 2);
@@ -113,10 +113,10 @@ fn cluster_at_the_pace_of_4000_nodes() {
     );
     world.run_for(10_000);
     let wrong = world.sum(|counters| counters.expired);
-    assert_eq!(wrong, 0, "of {} pairs", size * (size - 1));
+    assert_eq!(wrong, 0, "nodes wrongly declared silent, of {} pairs", size * (size - 1));
     world.kill(7);
     let gone = |world: &World| world.observers(7, Presence::Silent) == size - 1;
-    let took = world.run_until(80_000, gone).expect("the other nodes notice it");
+    let took = world.run_until(80_000, gone).expect("the other nodes notice the death");
     println!("  a dead node is noticed everywhere after {:.1} s", took as f64 / 1e3);
     assert!(took <= 2 * scaled.silence_ms);
     let others = world.sum(|counters| counters.expired) - wrong - (size as u64 - 1);

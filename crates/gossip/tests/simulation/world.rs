@@ -215,7 +215,7 @@ impl World {
     pub(crate) fn sees(&self, observer: usize, node: usize) -> Presence {
         let gossip = self.nodes[observer].gossip.as_ref().expect("the observer runs");
         let clock = self.nodes[observer].clock_at(self.now);
-        gossip.get(MemberId(node as u32), clock).expect("it is a member").presence
+        gossip.get(MemberId(node as u32), clock).expect("the observer knows the member").presence
     }
 
     /// The table of `observer`.

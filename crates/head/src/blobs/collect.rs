@@ -321,7 +321,10 @@ mod tests {
         for run in [runs[1], runs[2]] {
             let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
             let indices = hostler_model::IndexSet::one(0);
-            engine.command(Command::Fetched { caller, job: run.task.job, indices }).await.expect("it has a result");
+            engine
+                .command(Command::Fetched { caller, job: run.task.job, indices })
+                .await
+                .expect("the job has a result");
         }
         collect();
         assert_eq!(library.room().warning(), None);
@@ -343,7 +346,9 @@ mod tests {
             Command::Hello { connection: ConnectionId(1), key, hello: Box::new(hello), complete: BTreeSet::new() };
         engine.command(hello).await.expect("welcome");
         for key in 0..count {
-            let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else { unreachable!("it is one") };
+            let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else {
+                unreachable!("`project` returns a submission")
+            };
             let key = SubmissionKey(key as u128);
             let submit = Command::Submit { caller, key, spec, environment: None, snapshot_is_complete: true };
             engine.command(submit).await.expect("accepted");

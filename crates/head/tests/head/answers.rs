@@ -39,7 +39,7 @@ fn asking(user: Option<&str>, what: &str, then: &str) -> String {
 
 /// Sends a request and does not read the response.
 async fn ask(stream: &mut (impl AsyncWrite + Unpin), user: Option<&str>, what: &str) {
-    let asked = soon("a request to be taken", stream.write_all(asking(user, what, "keep-alive").as_bytes())).await;
+    let asked = soon("the head to read a request", stream.write_all(asking(user, what, "keep-alive").as_bytes())).await;
     asked.expect("the head listens");
 }
 
@@ -65,7 +65,7 @@ async fn submit_long_job(node: &Endpoint, user: &str, key: &str) {
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    soon("a submission to be taken", stream.write_all(text.as_bytes())).await.expect("the head listens");
+    soon("the head to read a submission", stream.write_all(text.as_bytes())).await.expect("the head listens");
     let mut heard = Vec::new();
     soon("a submission", stream.read_to_end(&mut heard)).await.expect("an answer");
     let heard = String::from_utf8_lossy(&heard);
@@ -76,7 +76,7 @@ async fn submit_long_job(node: &Endpoint, user: &str, key: &str) {
 async fn upload_long_blob(head: &TestHead) -> Digest {
     let blob: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let digest = digest_of(&blob);
-    let pack = pack::frame(&digest, &wire::encode(&blob)).expect("it fits");
+    let pack = pack::frame(&digest, &wire::encode(&blob)).expect("the chunk fits into a pack");
     head.client().send_pack(pack.into()).await.expect("taken");
     digest
 }
@@ -180,7 +180,7 @@ async fn all_results_of_a_long_array_are_listed_in_order() {
     }
     soon("the end of the jobs", async {
         for id in [id, single] {
-            while !client.job(id, 0).await.expect("it exists").summary.state.is_ended() {
+            while !client.job(id, 0).await.expect("the job exists").summary.state.is_ended() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -207,7 +207,7 @@ async fn closed(what: &str, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
     let began = Instant::now();
     // Empty lines between requests are ignored. Sending one fails after the peer has closed.
     while stream.write_all(b"\r\n").await.is_ok() && stream.flush().await.is_ok() {
-        assert!(began.elapsed() < CLOSED_BY, "{what}: still open");
+        assert!(began.elapsed() < CLOSED_BY, "{what}: the head has not closed the connection");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     began.elapsed()
@@ -215,7 +215,7 @@ async fn closed(what: &str, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
 
 /// Waits until the head closes an HTTP/2 connection whose client answers pings but reads no response. Returns the time.
 async fn closed_in_http2(endpoint: Endpoint) -> Duration {
-    let Endpoint::Tls { address, server_name, config } = endpoint else { panic!("a node's way in") };
+    let Endpoint::Tls { address, server_name, config } = endpoint else { panic!("the endpoint has no TLS") };
     let mut config = rustls::ClientConfig::clone(&config);
     config.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TcpStream::connect(address).await.expect("the head listens");
@@ -230,7 +230,7 @@ async fn closed_in_http2(endpoint: Endpoint) -> Duration {
     let response = soon("the head of an answer", sender.send_request(request)).await.expect("an answer");
     let began = Instant::now();
     let outcome = tokio::time::timeout(CLOSED_BY, connection).await;
-    assert!(outcome.is_ok(), "HTTP/2: still open");
+    assert!(outcome.is_ok(), "HTTP/2: the head has not closed the connection");
     assert!(response.into_body().collect().await.is_err(), "incomplete response");
     began.elapsed()
 }
@@ -242,12 +242,12 @@ async fn ended_with(head: &TestHead, identity: &Identity, stdout: &[u8]) -> Task
     let run = agent.next_launch().await.runs[0].run;
     let (manifest, blobs) = result(run, stdout);
     for blob in &blobs {
-        let pack = pack::frame(&digest_of(blob), &wire::encode(blob)).expect("it fits");
+        let pack = pack::frame(&digest_of(blob), &wire::encode(blob)).expect("the chunk fits into a pack");
         agent.client.send_pack(pack.into()).await.expect("taken");
     }
     agent.client.commit_snapshot(&manifest).await.expect("complete");
     let RunStatus::Ended(mut end) = completed(run, stdout) else { panic!("an ending") };
-    end.result.as_mut().expect("it has a result").inline.clear();
+    end.result.as_mut().expect("the end has a result").inline.clear();
     agent.report(run, RunStatus::Ended(end)).await;
     let ended = head.client().job_when_ended(run.task.job, 1, PATIENCE).await.expect("a response");
     assert!(ended.summary.state.is_ended());
@@ -278,8 +278,10 @@ async fn connection_of_a_client_that_never_reads_is_closed_and_an_idle_stream_is
     assert!([times.0, times.1, times.2].iter().all(|time| *time > minute), "closed before the timeout: {times:?}");
     // The pager's connection is closed too. The client opens another one for the rest.
     let mut seen = first.to_vec();
-    while let Some(event) = soon("the rest", pager.next()).await.expect("it continues") {
-        let LogEvent::Bytes(bytes) = event else { panic!("there was one attempt") };
+    while let Some(event) =
+        soon("the rest of the output", pager.next()).await.expect("the stream continues on a new connection")
+    {
+        let LogEvent::Bytes(bytes) = event else { panic!("the job has only one attempt") };
         seen.extend_from_slice(&bytes);
     }
     assert!(seen == output, "{} bytes of {}", seen.len(), output.len());
@@ -288,7 +290,7 @@ async fn connection_of_a_client_that_never_reads_is_closed_and_an_idle_stream_is
     let mut heard = String::new();
     while !heard.contains("\"event\":\"job\"") {
         let mut piece = [0; 4096];
-        let length = soon("the news", events.read(&mut piece)).await.expect("still open");
+        let length = soon("the event", events.read(&mut piece)).await.expect("the event stream is open");
         assert!(length > 0, "the stream was closed: {heard}");
         heard.push_str(&String::from_utf8_lossy(&piece[..length]));
     }

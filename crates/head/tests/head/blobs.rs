@@ -56,7 +56,7 @@ async fn complete_folder_can_be_submitted_and_survives_a_kill() {
     head.kill();
     head.start_again().await;
     let client = head.client();
-    assert_eq!(client.job(id, 0).await.expect("it exists").snapshot, Some(name));
+    assert_eq!(client.job(id, 0).await.expect("the job exists").snapshot, Some(name));
     assert!(client.missing_blobs(vec![name, digest_of(b"code")]).await.expect("a response").is_empty());
 }
 
@@ -73,11 +73,13 @@ async fn job_completes_with_an_uploaded_result() {
     }
     agent.client.commit_snapshot(&manifest).await.expect("complete");
     let RunStatus::Ended(mut end) = completed(run, b"large") else { panic!("an ending") };
-    end.result.as_mut().expect("it has a result").inline.clear();
+    end.result.as_mut().expect("the end has a result").inline.clear();
     agent.report(run, RunStatus::Ended(end)).await;
     let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("a response");
     assert_eq!((ended.summary.state, ended.tasks_shown[0].result), (JobState::Completed, Some(manifest)));
-    let mut output =
-        client.output(run.task, hostler_proto::link::Output::Stdout, &OutputPart::default()).await.expect("it exists");
+    let mut output = client
+        .output(run.task, hostler_proto::link::Output::Stdout, &OutputPart::default())
+        .await
+        .expect("the job exists");
     assert_eq!(output.next().await.expect("ok"), Some(Bytes::from_static(b"large")));
 }

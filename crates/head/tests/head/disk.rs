@@ -36,7 +36,7 @@ async fn full_disk_is_a_clear_error_and_loses_nothing() {
     fill_disk(&ballast, 100_000);
     assert_eq!(code(client.submit(&request("refused")).await), "disk_full");
     assert_eq!(code(client.send_pack(bytes::Bytes::new()).await), "disk_full");
-    let refusing = client.info().await.expect("a response").head.refusing.expect("it says why");
+    let refusing = client.info().await.expect("a response").head.refusing.expect("the head reports the reason");
     assert!(refusing.contains("nearly full"), "{refusing}");
     let again = client.submit(&request("running")).await.expect("a retry succeeds");
     assert_eq!((again.id, again.duplicate), (running, true));

@@ -36,7 +36,7 @@ async fn slow_client_is_told_about_missed_events() {
         })
     });
     for task in tasks.collect::<Vec<_>>() {
-        task.await.expect("no panic");
+        task.await.expect("the task does not panic");
     }
 
     let mut read = Vec::new();
@@ -48,7 +48,7 @@ async fn slow_client_is_told_about_missed_events() {
             read.extend_from_slice(&piece[..count]);
         }
     };
-    soon("the notice that some were missed", missed).await;
+    soon("the notice of missed events", missed).await;
     // The stream continues after this notice.
     head.client().submit(&request("after")).await.expect("accepted");
     assert!(soon("more", slow.read(&mut start)).await.expect("the stream is open") > 0);
@@ -85,7 +85,7 @@ async fn stop_breaks_followed_output_without_a_regular_end() {
 
     let began = Instant::now();
     assert!(head.terminate().await);
-    assert!(began.elapsed() < Duration::from_millis(2500), "it took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(2500), "the clients noticed the stop after {:?}", began.elapsed());
     soon("the follower", follower.next()).await.expect_err("an error, not an end");
     while soon("the watcher", events.next()).await.expect("closed properly").is_some() {}
 }

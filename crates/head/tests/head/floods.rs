@@ -50,7 +50,7 @@ impl<'a> Watch<'a> {
             if asked.elapsed() < PROMPT {
                 break;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: honest clients wait too long");
+            assert!(began.elapsed() < PATIENCE, "{what}: honest clients are not served in time");
         }
         let grown = self.head.resident_bytes().saturating_sub(self.before);
         assert!(grown < ROOM_BYTES, "{what}: the head has grown by {} MiB", grown >> 20);
@@ -306,7 +306,7 @@ async fn manifest_that_expands_in_memory_is_rejected_before_it_is_decoded() {
     bytes.extend(LENGTH.to_be_bytes());
     bytes.resize(bytes.len() + LENGTH as usize, 0xa0);
     let digest = digest_of(&bytes);
-    let pack = pack::frame(&digest, &wire::encode(&bytes)).expect("it fits");
+    let pack = pack::frame(&digest, &wire::encode(&bytes)).expect("the chunk fits into a pack");
     assert!(pack.len() < 1 << 20, "a small upload");
     let client = head.client();
     client.send_pack(pack.into()).await.expect("the digest is correct");

@@ -86,7 +86,7 @@ impl TestHead {
 
     /// Restarts the head in its directory, and waits until it is ready.
     pub(crate) async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "one head at a time");
+        assert!(self.process.is_none(), "the previous head still runs");
         let _ = std::fs::remove_file(self.path("head.json"));
         self.process = Some(spawn(self.directory.path(), self.certificate_life));
         self.wait_until_ready().await;
@@ -94,7 +94,7 @@ impl TestHead {
 
     async fn wait_until_ready(&mut self) {
         let announcement = self.path("head.json");
-        let process = self.process.as_mut().expect("just started");
+        let process = self.process.as_mut().expect("the head was just started");
         wait_for("the head to be ready", || {
             let ended = process.try_wait().expect("permitted");
             assert!(ended.is_none(), "the head ended at once; see the file {PROBLEM}");
@@ -105,28 +105,28 @@ impl TestHead {
 
     /// Kills the head without a clean stop.
     pub(crate) fn kill(&mut self) {
-        let mut process = self.process.take().expect("it runs");
+        let mut process = self.process.take().expect("the head runs");
         process.kill().expect("permitted");
         process.wait().expect("permitted");
     }
 
     /// Stops the head with SIGTERM. Returns whether it ended cleanly.
     pub(crate) async fn terminate(&mut self) -> bool {
-        let process = self.process.as_ref().expect("it runs");
+        let process = self.process.as_ref().expect("the head runs");
         kill(Pid::from_raw(i32::try_from(process.id()).expect("pids are small")), Signal::SIGTERM).expect("permitted");
         self.wait_until_ended().await
     }
 
     /// Waits for the head's end. Returns whether it ended cleanly.
     pub(crate) async fn wait_until_ended(&mut self) -> bool {
-        let mut process = self.process.take().expect("it runs");
+        let mut process = self.process.take().expect("the head runs");
         let mut status = None;
         wait_for("the head to end", || {
             status = process.try_wait().expect("permitted");
             status.is_some()
         })
         .await;
-        status.expect("just seen").success()
+        status.expect("the loop waits for a status").success()
     }
 
     /// Starts a second head in the same directory. Returns why it could not start.
@@ -139,20 +139,20 @@ impl TestHead {
         })
         .await;
         assert!(status.is_some_and(|status| !status.success()));
-        std::fs::read_to_string(self.path(PROBLEM)).expect("it said why")
+        std::fs::read_to_string(self.path(PROBLEM)).expect("the head wrote its error")
     }
 
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let pid = self.process.as_ref().expect("it runs").id();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
+        let pid = self.process.as_ref().expect("the head runs").id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("the head runs");
         let pages: u64 = text.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("the kernel's format");
         pages * 4096
     }
 
     /// Peak of the resident memory in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
-        let pid = self.process.as_ref().expect("it runs").id();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let pid = self.process.as_ref().expect("the head runs").id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the head runs");
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel's format");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib << 10
@@ -188,7 +188,7 @@ impl Drop for TestHead {
 }
 
 fn spawn(directory: &Path, certificate_life: Option<Duration>) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
+    Command::new(std::env::current_exe().expect("the test program has a path"))
         .envs(certificate_life.map(|life| (LIFE, life.as_millis().to_string())))
         .args(["--exact", "harness::head_process", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)

@@ -91,7 +91,7 @@ async fn excess_strangers_are_disconnected_and_nodes_stay() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    soon("room for agents again", back).await;
+    soon("the node to connect again", back).await;
 }
 
 /// Silent connections from two addresses without nodes.

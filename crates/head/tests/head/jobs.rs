@@ -46,7 +46,7 @@ async fn hundred_concurrent_submissions_all_survive_a_kill() {
     });
     let mut ids = BTreeSet::new();
     for submission in submissions.collect::<Vec<_>>() {
-        ids.insert(submission.await.expect("no panic"));
+        ids.insert(submission.await.expect("the task does not panic"));
     }
     assert_eq!(ids.len(), 100);
     head.kill();
@@ -82,7 +82,7 @@ async fn lists_are_paged_newest_first_and_filtered() {
     assert_eq!(client.jobs(&ended).await.expect("a response").total, 0);
     let others = JobFilter { user: Some("nobody else".to_owned()), ..JobFilter::default() };
     assert_eq!(client.jobs(&others).await.expect("a response").total, 0);
-    let held = client.job(JobId(1), 0).await.expect("it exists");
+    let held = client.job(JobId(1), 0).await.expect("the job exists");
     assert_eq!(held.summary.reason.as_deref(), Some("held until released"));
 }
 
@@ -92,7 +92,7 @@ async fn without_nodes_any_size_is_accepted_and_waiting_has_a_reason() {
     let mut large = request("large");
     large.spec.request.cpus = Some(60_000);
     let id = head.client().submit(&large).await.expect("accepted without nodes").id;
-    let why = head.client().why(id).await.expect("it exists");
+    let why = head.client().why(id).await.expect("the job exists");
     assert_eq!(why.state, JobState::Pending);
     assert!(why.reason.is_some() && !why.lines.is_empty(), "{why:?}");
 }
@@ -129,16 +129,16 @@ async fn hold_release_and_cancel_work_and_notify_waiting_clients() {
     let id = client.submit(&request("a")).await.expect("accepted").id;
     let notice = soon("a notice", events.next()).await.expect("the stream is open");
     assert_eq!(notice, Some(Notice::Job { id, state: JobState::Pending }));
-    client.act(id, None, JobAction::Hold).await.expect("it waits");
-    assert_eq!(client.why(id).await.expect("it exists").reason, Some(hostler_model::Reason::Held));
-    client.act(id, None, JobAction::Release).await.expect("it is held");
+    client.act(id, None, JobAction::Hold).await.expect("the job waits");
+    assert_eq!(client.why(id).await.expect("the job exists").reason, Some(hostler_model::Reason::Held));
+    client.act(id, None, JobAction::Release).await.expect("the job is held");
     assert_eq!(code(client.act(id, None, JobAction::Release).await), "wrong_state");
     let waiting = head.client();
     let waiter = tokio::spawn(async move { waiting.job_when_ended(id, 0, Duration::from_secs(20)).await });
     // A pending wait occupies the first client's connection, so use another one.
-    let cancelled = client.act(id, None, JobAction::Cancel).await.expect("it waits");
+    let cancelled = client.act(id, None, JobAction::Cancel).await.expect("the job waits");
     assert_eq!(cancelled.state, JobState::Cancelled);
-    let ended = soon("the waiter", waiter).await.expect("no panic").expect("a response");
+    let ended = soon("the waiter", waiter).await.expect("the task does not panic").expect("a response");
     assert_eq!(ended.summary.state, JobState::Cancelled);
     let short = client.submit(&request("b")).await.expect("accepted").id;
     let unended = client.job_when_ended(short, 0, Duration::from_millis(50)).await.expect("a response");

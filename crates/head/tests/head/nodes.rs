@@ -36,7 +36,7 @@ async fn job_completes_with_an_inline_result() {
     let manifest = results[0].manifest;
     assert_eq!(manifest, result(run, b"hello\n").0);
     assert!(client.missing_blobs(vec![manifest]).await.expect("a response").is_empty());
-    assert!(!client.fetch_pack(vec![manifest]).await.expect("it exists").is_empty());
+    assert!(!client.fetch_pack(vec![manifest]).await.expect("the job exists").is_empty());
     let fetched = hostler_proto::api::Fetched { indices: hostler_model::IndexSet::one(0) };
     client.fetched(id, &fetched).await.expect("permitted");
     assert!(client.results(true, &[]).await.expect("a response").results.is_empty());
@@ -64,7 +64,7 @@ async fn explanation_names_a_full_node_and_its_missing_resources() {
     agent.next_launch().await;
     large.key = "b".to_owned();
     let waiting = client.submit(&large).await.expect("accepted").id;
-    let why = client.why(waiting).await.expect("it exists");
+    let why = client.why(waiting).await.expect("the job exists");
     let text = why.lines.join("\n");
     assert!(text.contains("Node n1 has 1 of 4 CPUs and ") && text.contains("lacks 2 CPUs"), "{text}");
     assert!(text.contains("It runs job 1 (test, of "), "{text}");
@@ -98,10 +98,10 @@ async fn incomplete_result_is_requested_again() {
     let run = agent.next_launch().await.runs[0].run;
     let RunStatus::Ended(mut end) = completed(run, b"hello") else { panic!("an ending") };
     let whole = end.clone();
-    end.result.as_mut().expect("it has a result").inline.pop();
+    end.result.as_mut().expect("the end has a result").inline.pop();
     agent.report(run, RunStatus::Ended(end)).await;
     assert_eq!(agent.next().await, Some(HeadMessage::Resend { run }));
-    let live = client.job(id, 10).await.expect("it exists");
+    let live = client.job(id, 10).await.expect("the job exists");
     assert!(!live.summary.state.is_ended(), "incomplete results are not visible");
     agent.report(run, RunStatus::Ended(whole)).await;
     let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("a response");
@@ -117,7 +117,7 @@ async fn head_killed_during_a_run_loses_nothing() {
     let run = agent.next_launch().await.runs[0].run;
     agent.report(run, RunStatus::Running).await;
     soon("the report to be noted", async {
-        while head.client().job(id, 0).await.expect("it exists").summary.state != JobState::Running {
+        while head.client().job(id, 0).await.expect("the job exists").summary.state != JobState::Running {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -173,7 +173,7 @@ async fn messages_on_a_replaced_connection_are_ignored() {
     let mut newer = FakeAgent::link(&head, &identity, vec![report]).await;
     older.try_report(run, completed(run, b"from the past")).await;
     assert_eq!(older.next().await, None);
-    let job = client.job(id, 1).await.expect("it exists");
+    let job = client.job(id, 1).await.expect("the job exists");
     assert_eq!(job.summary.state, JobState::Running);
     newer.report(run, completed(run, b"from now")).await;
     let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("a response");
@@ -224,6 +224,6 @@ async fn shutdown_with_cancel_waits_for_the_agents() {
     let shutdown = tokio::spawn(async move { client.shutdown(LiveJobs::Cancel).await });
     assert!(matches!(agent.next().await, Some(HeadMessage::End { .. })));
     agent.report(run, completed(run, b"last words")).await;
-    soon("the shutdown", shutdown).await.expect("no panic").expect("it stops");
+    soon("the shutdown", shutdown).await.expect("the task does not panic").expect("the head stops");
     assert!(head.wait_until_ended().await);
 }

@@ -60,20 +60,20 @@ async fn output_is_followed_live_and_read_from_the_result_afterwards() {
     uplink.send(Bytes::from_static(b"lo\n")).await.expect("a reader exists");
     assert_eq!(soon("more", follow.next()).await.expect("ok"), Some(LogEvent::Bytes(Bytes::from_static(b"lo\n"))));
     agent.report(run, completed(run, b"hello\n")).await;
-    uplink.finish().await.expect("all was read");
+    uplink.finish().await.expect("the client read all bytes");
     assert_eq!(soon("the end", follow.next()).await.expect("ok"), None);
 
     // From now on from the result, from any offset.
     let mut stream = client
         .output(run.task, Output::Stdout, &OutputPart { from: 2, ..OutputPart::default() })
         .await
-        .expect("it exists");
+        .expect("the output exists");
     assert_eq!(stream.next().await.expect("ok"), Some(Bytes::from_static(b"llo\n")));
     assert_eq!(stream.next().await.expect("ok"), None);
     let mut empty = client
         .output(run.task, Output::Stderr, &OutputPart { follow: true, ..OutputPart::default() })
         .await
-        .expect("it exists");
+        .expect("the output exists");
     assert_eq!(empty.next().await.expect("ok"), None);
     let other = TaskId { index: 5, ..run.task };
     assert_eq!(code(client.output(other, Output::Stdout, &OutputPart::default()).await), "no_such_task");
@@ -118,10 +118,10 @@ async fn following_a_waiting_job_waits_for_its_start() {
     let request = next_stream(&mut agent).await;
     let mut uplink = agent.client.send_stream(&request.stream);
     uplink.send(Bytes::from_static(b"x")).await.expect("a reader exists");
-    let (attempt, bytes) = soon("the follower", follow).await.expect("no panic");
+    let (attempt, bytes) = soon("the follower", follow).await.expect("the task does not panic");
     assert_eq!((attempt, bytes), (run.attempt, Some(Bytes::from_static(b"x"))));
     // The reader has left: the agent's upload ends, so that it does not fill a pipe.
-    soon("the agent to be told", uplink.closed()).await;
+    soon("the agent's upload to end", uplink.closed()).await;
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn terminal_works_in_both_directions() {
     })
     .await;
     let client = head.client();
-    let attach = async { client.attach(run.task, size).await.expect("it has one") };
+    let attach = async { client.attach(run.task, size).await.expect("the job has a terminal") };
     let answer = async {
         let request = next_stream(&mut agent).await;
         assert_eq!(request.what, StreamKind::Terminal { rows: 30, columns: 100 });

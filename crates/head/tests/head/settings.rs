@@ -10,7 +10,7 @@ use crate::jobs::code;
 
 async fn setting(client: &Client, name: &str) -> SettingView {
     let all = client.settings().await.expect("a response");
-    all.into_iter().find(|setting| setting.name == name).expect("there is one of that name")
+    all.into_iter().find(|setting| setting.name == name).expect("the setting exists")
 }
 
 #[tokio::test]
@@ -27,9 +27,9 @@ async fn changed_setting_is_listed_with_its_user_and_survives_a_restart() {
     let client = head.client();
     assert_eq!(setting(&client, "retention").await, changed);
     assert_eq!(client.info().await.expect("a response").head.results_cap_bytes, 3 << 30);
-    let reset = client.change_setting("retention", None).await.expect("it was set");
+    let reset = client.change_setting("retention", None).await.expect("the setting can be reset");
     assert_eq!((reset.value.as_str(), reset.source, reset.by), ("14d", SettingSource::Default, None));
-    client.change_setting("results-cap", None).await.expect("it was set");
+    client.change_setting("results-cap", None).await.expect("the setting can be reset");
     assert!(client.info().await.expect("a response").head.results_cap_bytes != 3 << 30);
 }
 

@@ -72,7 +72,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
         })
         .collect();
     for guess in guesses {
-        guess.await.expect("no panic");
+        guess.await.expect("the task does not panic");
     }
     let good = client.invite_as(&Invite::default()).await.expect("permitted");
     let good: JoinCode = good.code.parse().expect("a join code");
@@ -99,7 +99,7 @@ async fn node_is_drained_and_resumed() {
     let node = client.drain_node(&name, Some("new disk".to_owned())).await.expect("permitted");
     assert_eq!((node.node.state, node.runs.len()), (NodeState::Draining, 1));
     let waiting = client.submit(&request("b")).await.expect("accepted").id;
-    let why = client.why(waiting).await.expect("it exists").lines.join("\n");
+    let why = client.why(waiting).await.expect("the job exists").lines.join("\n");
     assert!(why.contains("every node that could run the job is drained: n1"), "{why}");
     assert!(why.contains("new disk") && why.contains("hostler node resume n1"), "{why}");
     agent.report(run, completed(run, b"")).await;
@@ -113,13 +113,13 @@ async fn node_is_drained_and_resumed() {
     let client = head.client();
     let node = client.node(&name).await.expect("known");
     assert_eq!(node.node.state, NodeState::Drained, "still drained after a restart");
-    let drain = node.drain.expect("it is drained");
+    let drain = node.drain.expect("the node is drained");
     assert_eq!(drain.reason.as_deref(), Some("new disk"));
     assert!(node.node.reason.is_some_and(|text| text == format!("drained by {}: new disk", drain.by)));
     let node = client.resume_node(&name).await.expect("permitted");
     assert_eq!((node.node.state, node.drain), (NodeState::Up, None));
     assert_eq!(agent.next_launch().await.job.id, waiting);
-    client.shutdown(LiveJobs::Keep).await.expect("it stops");
+    client.shutdown(LiveJobs::Keep).await.expect("the head stops");
 }
 
 #[tokio::test]
@@ -135,7 +135,11 @@ async fn removed_node_is_disconnected_immediately_with_a_reason() {
     client.remove_node(&identity.name).await.expect("permitted");
     let reason = agent.farewell().await;
     assert!(reason.contains("has removed node n1"), "{reason}");
-    assert_eq!(code(agent.client.missing_blobs(Vec::new()).await), "unwelcome", "on the connection that was open, too");
+    assert_eq!(
+        code(agent.client.missing_blobs(Vec::new()).await),
+        "unwelcome",
+        "requests on an open connection are refused, too"
+    );
     let ended = client.job_when_ended(job, 1, Duration::from_secs(20)).await.expect("a response");
     assert_eq!(ended.summary.state, JobState::NodeFail);
     assert!(client.nodes().await.expect("a response").is_empty());
@@ -163,7 +167,7 @@ async fn certificates_are_renewed_and_expire_by_the_clusters_clock() {
     let _agent = FakeAgent::link(&head, &first, Vec::new()).await;
     let _agent = FakeAgent::link(&head, &second, Vec::new()).await;
     assert!(refusal(&head, &first).await.contains("was replaced"), "the new one was used");
-    let certificate = head.client().node(&first.name).await.expect("known").certificate.expect("it has joined");
+    let certificate = head.client().node(&first.name).await.expect("known").certificate.expect("the node has joined");
     assert!(certificate.life_ms == 9_000 && !certificate.is_being_renewed, "{certificate:?}");
     soon("the certificate to expire", async {
         loop {

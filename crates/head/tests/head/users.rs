@@ -61,7 +61,7 @@ async fn node_relays_its_users_without_their_privileges() {
         let (status, submitted) = ask(&node, "POST /jobs", &relayed(said), &key).await;
         assert_eq!(status, 200, "{submitted}");
         let id = JobId(submitted["id"].as_u64().expect("an id"));
-        head.client().job(id, 0).await.expect("it exists").summary.user
+        head.client().job(id, 0).await.expect("the job exists").summary.user
     };
     assert_eq!(user_of("1000:ada").await, "ada");
     // Root of a node is `root@node`, under any name or uid.
@@ -133,7 +133,7 @@ async fn privileged_account_has_no_rights_through_a_node_unless_an_admin_allows_
 }
 
 async fn authority(head: &TestHead) -> Digest {
-    head.client().info().await.expect("a response").head.authority.expect("it has one")
+    head.client().info().await.expect("a response").head.authority.expect("the head has an authority")
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn digest_alone_does_not_give_access_to_content() {
     let id = JobId(submitted["id"].as_u64().expect("an id"));
     let run = agent.next_launch().await.runs[0].run;
     agent.report(run, completed(run, b"secret\n")).await;
-    head.client().job_when_ended(id, 1, Duration::from_secs(20)).await.expect("it ends");
+    head.client().job_when_ended(id, 1, Duration::from_secs(20)).await.expect("the job ends");
     let manifest = result(run, b"secret\n").0;
     let fetch = async |user: &str, digest: Digest, results: Vec<TaskId>| {
         let body = BlobRequest { digests: vec![digest], results };
@@ -240,7 +240,7 @@ async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
         ids.push(JobId(submitted["id"].as_u64().expect("an id")));
     }
     agent.next_launch().await;
-    let why = client.why(ids[1]).await.expect("it exists");
+    let why = client.why(ids[1]).await.expect("the job exists");
     assert!(why.lines[0].contains("the quota of ada limits running jobs to 1 task"), "{:?}", why.lines);
     let mut large = request("c");
     large.spec.request.cpus = Some(2);

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     fn system(body: &serde_json::Value) -> System {
-        read(body.to_string().as_bytes()).expect("it is JSON of a system")
+        read(body.to_string().as_bytes()).expect("the body is JSON of a system")
     }
 
     #[test]

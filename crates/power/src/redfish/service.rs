@@ -404,7 +404,7 @@ mod tests {
     #[tokio::test]
     async fn unused_session_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let address = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let address = format!("http://{}", listener.local_addr().expect("the socket is bound"));
         let (sender, asked) = sync_channel(64);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -422,7 +422,7 @@ mod tests {
         };
         let service = Arc::new(Service::new(identity));
         for _ in 0..4 {
-            service.get::<System>("/system").await.expect("it exists");
+            service.get::<System>("/system").await.expect("the system exists");
         }
         let said: Vec<String> = asked.try_iter().collect();
         assert_eq!(

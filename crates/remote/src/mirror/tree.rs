@@ -299,9 +299,9 @@ mod tests {
                 known().unknown().into_iter().map(|place| after.entries[place as usize].entry().clone()).collect();
             prop_assert!(told.iter().all(|entry| before.entries.iter().all(|it| it.entry() != entry)));
             prop_assert_eq!(&known().complete(digest, 0o755, told.clone()).expect("the digest matches"), &after);
-            prop_assert!(known().complete(digest, 0o700, told.clone()).is_err(), "another mode");
+            prop_assert!(known().complete(digest, 0o700, told.clone()).is_err(), "a wrong mode is refused");
             let more = [told, vec![file("z", "more")]].concat();
-            prop_assert!(known().complete(digest, 0o755, more).is_err(), "more than the tree");
+            prop_assert!(known().complete(digest, 0o755, more).is_err(), "additional entries are refused");
         }
 
         #[test]

@@ -157,6 +157,10 @@ mod tests {
         assert_eq!(told("/tmp/one"), own);
         assert_eq!(told("/scratch"), [(TEMPORARY.into(), "/scratch".into())]);
         let none = for_another_node([(TEMPORARY.into(), "/tmp/one".into())], None);
-        assert_eq!(none, [(TEMPORARY.into(), "/tmp/one".into())], "the job has its own");
+        assert_eq!(
+            none,
+            [(TEMPORARY.into(), "/tmp/one".into())],
+            "a job without a temporary directory keeps its variable"
+        );
     }
 }

@@ -333,8 +333,16 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         let base = |name: &str| Base::of(&at(name));
         let own = |name: &str| Base { group: at(name), is_for_jobs: false };
-        assert_eq!(base("hostler-agent.service"), own("hostler-agent.service"), "there is no service for jobs");
-        assert_eq!(base("run-7.scope/hostler-agent"), own("run-7.scope"), "it has already moved aside");
+        assert_eq!(
+            base("hostler-agent.service"),
+            own("hostler-agent.service"),
+            "without hostler-jobs.service, the agent's own group is used"
+        );
+        assert_eq!(
+            base("run-7.scope/hostler-agent"),
+            own("run-7.scope"),
+            "the agent has already moved into its subgroup"
+        );
         fs::create_dir(at(JOBS)).expect("the parent directory is writable");
         assert_eq!(base("hostler-agent.service"), Base { group: at(JOBS), is_for_jobs: true });
         assert_eq!(base("session-3.scope"), own("session-3.scope"), "a session, not a service");

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!((read.find(b"d\xff/f"), read.find(b"d"), read.find(b"")), (Some(2), None, Some(0)));
         assert!(file.is(&stat(Kind::File, 3)) && !file.is(&stat(Kind::File, 4)) && !file.is(&stat(Kind::Symlink, 3)));
         assert!(!file.is(&Stat { changed_ns: 8, ..stat(Kind::File, 3) }));
-        assert!(!link.is(&stat(Kind::Symlink, 4)), "it had changed just before");
+        assert!(!link.is(&stat(Kind::Symlink, 4)), "the link changed just before the survey");
         let mut again = Writer::of(&stat(Kind::Directory, 1), true);
         (1..4).for_each(|index| again.again(&read.record(index), read.record(index).is_settled));
         assert_eq!(again.finish(), read);

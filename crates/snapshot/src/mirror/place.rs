@@ -364,7 +364,7 @@ mod tests {
         }
 
         fn placing(&self) -> Placing {
-            Placing::begin(&self.path(""), 7).expect("it exists")
+            Placing::begin(&self.path(""), 7).expect("the tree exists")
         }
 
         fn text(&self, name: &str) -> String {
@@ -387,7 +387,8 @@ mod tests {
         placing.remove(b"sub".to_vec());
         assert_eq!(here.text("a.o"), "old");
         drop(placing);
-        let left: Vec<_> = fs::read_dir(here.path("")).expect("it exists").flatten().map(|it| it.file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(here.path("")).expect("the directory exists").flatten().map(|it| it.file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
         assert_eq!(here.text("sub/b.o"), "old");
     }
@@ -401,11 +402,11 @@ mod tests {
         put(&mut placing, "a.o", "new").expect("writable");
         put(&mut placing, "new/x/d.o", "d").expect("writable");
         placing.link(b"l", b"../elsewhere", Stamp::Now(0)).expect("writable");
-        placing.commit(&here.sent).expect("it fits");
+        placing.commit(&here.sent).expect("the changes can be put in place");
         assert_eq!((here.text("a.o"), here.text("new/x/d.o")), ("new".to_owned(), "d".to_owned()));
-        let found = fs::metadata(here.path("a.o")).expect("it exists");
-        assert_eq!((found.mode() & 0o7777, found.mtime()), (0o755, 5), "no bit to run as its owner");
-        assert_eq!(fs::metadata(here.path("new")).expect("it exists").mode() & 0o777, 0o500);
+        let found = fs::metadata(here.path("a.o")).expect("the entry exists");
+        assert_eq!((found.mode() & 0o7777, found.mtime()), (0o755, 5), "the set-user-ID bit is dropped");
+        assert_eq!(fs::metadata(here.path("new")).expect("the entry exists").mode() & 0o777, 0o500);
         assert_eq!(fs::read_link(here.path("l")).expect("a link").as_os_str(), "../elsewhere");
         fs::set_permissions(here.path("new"), PermissionsExt::from_mode(0o700)).expect("the test owns it");
     }
@@ -440,7 +441,7 @@ mod tests {
         put(&mut placing, "sub/n.o", "n").expect("writable");
         placing.commit(&here.sent).expect("the changes can be put in place");
         let left: Vec<_> =
-            fs::read_dir(here.path("sub")).expect("it exists").flatten().map(|it| it.file_name()).collect();
+            fs::read_dir(here.path("sub")).expect("the directory exists").flatten().map(|it| it.file_name()).collect();
         assert_eq!(left, ["n.o"]);
     }
 
@@ -461,9 +462,9 @@ mod tests {
         let filling = placing.file(b"x").expect("writable");
         let now = Seen::now();
         placing.filled(filling, 0o644, Stamp::Now(now - 1_000_000_000)).expect("the test owns it");
-        placing.commit(&here.sent).expect("it fits");
-        let stamped = fs::metadata(here.path("x")).expect("it exists");
+        placing.commit(&here.sent).expect("the changes can be put in place");
+        let stamped = fs::metadata(here.path("x")).expect("the entry exists");
         let stamped = stamped.mtime() * 1_000_000_000 + stamped.mtime_nsec();
-        assert_eq!(stamped, now - 1_000_000_000, "one clock has no difference");
+        assert_eq!(stamped, now - 1_000_000_000, "the same clock gives no offset");
     }
 }

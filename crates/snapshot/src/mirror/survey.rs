@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(too_much.expect_err("over the limits").to_string(), "too much");
         let digest = content.chunks[0].digest;
         survey.sources.locate(survey.entries.iter().map(|it| it.entry()), &[digest]);
-        assert_eq!(survey.sources.read_chunk(&digest).expect("it exists"), b"#define A 1\n");
+        assert_eq!(survey.sources.read_chunk(&digest).expect("the chunk exists"), b"#define A 1\n");
     }
 
     /// Surveys with a memory and replaces it. Everything counts as settled and is remembered at once.
@@ -279,7 +279,7 @@ mod tests {
                 do_something(folder.path(), what, text);
                 let with = found(folder.path(), &mut memory);
                 prop_assert_eq!(&with, &found(folder.path(), &mut Memory::default()), "after {} {}", what, text);
-                prop_assert!(with.iter().all(|it| **it == Named::new(it.entry().clone())), "names are right");
+                prop_assert!(with.iter().all(|it| **it == Named::new(it.entry().clone())), "entries have the digests of their content");
             }
         }
     }
@@ -296,10 +296,10 @@ mod tests {
         assert_eq!((looked.kept.len(), looked.fresh.len()), (2, 0));
         let again = survey(folder.path(), &memory, &|_| false, &|_, _| None).expect("readable");
         assert_eq!(again.entries, first);
-        assert!(again.memory.is_none(), "nothing is new");
+        assert!(again.memory.is_none(), "an unchanged tree gives no new memory");
         // It was created just now, so a later change might have the same stamp.
         let new = survey(folder.path(), &Memory::default(), &|_| false, &|_, _| None).expect("readable");
-        assert!(new.memory.is_none(), "nothing has settled");
+        assert!(new.memory.is_none(), "recent changes are not remembered");
         fs::write(folder.path().join("d/new"), "text").expect("writable");
         let looked = Look::at(&root, &memory, &|_| false).expect("readable");
         let fresh: Vec<_> = looked.fresh.iter().map(|it| it.path.as_slice()).collect();
@@ -325,11 +325,15 @@ mod tests {
             let (path, before) = (path.clone(), memory.clone());
             let nobody = std::thread::spawn(move || {
                 // SAFETY: the call takes only numbers and changes only this thread, which ends.
-                assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0, "root may");
+                assert_eq!(
+                    unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) },
+                    0,
+                    "this test needs root"
+                );
                 let mut memory = before;
                 (found(&path, &mut memory), memory)
             });
-            let (entries, after) = nobody.join().expect("no panic");
+            let (entries, after) = nobody.join().expect("the thread does not panic");
             memory = after;
             entries.iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()).collect::<Vec<_>>()
         };

@@ -173,7 +173,7 @@ mod tests {
                 File::options()
                     .append(true)
                     .open(at.join(name))
-                    .expect("it exists")
+                    .expect("the file exists")
                     .set_modified(stamp)
                     .expect("the test owns it");
             }
@@ -192,7 +192,7 @@ mod tests {
         let changed: Vec<_> = done.entries.iter().map(|entry| entry.path.as_slice()).collect();
         assert_eq!(changed, [b"changed".as_slice(), b"mode", b"new", b"new/file"], "same size and time is not enough");
         assert_eq!(done.removed, [b"gone".to_vec(), b"sub/old".to_vec()]);
-        assert_eq!(done.sources.read_chunk(&digest_of(b"after!")).expect("it exists"), b"after!");
+        assert_eq!(done.sources.read_chunk(&digest_of(b"after!")).expect("the chunk exists"), b"after!");
         assert!(done.emptied.is_empty());
     }
 }

@@ -81,24 +81,24 @@ mod tests {
     #[test]
     fn preparing_twice_changes_nothing() {
         let mut connection = new_store();
-        prepare(&mut connection, Path::new("test")).expect("it is current");
+        prepare(&mut connection, Path::new("test")).expect("the schema is current");
         connection.execute_batch(include_str!("schema.sql")).expect("the schema is idempotent");
-        assert_eq!(found(&connection, Path::new("test")).expect("it is a store"), Found::Store);
+        assert_eq!(found(&connection, Path::new("test")).expect("the database is a store"), Found::Store);
     }
 
     #[test]
     fn stores_of_other_versions_and_other_files_are_refused() {
         let connection = new_store();
-        connection.pragma_update(None, "user_version", VERSION + 1).expect("it can be set");
+        connection.pragma_update(None, "user_version", VERSION + 1).expect("the version can be set");
         let error = check(&connection, Path::new("test")).expect_err("the version is newer");
         assert!(matches!(error, StoreError::Newer { found, supported: VERSION, .. } if found == VERSION + 1));
 
-        connection.pragma_update(None, "user_version", VERSION - 1).expect("it can be set");
+        connection.pragma_update(None, "user_version", VERSION - 1).expect("the version can be set");
         let error = check(&connection, Path::new("test")).expect_err("the version is older").to_string();
         assert!(error.contains("version 4") && error.contains("start the older release again"), "{error}");
 
         let other = Connection::open_in_memory().expect("memory is available");
-        other.execute_batch("CREATE TABLE theirs (x)").expect("any table will do");
+        other.execute_batch("CREATE TABLE theirs (x)").expect("the table can be created");
         let error = check(&other, Path::new("test")).expect_err("the file is not a store");
         assert!(matches!(error, StoreError::NotAStore { .. }));
     }

@@ -28,7 +28,7 @@ const TELLING: [(&str, &str); 3] = [
 
 fn account(name: &str) -> Arc<Account> {
     let uid = User::from_name(name).expect("readable").expect("every Debian has this user").uid.as_raw();
-    Arc::new(Account::numbered(uid).expect("readable").expect("just seen"))
+    Arc::new(Account::numbered(uid).expect("readable").expect("the account was just found"))
 }
 
 fn settings(use_uv: bool) -> Settings {
@@ -111,7 +111,7 @@ fn project_is_read_with_the_rights_of_its_user() {
     hand_over(&place, &ada);
     // Simulates a kernel that does not protect hard links.
     fs::hard_link(&secret, place.project().join("requirements.txt")).expect("root has permission");
-    let error = detect_as(&place, &ada).expect_err("the user may not read it");
+    let error = detect_as(&place, &ada).expect_err("the user may not read the file");
     assert!(!format!("{error:?}").contains("eyes"), "{error:?}");
     fs::remove_file(place.project().join("requirements.txt")).expect("root has permission");
     mkfifo(&place.project().join("requirements.txt"), Mode::S_IRWXU).expect("root has permission");

@@ -336,7 +336,7 @@ mod tests {
             .expect("the state exists")
             .flatten()
             .filter(|it| it.file_name().to_string_lossy().starts_with('l'));
-        assert!(left.count() <= kept + MOST_LAYERS, "what nobody needs is gone");
+        assert!(left.count() <= kept + MOST_LAYERS, "unused layers are removed");
         assert!(fixture.mirror.known(last.digest).is_some());
     }
 

@@ -501,12 +501,15 @@ mod tests {
             take(&mut mirrors, 1, 99).expect_err("the limit is reached").to_string().contains("24 trees of this user")
         );
         for number in MOST_OF_ONE..MOST_MIRRORS {
-            take(&mut mirrors, 2, number).expect("other users have places");
+            take(&mut mirrors, 2, number).expect("other users can add trees");
         }
         assert!(take(&mut mirrors, 3, 99).expect_err("the limit is reached").to_string().contains("32 trees, all"));
         in_use.remove(5);
         in_use.remove(2);
         make_room(&mut mirrors, 1).expect("an idle tree can be removed");
-        assert!(!mirrors.contains_key(&key(1, 2)) && mirrors.contains_key(&key(1, 5)), "the oldest goes");
+        assert!(
+            !mirrors.contains_key(&key(1, 2)) && mirrors.contains_key(&key(1, 5)),
+            "only the oldest idle tree is removed"
+        );
     }
 }

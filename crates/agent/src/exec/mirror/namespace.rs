@@ -228,7 +228,7 @@ mod tests {
     /// Runs a closure in the namespace, on a temporary thread.
     fn inside<T: Send + 'static>(namespace: OwnedFd, act: impl FnOnce() -> T + Send + 'static) -> T {
         let act = move || {
-            unshare(CloneFlags::CLONE_FS).expect("threads may");
+            unshare(CloneFlags::CLONE_FS).expect("a thread can change its namespace");
             setns(namespace, CloneFlags::CLONE_NEWNS).expect("root has permission");
             act()
         };
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(seen, ("new".to_owned(), true));
         let upper = layout.mirror.join("c1/u");
         assert_eq!(fs::read_to_string(upper.join("a.o")).expect("the command wrote the file"), "object");
-        assert!(upper.join("b.c").symlink_metadata().is_ok(), "what is gone is said");
+        assert!(upper.join("b.c").symlink_metadata().is_ok(), "the upper layer has a whiteout");
         assert_eq!(fs::read_to_string(layout.mirror.join("l1/b.c")).expect("the layers stay unchanged"), "b");
         assert!(!layout.mirror.join("c1/b").exists());
         // The mounts are visible inside only.
@@ -305,12 +305,12 @@ mod tests {
         let nobody = Ids { uid: 65534, gid: 65534, groups: Vec::new() };
         for place in [home.join("way"), home.join("way/tree"), private.join("open/tree"), private.join("tree")] {
             let layout = Layout { user: Some(nobody.clone()), ..layout(folder.path(), &place) };
-            let refused = make(layout).expect_err("the user may not enter");
+            let refused = make(layout).expect_err("the user has no access to the directory");
             assert!(refused.to_string().contains("cannot enter"), "{}: {refused}", place.display());
             hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("root may remove it");
         }
         let layout = Layout { user: Some(nobody), ..layout(folder.path(), &home.join("tree")) };
-        make(layout).expect("the user may enter");
+        make(layout).expect("the user has access to the directory");
         // A listed directory may become a link before it is shown.
         let shown = folder.path().join("shown");
         let directory = open(&home, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).expect("the directory exists");
@@ -358,7 +358,7 @@ mod tests {
             fs::read_to_string(beside.join("link/file")).expect("the link is shown")
         });
         assert_eq!(seen, "x");
-        assert!(home.join("neighbour/new").exists(), "what is beside the tree is the node's own");
+        assert!(home.join("neighbour/new").exists(), "writes beside the tree reach the node's file system");
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn refused_order_may_still_take_effect() {
     assert_eq!(head.pass(4 * MINUTE, &["r1"]), []);
     assert_eq!(head.stage("r1"), Stage::Stopping, "{}", head.why("r1"));
     head.pass(10 * SECOND, &[]);
-    assert_eq!(head.stage("r1"), Stage::Off, "its controller reports it off");
+    assert_eq!(head.stage("r1"), Stage::Off, "the controller reports the machine off");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn no_status_is_requested_before_an_order_is_answered() {
     head.agent_reports(11, None);
     // The order waits for a controller that many nodes share.
     let waits = std::mem::take(&mut head.orders);
-    head.power(PowerCommand::Look { node: name("r1") }).expect("it is in the plan");
+    head.power(PowerCommand::Look { node: name("r1") }).expect("the plan lists the node");
     assert_eq!(head.answer(&["r1"]), [], "the order is not answered yet");
     head.pass(4 * MINUTE, &["r1"]);
     head.orders = waits;
