@@ -102,7 +102,7 @@ mod tests {
         fixture.insert("/proc/meminfo", "MemTotal: 5 kB\nMemFree: \"2\" kB");
         fixture.insert("/sys/devices/system/cpu/online", "0-3");
         fixture.insert_device("/dev/nvidia0", 195, 0);
-        let again = Fixture::parse(&fixture.to_toml()).expect("just written");
+        let again = Fixture::parse(&fixture.to_toml()).expect("a written fixture can be parsed");
         assert_eq!(again, fixture);
         assert_eq!(again.read("/sys/devices/system/cpu/online").as_deref(), Some("0-3"));
         assert_eq!(again.read("/sys/devices/system/cpu"), None);

@@ -12,7 +12,7 @@ const MACHINES: [&str; 9] = ["laptop", "server", "board", "hybrid", "container",
 
 fn fixture(name: &str) -> Fixture {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/machines/{name}.toml"));
-    Fixture::parse(&std::fs::read_to_string(path).expect("the file is there")).expect("it is a fixture")
+    Fixture::parse(&std::fs::read_to_string(path).expect("the fixture file exists")).expect("the fixture file is valid")
 }
 
 /// The paths of the files of a fixture.
@@ -71,7 +71,7 @@ fn content() -> impl Strategy<Value = String> {
 
 fn holds_together(machine: &Machine) {
     let ids: CpuSet = machine.cpus.iter().map(|cpu| cpu.id).collect();
-    assert_eq!(ids.len() as usize, machine.cpus.len(), "no CPU twice");
+    assert_eq!(ids.len() as usize, machine.cpus.len(), "a CPU is listed twice");
     assert!(!machine.usable.is_empty() && ids.is_superset(&machine.usable), "{machine:?}");
     if let Some(quota) = machine.quota_millicpus {
         assert!(u64::from(machine.usable.len()) <= (quota / 1000).max(1), "{machine:?}");
@@ -80,7 +80,7 @@ fn holds_together(machine: &Machine) {
     assert!(memory.limit_bytes <= memory.total_bytes, "{memory:?}");
     assert_eq!(memory.usable_bytes, memory.limit_bytes - memory.reserved_bytes);
     let uuids: BTreeSet<_> = machine.gpus.iter().map(|gpu| &gpu.uuid).collect();
-    assert_eq!(uuids.len(), machine.gpus.len(), "no GPU twice: {:?}", machine.gpus);
+    assert_eq!(uuids.len(), machine.gpus.len(), "a GPU is listed twice: {:?}", machine.gpus);
     assert!(machine.gpus.iter().enumerate().all(|(index, gpu)| gpu.index == index as u32 && !gpu.devices.is_empty()));
 }
 

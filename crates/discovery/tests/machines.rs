@@ -9,7 +9,7 @@ use hostler_model::{CoreKind, Cpu, CpuSet, format_bytes};
 
 fn fixture(name: &str) -> Fixture {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/machines/{name}.toml"));
-    Fixture::parse(&fs::read_to_string(path).expect("the file is there")).expect("it is a fixture")
+    Fixture::parse(&fs::read_to_string(path).expect("the fixture file exists")).expect("the fixture file is valid")
 }
 
 fn machine(name: &str) -> Machine {
@@ -270,14 +270,14 @@ fn an_old_kernel_lists_cpus_by_their_directories() {
 fn recording_of_this_machine_describes_the_same_machine() {
     let (machine, fixture) = hostler_discovery::capture();
     assert!(!machine.usable.is_empty() && machine.memory.usable_bytes > 0, "{machine:?}");
-    let again = Fixture::parse(&fixture.to_toml()).expect("what was written can be read");
+    let again = Fixture::parse(&fixture.to_toml()).expect("a written fixture can be parsed");
     assert_eq!(Machine::of(&Source::fixture(again)), machine);
 }
 
 #[test]
 fn affinity_and_memory_of_this_machine_equal_those_of_the_kernel() {
     let machine = hostler_discovery::machine();
-    let allowed = std::thread::available_parallelism().expect("Linux says").get() as u32;
+    let allowed = std::thread::available_parallelism().expect("the kernel reports the CPUs").get() as u32;
     // The standard library rounds a quota down as well, and looks at the same affinity mask.
     assert_eq!(machine.usable.len(), allowed, "{machine:?}");
     let meminfo = fs::read_to_string("/proc/meminfo").expect("Linux");
@@ -320,5 +320,5 @@ fn graphics_devices_belong_to_their_gpu() {
         })
         .collect();
     assert_eq!(drawing[0], ["/dev/dri/card1", "/dev/dri/renderD128"], "{:?}", machine.gpus[0]);
-    assert!(drawing[1..].iter().all(Vec::is_empty), "a display's card is nobody's");
+    assert!(drawing[1..].iter().all(Vec::is_empty), "the display's graphics device belongs to no GPU");
 }

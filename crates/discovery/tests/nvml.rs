@@ -16,7 +16,7 @@ fn library(kind: &str) -> (TempDir, PathBuf) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvml.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", &format!("-D{kind}"), "-o"]).arg(&library).arg(source);
-    let status = compiler.status().expect("building Hostler takes a C compiler, so there is one");
+    let status = compiler.status().expect("a C compiler is installed");
     assert!(status.success());
     (directory, library)
 }
@@ -82,7 +82,7 @@ fn driver_without_mig_support_lists_whole_gpus() {
 fn library_of_another_version_falls_back_to_proc() {
     let (_directory, library) = library("FAILS");
     let machine = Machine::of(&Source::fixture(driver()).with_nvml(&library));
-    assert_eq!(names(&machine), ["GPU-100", "GPU-101", "GPU-103"], "by /proc, without the one that is divided");
+    assert_eq!(names(&machine), ["GPU-100", "GPU-101", "GPU-103"], "GPUs found in /proc, without the one in MIG mode");
     assert!(notes(&machine).contains("library cannot start (Driver/library version mismatch)"), "{}", notes(&machine));
     assert!(notes(&machine).contains("at 0000:66:00.0 is in MIG mode"), "{}", notes(&machine));
 }
@@ -117,7 +117,7 @@ fn hanging_driver_times_out() {
     while asking() > 1 && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    assert_eq!(asking(), 1, "one thread is left behind, not three");
+    assert_eq!(asking(), 1, "only one query of the driver hangs");
 }
 
 /// Number of this process's threads that query a driver.

@@ -186,7 +186,7 @@ mod tests {
 
     impl Script {
         fn asked(&self, what: &'static str) -> BoxFuture<'_, Result<(), Fault>> {
-            self.asked.lock().expect("not poisoned").push(what);
+            self.asked.lock().expect("the lock is not poisoned").push(what);
             Box::pin(async {
                 if !self.answers {
                     std::future::pending::<()>().await;
@@ -198,7 +198,7 @@ mod tests {
 
     impl Driver for Script {
         fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>> {
-            self.asked.lock().expect("not poisoned").push("status");
+            self.asked.lock().expect("the lock is not poisoned").push("status");
             Box::pin(async { self.status.ok_or_else(|| Fault::confused("it does not say")) })
         }
 
@@ -235,7 +235,7 @@ mod tests {
                 let answer = controller.act(verb).await.expect("a response");
                 assert_eq!(answer, if sent.is_some() { Answer::Accepted } else { Answer::Confirmed(status) });
                 assert_eq!(
-                    *asked.lock().expect("not poisoned"),
+                    *asked.lock().expect("the lock is not poisoned"),
                     ["status"].into_iter().chain(sent).collect::<Vec<_>>()
                 );
             }
@@ -246,10 +246,10 @@ mod tests {
     async fn nothing_is_sent_if_the_state_is_unknown() {
         for verb in VERBS {
             let (controller, asked) = controller(None, true);
-            let fault = controller.act(verb).await.expect_err("no state");
+            let fault = controller.act(verb).await.expect_err("the state is unknown");
             assert_eq!(fault.kind(), FaultKind::Confused);
             assert!(fault.what().is_some_and(|what| what.contains("r1")), "{fault}");
-            assert_eq!(*asked.lock().expect("not poisoned"), ["status"]);
+            assert_eq!(*asked.lock().expect("the lock is not poisoned"), ["status"]);
         }
     }
 
@@ -258,8 +258,8 @@ mod tests {
         let (controller, asked) = controller(Some(Supply::Off), false);
         let fault = controller.act(Verb::On).await.expect_err("the controller hangs");
         assert_eq!((fault.kind(), fault.retry_after()), (FaultKind::Unreachable, Some(PACE.first_pause)));
-        controller.act(Verb::Status).await.expect_err("in back-off");
-        assert_eq!(asked.lock().expect("not poisoned").len(), 2);
+        controller.act(Verb::Status).await.expect_err("the controller is in back-off");
+        assert_eq!(asked.lock().expect("the lock is not poisoned").len(), 2);
         controller.forget_faults();
         assert_eq!(controller.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
     }

@@ -100,9 +100,9 @@ mod tests {
         let first = site.lane("a");
         assert!(Arc::ptr_eq(&first, &site.lane("a")));
         assert!(!Arc::ptr_eq(&first, &site.lane("b")));
-        assert_eq!(site.lanes.lock().expect("not poisoned").len(), 2, "b is removed with the next call");
+        assert_eq!(site.lanes.lock().expect("the lock is not poisoned").len(), 2, "b is removed with the next call");
         drop(first);
         site.lane("c");
-        assert_eq!(site.lanes.lock().expect("not poisoned").keys().collect::<Vec<_>>(), ["c"]);
+        assert_eq!(site.lanes.lock().expect("the lock is not poisoned").keys().collect::<Vec<_>>(), ["c"]);
     }
 }

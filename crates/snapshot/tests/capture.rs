@@ -115,7 +115,7 @@ fn hostlerignore_can_include_directories_left_out_by_default() {
     // In a .gitignore such a line is common and has another meaning.
     put(folder, ".gitignore", "!*/\nskipped/\n");
     assert_eq!(paths(&capture(folder).manifest), [".gitignore"]);
-    assert_eq!(left_out(folder), [".git", "old", "venv", "3"], "what a rule leaves out is not mentioned");
+    assert_eq!(left_out(folder), [".git", "old", "venv", "3"], "directories that a rule excludes are not listed");
     put(folder, ".hostlerignore", "!/venv/\n!.git/\n!3/\n");
     let taken =
         [".git", ".git/HEAD", ".gitignore", ".hostlerignore", "3", "3/out", "venv", "venv/lib", "venv/pyvenv.cfg"];
@@ -191,7 +191,7 @@ fn unreadable_entries_are_listed_before_any_file_is_read() {
     for (name, mode) in [("private", 0o000), ("closed", 0o000), ("unsearchable", 0o444), ("ignored", 0o000)] {
         set_mode(&folder.join(name), mode);
     }
-    let error = unprivileged(|| Scan::of(folder).expect_err("three are unreadable"));
+    let error = unprivileged(|| Scan::of(folder).expect_err("three entries are unreadable"));
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
     assert_eq!(
@@ -267,7 +267,7 @@ fn file_changed_during_the_capture_is_detected() {
 /// Sets a time old enough for the file to be remembered.
 fn settle(path: &Path) {
     let then = std::time::SystemTime::now() - Duration::from_secs(3600);
-    fs::File::options().write(true).open(path).expect("it exists").set_modified(then).expect("the test owns it");
+    fs::File::options().write(true).open(path).expect("the file exists").set_modified(then).expect("the test owns it");
 }
 
 #[test]
@@ -287,12 +287,12 @@ fn unchanged_files_are_not_read_again() {
     let first = loop {
         match again(Default::default()).seen {
             Some(seen) if seen.len() == 2 => break seen,
-            _ => assert!(Instant::now() < deadline, "both are remembered"),
+            _ => assert!(Instant::now() < deadline, "the capture does not remember both files"),
         }
         std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(again(first.clone()).files_read, 0);
-    assert!(again(first.clone()).seen.is_none(), "there is nothing new to remember");
+    assert!(again(first.clone()).seen.is_none(), "an unchanged folder gives nothing new to remember");
     assert_eq!(again(first.clone()).digest, again(Default::default()).digest);
 
     // Same size and restored modification time: only the ctime shows the change.

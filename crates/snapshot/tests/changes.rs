@@ -122,7 +122,7 @@ fn rewriting_equal_bytes_is_no_change_but_a_new_mode_is() {
 fn restored_modification_time_hides_no_change() {
     let run = Run::of(&FOLDER);
     let path = run.work().join("data/a");
-    let modified = fs::metadata(&path).expect("it exists").modified().expect("the system reports it");
+    let modified = fs::metadata(&path).expect("the file exists").modified().expect("the system reports it");
     fs::write(&path, "AAAA").expect("the test owns it");
     fs::File::options()
         .append(true)
@@ -374,9 +374,9 @@ fn nest(path: &Path, levels: usize) {
     use nix::fcntl::{OFlag, open, openat};
     use nix::sys::stat::{Mode, mkdirat};
     fs::create_dir(path).expect("the test owns it");
-    let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("it exists");
+    let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("the directory exists");
     for _ in 0..levels {
         mkdirat(&at, "d", Mode::S_IRWXU).expect("the test owns it");
-        at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("it exists");
+        at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("the directory exists");
     }
 }

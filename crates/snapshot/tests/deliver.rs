@@ -47,7 +47,9 @@ impl Head {
 
     fn send(&self, delivery: &mut Delivery, wanted: &[Digest]) {
         for digest in wanted {
-            delivery.accept(digest, &self.store.get_wire(digest).expect("it exists")).expect("the disk has space");
+            delivery
+                .accept(digest, &self.store.get_wire(digest).expect("the chunk exists"))
+                .expect("the disk has space");
         }
     }
 
@@ -85,7 +87,7 @@ fn delivery_copies_the_results_and_leaves_no_temporary_files() {
     wanted.reverse();
     head.send(&mut delivery, &wanted);
     // Nothing is visible before the end.
-    assert_eq!(fs::read_dir(head.home()).expect("it exists").count(), 1);
+    assert_eq!(fs::read_dir(head.home()).expect("the directory exists").count(), 1);
     let delivered = delivery.finish().expect("complete");
     assert_eq!((delivered.files, delivered.bytes, delivered.kept), (5, (6 << 20) + 5, 0));
     assert_eq!(inventory(&head.home()), inventory(&head.results()));
@@ -112,11 +114,11 @@ fn interrupted_delivery_is_resumed() {
     assert_eq!(delivery.missing(), after);
     drop(delivery);
     let partial = head.home().join(".hostler-partial");
-    let area = fs::read_dir(&partial).expect("it exists").next().expect("one").expect("readable").path();
+    let area = fs::read_dir(&partial).expect("the directory exists").next().expect("one").expect("readable").path();
     let mut torn = 0;
-    for entry in fs::read_dir(area).expect("it exists") {
+    for entry in fs::read_dir(area).expect("the directory exists") {
         let path = entry.expect("readable").path();
-        if fs::metadata(&path).expect("it exists").len() > 1 << 20 {
+        if fs::metadata(&path).expect("the file exists").len() > 1 << 20 {
             let mut bytes = fs::read(&path).expect("the test owns it");
             bytes[10] ^= 1;
             fs::write(&path, bytes).expect("the test owns it");
@@ -137,7 +139,7 @@ fn damaged_chunks_are_refused_and_unrequested_ones_ignored() {
     let head = Head::with(&results());
     let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
     let wanted = delivery.missing();
-    let other = head.store.get_wire(&wanted[1]).expect("it exists");
+    let other = head.store.get_wire(&wanted[1]).expect("the chunk exists");
     assert!(matches!(delivery.accept(&wanted[0], &other), Err(DeliveryError::Damaged { .. })));
     delivery.accept(&Digest([7; 32]), b"whatever").expect("an unrequested chunk is ignored");
     assert_eq!(delivery.missing(), wanted);
@@ -182,7 +184,7 @@ fn overwriting_requests_only_missing_chunks() {
     head.send(&mut delivery, &wanted);
     delivery.finish().expect("complete");
     let mut home = inventory(&head.home());
-    assert_eq!(home.remove(b"unrelated".as_slice()).expect("still there").2, b"mine");
+    assert_eq!(home.remove(b"unrelated".as_slice()).expect("the unrelated file still exists").2, b"mine");
     let contents = |items: std::collections::BTreeMap<Vec<u8>, common::Item>| -> Vec<_> {
         items.into_iter().map(|(path, item)| (path, item.2)).collect()
     };
@@ -227,7 +229,7 @@ fn directories_and_links_in_the_way_are_never_replaced() {
         let hopeless = |path: &str| conflicts.contains(&Conflict { path: path.into(), can_be_settled: false });
         assert!(hopeless("a") && hopeless("log") && hopeless("sub") && hopeless("sub/deep/y"), "{conflicts:?}");
         assert_eq!(inventory(&head.home()), before);
-        assert_eq!(fs::read_dir(outside.join("deep")).expect("it exists").count(), 0);
+        assert_eq!(fs::read_dir(outside.join("deep")).expect("the directory exists").count(), 0);
     }
 }
 
@@ -240,7 +242,7 @@ fn file_created_during_the_delivery_is_kept() {
     put(&head.home(), "copy.bin", "mine, just now");
     let error = delivery.finish().expect_err("the user's file conflicts");
     assert!(matches!(&error, DeliveryError::Conflicts { conflicts, .. } if conflicts.len() == 1), "{error:?}");
-    assert_eq!(fs::read(head.home().join("copy.bin")).expect("it exists"), b"mine, just now");
+    assert_eq!(fs::read(head.home().join("copy.bin")).expect("the file exists"), b"mine, just now");
     fs::remove_file(head.home().join("copy.bin")).expect("the test owns it");
     // Chunks that had arrived are not requested again.
     let delivery = head.plan(OnConflict::Refuse).expect("the conflict is gone");
@@ -295,7 +297,7 @@ fn full_disk_is_reported_and_received_chunks_are_kept() {
         let failed = delivery
             .missing()
             .iter()
-            .find_map(|digest| delivery.accept(digest, &head.store.get_wire(digest).expect("it exists")).err());
+            .find_map(|digest| delivery.accept(digest, &head.store.get_wire(digest).expect("the chunk exists")).err());
         let Some(DeliveryError::DiskFull { needed, .. }) = failed else { panic!("{failed:?}") };
         assert!(needed > 2 << 20);
         assert_eq!(walk_files(&head.home()).len(), 1);

@@ -57,8 +57,8 @@ fn hostile_manifests_are_refused_before_anything_is_written() {
     for (name, build) in cases {
         let (dir, answer) = try_lay_out(|store, _| manifest(build(store)));
         assert!(matches!(answer, Err(LayoutError::Manifest(ManifestError::Entry { .. }))), "{name}: {answer:?}");
-        let left: Vec<_> = fs::read_dir(dir.path()).expect("it exists").collect();
-        assert_eq!(left.len(), 1, "{name}: only the chunks are there");
+        let left: Vec<_> = fs::read_dir(dir.path()).expect("the directory exists").collect();
+        assert_eq!(left.len(), 1, "{name}: the layout left files behind");
     }
     let (_dir, newer) = try_lay_out(|_, _| Manifest { version: 2, entries: Vec::new() });
     assert!(matches!(newer, Err(LayoutError::Manifest(ManifestError::Version { found: 2 }))));
@@ -126,7 +126,7 @@ fn root_can_give_the_folder_to_the_jobs_user() {
     let options = LayoutOptions { owner: Some((1234, 1235)), ..LayoutOptions::default() };
     lay_out(&manifest, &store, &work, &options).expect("the manifest is valid");
     for path in ["", "a", "a/x", "a/y"] {
-        let metadata = fs::symlink_metadata(work.join(path)).expect("it exists");
+        let metadata = fs::symlink_metadata(work.join(path)).expect("the entry exists");
         assert_eq!((metadata.uid(), metadata.gid()), (1234, 1235), "{path}");
     }
 }
@@ -179,12 +179,12 @@ proptest! {
         let work = dir.path().join("base/work");
         let answer = lay_out(&manifest, &store, &work, &LayoutOptions::default());
         prop_assert_eq!(answer.is_ok(), check(&manifest).is_ok());
-        prop_assert_eq!(fs::read_dir(dir.path()).expect("it exists").count(), 3);
-        prop_assert_eq!(fs::read_dir(dir.path().join("base")).expect("it exists").count(), usize::from(answer.is_ok()));
+        prop_assert_eq!(fs::read_dir(dir.path()).expect("the directory exists").count(), 3);
+        prop_assert_eq!(fs::read_dir(dir.path().join("base")).expect("the directory exists").count(), usize::from(answer.is_ok()));
         if answer.is_ok() {
             for (path, item) in inventory(&work) {
                 let resolved = fs::canonicalize(common::at(&work, &path));
-                let inside = resolved.is_ok_and(|it| it.starts_with(fs::canonicalize(&work).expect("it exists")));
+                let inside = resolved.is_ok_and(|it| it.starts_with(fs::canonicalize(&work).expect("the directory exists")));
                 let leads_nowhere = item.0 & libc::S_IFMT == libc::S_IFLNK && fs::metadata(common::at(&work, &path)).is_err();
                 prop_assert!(inside || leads_nowhere);
             }

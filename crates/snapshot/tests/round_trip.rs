@@ -18,7 +18,7 @@ fn round_trip(folder: &Path, options: &LayoutOptions) -> BTreeMap<Vec<u8>, commo
     upload(&captured, &store);
     // The receiver knows only the manifest's digest.
     let encoded = store.get(&captured.digest).expect("uploaded");
-    let manifest = hostler_proto::decode(&encoded).expect("just encoded");
+    let manifest = hostler_proto::decode(&encoded).expect("encoded manifests can be decoded");
     assert_eq!(manifest, captured.manifest);
     let work = elsewhere.path().join("work");
     let laid_out = lay_out(&manifest, &store, &work, options).expect("the manifest is valid");
@@ -156,12 +156,12 @@ fn progress_ends_at_the_total() {
         put(dir.path(), &format!("{index}"), noise(index, 1000));
     }
     let seen = std::sync::Mutex::new(Vec::new());
-    let on_progress = |progress| seen.lock().expect("no panic").push(progress);
+    let on_progress = |progress| seen.lock().expect("the lock is not poisoned").push(progress);
     let captured =
         capture_with(dir.path(), &hostler_snapshot::CaptureOptions { threads: 3, ..Default::default() }, &on_progress)
             .expect("readable");
     assert_eq!(paths(&captured.manifest).len(), 100);
-    let seen = seen.into_inner().expect("no panic");
+    let seen = seen.into_inner().expect("the lock is not poisoned");
     assert_eq!(seen.len(), 100);
     let last = seen.iter().max_by_key(|progress| progress.files).expect("some");
     assert_eq!((last.files, last.total_files, last.total_bytes), (100, 100, 100_000));

@@ -28,7 +28,7 @@ fn place(dir: &Path, digest: &Digest) -> PathBuf {
 
 /// Makes a chunk look as if it was last used `secs` ago.
 fn age(dir: &Path, digest: &Digest, secs: u64) {
-    let file = fs::File::options().append(true).open(place(dir, digest)).expect("it exists");
+    let file = fs::File::options().append(true).open(place(dir, digest)).expect("the file exists");
     file.set_modified(SystemTime::now() - Duration::from_secs(secs)).expect("the test owns it");
 }
 
@@ -48,7 +48,8 @@ fn stored_chunks_are_read_back_unchanged() {
     assert_eq!(store.missing(&[digests[0], absent, digests[1]]), [absent]);
     assert!(matches!(store.get(&absent), Err(StoreError::Missing(it)) if it == absent));
 
-    let on_disk: u64 = digests.iter().map(|it| fs::metadata(place(dir.path(), it)).expect("it exists").len()).sum();
+    let on_disk: u64 =
+        digests.iter().map(|it| fs::metadata(place(dir.path(), it)).expect("the file exists").len()).sum();
     assert_eq!(store.total_bytes().expect("readable"), on_disk);
     assert!(on_disk < (1 << 20) + text.len() as u64 / 10);
     store.insert(&digests[1], b"x").expect("an existing chunk is kept");
@@ -73,7 +74,8 @@ fn chunk_with_a_wrong_digest_is_refused() {
     assert!(matches!(store.insert_wire(&name, &wire::encode(b"wrong")), Err(StoreError::Refused { .. })));
     assert!(matches!(store.insert_wire(&name, b"\x01garbage"), Err(StoreError::Refused { .. })));
     let bomb = zstd::bulk::compress(&vec![0; 65 << 20], 3).expect("memory suffices");
-    let error = store.insert_wire(&name, &[b"\x01".as_slice(), &bomb].concat()).expect_err("a bomb");
+    let error =
+        store.insert_wire(&name, &[b"\x01".as_slice(), &bomb].concat()).expect_err("the chunk exceeds the size limit");
     assert!(matches!(error, StoreError::Refused { source: wire::WireError::TooLong, .. }), "{error:?}");
     assert!(!store.contains(&name));
     store.insert_wire(&name, &wire::encode(b"right")).expect("right");
@@ -87,7 +89,7 @@ fn damaged_chunk_is_reported_and_removed() {
     for bytes in [raw, packed] {
         let digest = store.add(&bytes).expect("writable");
         let path = place(dir.path(), &digest);
-        let mut stored = fs::read(&path).expect("it exists");
+        let mut stored = fs::read(&path).expect("the file exists");
         let middle = stored.len() / 2;
         stored[middle] ^= 1;
         fs::write(&path, stored).expect("the test owns it");
@@ -137,7 +139,7 @@ fn eviction_removes_the_least_recently_used_chunks() {
         age(dir.path(), digest, 10_000 - 100 * index as u64);
     }
     // The oldest chunk is used again; `keep` protects the second oldest.
-    store.get(&digests[0]).expect("it exists");
+    store.get(&digests[0]).expect("the chunk exists");
     let freed = store.evict_to(4500, &|digest| *digest == digests[1]).expect("the test owns it");
     assert_eq!((freed.chunks, freed.bytes), (6, 6000));
     let left: Vec<usize> = (0..10).filter(|&index| store.contains(&digests[index])).collect();
@@ -168,7 +170,7 @@ fn packs_transfer_chunks_between_stores() {
     let (_dir, from) = store();
     let (_other, to) = store();
     let wanted: Vec<Digest> = (0..20).map(|seed| from.add(&noise(seed, 100_000)).expect("writable")).collect();
-    let body: Vec<u8> = from.pack(&wanted).flat_map(|frame| frame.expect("it exists")).collect();
+    let body: Vec<u8> = from.pack(&wanted).flat_map(|frame| frame.expect("the chunk exists")).collect();
     let mut decoder = pack::Decoder::default();
     for piece in body.chunks(16_000) {
         decoder.feed(piece);
@@ -234,10 +236,10 @@ fn kill_leaves_complete_chunks_and_no_temporary_files() {
         let there: Vec<_> = digests.iter().filter(|digest| store.contains(digest)).collect();
         assert!(there.len() >= 4 && there.iter().all(|digest| store.get(digest).is_ok()));
         // Only this process's scratch directory is left, and it is empty.
-        let scratch: Vec<_> = fs::read_dir(chunks.join("tmp")).expect("it exists").collect();
+        let scratch: Vec<_> = fs::read_dir(chunks.join("tmp")).expect("the directory exists").collect();
         assert_eq!(scratch.len(), 1);
         let ours = scratch[0].as_ref().expect("readable").path();
-        assert_eq!(fs::read_dir(ours).expect("it exists").count(), 0);
+        assert_eq!(fs::read_dir(ours).expect("the directory exists").count(), 0);
     }
 }
 
@@ -257,19 +259,19 @@ fn read_ahead_loads_chunks_into_the_page_cache() {
     let digests: Vec<Digest> =
         (0..3).map(|seed| store.add(&noise(seed, 1 << 20)).expect("the disk has space")).collect();
     let forget = |digest: &Digest| {
-        let file = fs::File::open(place(dir.path(), digest)).expect("it exists");
-        file.sync_all().expect("it can be written");
-        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice is free");
+        let file = fs::File::open(place(dir.path(), digest)).expect("the file exists");
+        file.sync_all().expect("the file can be synced");
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("the kernel accepts the advice");
         assert_eq!(resident(dir.path(), digest), 0);
     };
     digests.iter().for_each(forget);
     let missing = digest_of(b"elsewhere");
     let wanted: Vec<Digest> = [&[missing], &digests[..]].concat();
     let asked = store.read_ahead(&wanted, 5 << 19);
-    assert!((2 << 20..5 << 19).contains(&asked), "two and no third: {asked}");
+    assert!((2 << 20..5 << 19).contains(&asked), "read-ahead requested {asked} bytes instead of two chunks");
     let deadline = Instant::now() + Duration::from_secs(30);
     while digests[..2].iter().any(|digest| resident(dir.path(), digest) < 1 << 20) {
-        assert!(Instant::now() < deadline, "they are not read");
+        assert!(Instant::now() < deadline, "read-ahead does not load the chunks");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(resident(dir.path(), &digests[2]), 0);

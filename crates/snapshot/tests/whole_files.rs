@@ -69,7 +69,7 @@ fn layouts_share_the_blocks_of_equal_files() {
         let expected = inventory(&directories[0]);
         assert_eq!(expected[b"tool".as_slice()].0 & 0o7777, 0o555);
         assert!(directories.iter().all(|directory| inventory(directory) == expected));
-        assert_eq!(whole_files(place).len(), 1, "equal content is kept once, whatever its name, mode and time");
+        assert_eq!(whole_files(place).len(), 1, "files of equal content share one whole file");
         for (directory, laid_out) in directories.iter().zip(&laid_out) {
             let found =
                 changes(directory, &folder, &laid_out.baseline, &ChangesOptions::default()).expect("within the limits");
@@ -85,8 +85,9 @@ fn change_of_a_shared_file_is_private_to_its_job() {
         let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
         let laid_out: Vec<LaidOut> = (0..3).map(|it| lay(&folder, &store, &place.join(format!("work-{it}")))).collect();
         let expected = inventory(&place.join("work-0"));
-        let file = fs::File::options().write(true).open(place.join("work-2/data")).expect("the job's own");
-        file.write_all_at(b"changed in place", 500_000).expect("the job's own");
+        let file =
+            fs::File::options().write(true).open(place.join("work-2/data")).expect("the file belongs to the job");
+        file.write_all_at(b"changed in place", 500_000).expect("the file belongs to the job");
         drop(file);
         let found = changes(&place.join("work-2"), &folder, &laid_out[2].baseline, &ChangesOptions::default())
             .expect("within the limits");
@@ -112,7 +113,7 @@ fn files_that_are_small_or_used_once_are_not_kept() {
 fn damaged_whole_files_are_never_used() {
     type Damage = fn(&Path);
     let flip: Damage = |path| {
-        let modified = fs::metadata(path).and_then(|it| it.modified()).expect("it exists");
+        let modified = fs::metadata(path).and_then(|it| it.modified()).expect("the file exists");
         set_mode(path, 0o600);
         let file = fs::File::options().write(true).open(path).expect("the test owns it");
         file.write_all_at(b"damage", 700_000).expect("the test owns it");
@@ -123,7 +124,7 @@ fn damaged_whole_files_are_never_used() {
     };
     let cut: Damage = |path| fs::File::options().write(true).open(path).expect("open").set_len(123_456).expect("cut");
     let grow: Damage = |path| {
-        let length = fs::metadata(path).expect("it exists").size();
+        let length = fs::metadata(path).expect("the file exists").size();
         let file = fs::File::options().write(true).open(path).expect("the test owns it");
         file.write_all_at(b"x", length).expect("the test owns it");
     };
@@ -156,7 +157,10 @@ fn damaged_whole_files_are_never_used() {
                 for _ in 0..3 {
                     assert_eq!(lay_next(&store), expected);
                 }
-                assert_eq!(fs::read(&whole_files(place)[0]).expect("made anew"), noise(1, 1 << 20));
+                assert_eq!(
+                    fs::read(&whole_files(place)[0]).expect("the whole file was written again"),
+                    noise(1, 1 << 20)
+                );
                 assert!(!whole_files(place)[0].is_symlink());
             }
         }
@@ -170,7 +174,7 @@ fn whole_files_count_as_used_space_and_are_evicted_before_their_chunks() {
         let old = store.add(&noise(9, 300_000)).expect("writable");
         let name = old.to_string();
         let old_place = place.join("chunks").join(&name[..2]).join(&name[2..]);
-        let file = fs::File::options().append(true).open(old_place).expect("it exists");
+        let file = fs::File::options().append(true).open(old_place).expect("the file exists");
         file.set_modified(SystemTime::now() - Duration::from_secs(86_400)).expect("the test owns it");
         let folder = manifest(vec![big_file("a", &store, 1, 1 << 20), big_file("b", &store, 2, 1 << 20)]);
         let chunks: Vec<Digest> = (folder.entries.iter())
@@ -258,12 +262,12 @@ fn concurrent_layouts_are_complete() {
             }
         }
         assert_eq!(whole_files(place).len(), 6);
-        assert_eq!(fs::read_dir(scratch(place)).expect("it exists").count(), 0, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(scratch(place)).expect("the directory exists").count(), 0, "no temporary file is left");
     });
 }
 
 fn scratch(place: &Path) -> PathBuf {
-    let mut ours = fs::read_dir(place.join("chunks/tmp")).expect("it exists");
+    let mut ours = fs::read_dir(place.join("chunks/tmp")).expect("the directory exists");
     ours.next().expect("one store is open").expect("readable").path()
 }
 
@@ -281,7 +285,7 @@ fn layout_on_another_disk_copies_the_files() {
                 assert_eq!(fs::read(directory.join("data")).expect("laid out"), noise(1, 1 << 20));
             }
         });
-        assert!(!store.shares_files(), "it has learned that this does not work here");
+        assert!(!store.shares_files(), "the store stops sharing after a failed attempt");
     });
 }
 

@@ -58,7 +58,7 @@ async fn commands_get_node_and_verb_as_variables() {
     assert_eq!(plug.controller.watts().await, Ok(Some(87.5)));
     assert_eq!(plug.controller.act(Verb::OffGracefully).await, Ok(Answer::Accepted));
     assert_eq!(plug.controller.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
-    plug.controller.act(Verb::On).await.expect("no fault");
+    plug.controller.act(Verb::On).await.expect("the controller works");
     assert_eq!(plug.controller.act(Verb::OffByForce).await, Ok(Answer::Accepted));
 }
 
@@ -100,14 +100,14 @@ async fn exit_code_has_precedence_over_output() {
         assert!(!plug.has("done"), "{status}");
     }
     let fault = plug("echo the plug is gone >&2; exit 3", "", "").controller.act(Verb::Status).await;
-    let fault = fault.expect_err("it fails");
+    let fault = fault.expect_err("the command fails");
     assert!(fault.why().contains("exited with 3: the plug is gone"), "{fault}");
 }
 
 #[tokio::test]
 async fn missing_program_is_named() {
     let text = "kind = 'command'\nstatus = ['no-such-plug']\non = ['true']\noff = ['true']";
-    let fault = controller(&site(), text).act(Verb::Status).await.expect_err("it is missing");
+    let fault = controller(&site(), text).act(Verb::Status).await.expect_err("the program is missing");
     assert!(fault.kind() == FaultKind::Unprepared && fault.why().contains("`no-such-plug`"), "{fault}");
     let text = "kind = 'command'\nstatus = ['true']\non = []\noff = ['true']";
     assert!(crate::common::try_controller(&site(), text).is_err());
@@ -129,7 +129,7 @@ async fn hanging_program_is_killed_with_all_its_processes() {
         while [ $(wc -l < pids) -lt 4 ]; do sleep 0.05; done; touch ready; sleep 103";
     let plug = plug_within("3s", children, "touch done", "");
     let begun = Instant::now();
-    let fault = plug.controller.act(Verb::On).await.expect_err("it hangs");
+    let fault = plug.controller.act(Verb::On).await.expect_err("the program hangs");
     assert_eq!(fault.kind(), FaultKind::Unreachable, "{fault}");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert!(plug.has("ready") && !plug.has("done"));
@@ -148,7 +148,7 @@ async fn program_is_killed_when_its_future_is_dropped() {
             }
         };
         tokio::select! {
-            result = &mut act => panic!("it hangs, and yet: {result:?}"),
+            result = &mut act => panic!("the hanging program gave a result: {result:?}"),
             () = ready => {}
         }
     }

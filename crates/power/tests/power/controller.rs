@@ -74,12 +74,12 @@ impl Bmc {
 
     async fn listen(acceptor: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the socket is bound").port();
         let bmc = Self { port, machine: Arc::new(Mutex::new(Machine::new())) };
         let ours = bmc.clone();
         tokio::spawn(async move {
             loop {
-                let (stream, _) = listener.accept().await.expect("it listens");
+                let (stream, _) = listener.accept().await.expect("the socket listens");
                 let (bmc, acceptor) = (ours.clone(), acceptor.clone());
                 tokio::spawn(async move {
                     match acceptor {
@@ -98,7 +98,7 @@ impl Bmc {
 
     /// Reads or changes the state.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
-        look(&mut self.machine.lock().expect("not poisoned"))
+        look(&mut self.machine.lock().expect("the lock is not poisoned"))
     }
 
     /// Adds a response that replaces the next normal one.
@@ -167,7 +167,7 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Asked> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Asked { method, path, headers, body: String::from_utf8(body).expect("we send text") })
+    Some(Asked { method, path, headers, body: String::from_utf8(body).expect("the driver sends text") })
 }
 
 impl Machine {
@@ -213,7 +213,7 @@ impl Machine {
     }
 
     fn log_in(&mut self, body: &str) -> Said {
-        let body: Value = serde_json::from_str(body).expect("we send JSON");
+        let body: Value = serde_json::from_str(body).expect("the driver sends JSON");
         if body != json!({ "UserName": USER, "Password": PASSWORD }) {
             return Said::Json(401, vec![], json!({ "error": { "message": "Unauthorized." } }));
         }
@@ -243,7 +243,7 @@ impl Machine {
     }
 
     fn reset(&mut self, body: &str) -> Said {
-        let body: Value = serde_json::from_str(body).expect("we send JSON");
+        let body: Value = serde_json::from_str(body).expect("the driver sends JSON");
         let wanted = body["ResetType"].as_str().unwrap_or_default();
         if !self.allowable.as_ref().is_none_or(|allowable| allowable.contains(&wanted)) {
             return Said::Json(400, vec![], json!({ "error": { "message": "ActionParameterNotSupported" } }));

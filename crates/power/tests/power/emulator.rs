@@ -60,7 +60,10 @@ async fn machines_behind_one_controller_are_switched_on_and_off() {
     let hint = fault.what_to_do().expect("a hint");
     let fingerprint = hint.split('`').nth(1).expect("the hint contains the line").to_owned();
 
-    let fault = controller(&site, &emulator.config(&fingerprint)).act(Verb::On).await.expect_err("there are three");
+    let fault = controller(&site, &emulator.config(&fingerprint))
+        .act(Verb::On)
+        .await
+        .expect_err("the controller has three systems, and none is chosen");
     assert_eq!(fault.kind(), FaultKind::Unprepared);
     assert!(fault.what_to_do().is_some_and(|hint| hint.contains("uuid-r1, uuid-r2, uuid-r3")), "{fault:?}");
 

@@ -39,7 +39,7 @@ fn every_example_is_a_complete_configuration() {
 /// A simulated Tasmota plug for the guide's script. It answers a command with the resulting state.
 fn plug() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("it is bound").to_string();
+    let address = listener.local_addr().expect("the socket is bound").to_string();
     std::thread::spawn(move || {
         let mut power = "OFF";
         for mut stream in listener.incoming().map_while(Result::ok) {

@@ -49,13 +49,13 @@ async fn machine_is_switched_on_and_off() {
 #[tokio::test]
 async fn busy_controller_is_not_used_for_the_requested_time() {
     let (bmc, controller, _secrets) = pair().await;
-    controller.act(Verb::Status).await.expect("no fault");
+    controller.act(Verb::Status).await.expect("the controller works");
     bmc.instead("GET", SYSTEM, Said::Json(503, vec![("Retry-After", "7".into())], json!({})));
-    let fault = controller.act(Verb::On).await.expect_err("it is busy");
+    let fault = controller.act(Verb::On).await.expect_err("the controller is busy");
     assert_eq!((fault.kind(), fault.retry_after()), (FaultKind::Busy, Some(Duration::from_secs(7))));
     assert!(fault.is_worth_retrying());
     let asked = bmc.asked_in_all();
-    let again = controller.act(Verb::On).await.expect_err("in back-off");
+    let again = controller.act(Verb::On).await.expect_err("the controller is in back-off");
     assert_eq!(again.kind(), FaultKind::Busy);
     assert!(again.retry_after() <= fault.retry_after());
     assert_eq!(bmc.asked_in_all(), asked);
@@ -70,7 +70,7 @@ async fn silent_controller_causes_a_timeout_and_no_verb() {
             let (bmc, controller, _secrets) = pair_within("500ms").await;
             bmc.instead("GET", path, Said::Silence);
             let begun = Instant::now();
-            let fault = controller.act(verb).await.expect_err("it is silent");
+            let fault = controller.act(verb).await.expect_err("the controller is silent");
             assert_eq!(fault.kind(), FaultKind::Unreachable);
             assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
             assert!(bmc.asked("POST", RESET).is_empty());
@@ -86,7 +86,7 @@ async fn unreachable_controller_is_a_fault_with_a_hint() {
         "kind = 'redfish'\naddress = 'http://127.0.0.1:{port}'\ninsecure = true\ncredentials = '{}'",
         secrets.path().display()
     );
-    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("no server");
+    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("no server listens");
     assert_eq!(fault.kind(), FaultKind::Unreachable);
     assert!(fault.to_string().contains(&port.to_string()) && fault.what_to_do().is_some(), "{fault}");
 }
@@ -131,7 +131,7 @@ async fn endless_and_invalid_lists_are_limited() {
     let (bmc, controller, _secrets) = pair().await;
     let endless = json!({ "Members": [], "Members@odata.nextLink": SYSTEMS });
     bmc.with(|machine| machine.extra.insert(SYSTEMS, endless));
-    assert_eq!(controller.act(Verb::Status).await.expect_err("it lists nothing").kind(), FaultKind::Confused);
+    assert_eq!(controller.act(Verb::Status).await.expect_err("the list is empty").kind(), FaultKind::Confused);
     assert!(bmc.asked("GET", SYSTEMS).len() <= 16);
     controller.forget_faults();
     bmc.with(|machine| machine.extra.insert(SYSTEMS, json!({ "Members": [{ "@odata.id": "http://10.0.0.1/x" }] })));
@@ -206,7 +206,7 @@ async fn error_is_ignored_if_the_state_is_already_reached() {
     assert_eq!(controller.act(Verb::OffByForce).await, Ok(Answer::Accepted));
     // But if the state does not change, the error counts.
     bmc.instead("POST", RESET, refusal());
-    let fault = controller.act(Verb::On).await.expect_err("it stays off");
+    let fault = controller.act(Verb::On).await.expect_err("the machine stays off");
     assert_eq!(fault.kind(), FaultKind::Unsupported);
     assert!(fault.why().contains("InvalidOperationForSystemState"), "{fault}");
 }
@@ -224,7 +224,7 @@ async fn accepted_does_not_mean_done() {
 #[tokio::test]
 async fn verb_with_a_lost_response_is_not_repeated() {
     let (bmc, controller, _secrets) = pair().await;
-    controller.act(Verb::Status).await.expect("no fault");
+    controller.act(Verb::Status).await.expect("the controller works");
     bmc.instead("POST", RESET, Said::Raw(vec![]));
     let fault = controller.act(Verb::On).await.expect_err("unknown outcome");
     assert_eq!(fault.kind(), FaultKind::Unreachable);
@@ -306,7 +306,7 @@ async fn watts_are_read_if_the_chassis_contains_one_machine() {
         });
         assert_eq!(controller.watts().await, Ok(expected));
         assert_eq!(controller.watts().await, Ok(expected));
-        assert!(bmc.asked("GET", CHASSIS).len() == 1, "the meter is searched once");
+        assert!(bmc.asked("GET", CHASSIS).len() == 1, "the driver searches the meter once");
     }
     // A meter without a reading may have one later.
     let (bmc, controller, _secrets) = pair().await;

@@ -50,22 +50,25 @@ async fn fakebmc_is_switched_and_detects_a_wrong_password() {
     let machine = bmc(port, &secrets, "");
     wait_until_it_answers(|| bmc(port, &secrets, "")).await;
     there_and_back(&machine, Verb::OffByForce).await;
-    assert_eq!(machine.watts().await, Ok(None), "it has no meter");
+    assert_eq!(machine.watts().await, Ok(None), "the emulator has no meter");
     assert_eq!(machine.watts().await, Ok(None));
 
     secrets.write("admin:wrong");
     let fault = machine.act(Verb::On).await.expect_err("rejected");
     assert_eq!(fault.kind(), FaultKind::Refused, "{fault}");
     assert!(!format!("{fault:?}").contains(":wrong"));
-    assert_eq!(machine.act(Verb::On).await.expect_err("in back-off").kind(), FaultKind::Refused);
+    assert_eq!(machine.act(Verb::On).await.expect_err("the controller is in back-off").kind(), FaultKind::Refused);
     secrets.write("admin:password");
     assert_eq!(machine.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
-    let fault = bmc(port, &secrets, "cipher = 17").act(Verb::Status).await.expect_err("it knows only 3");
+    let fault = bmc(port, &secrets, "cipher = 17")
+        .act(Verb::Status)
+        .await
+        .expect_err("the emulator supports only cipher suite 3");
     assert!(
         fault.kind() == FaultKind::Unprepared && fault.what_to_do().is_some_and(|hint| hint.contains("cipher = 3"))
     );
     secrets.write("admin:this-password-is-longer-than-ipmi-allows");
-    assert_eq!(machine.act(Verb::Status).await.expect_err("too long").kind(), FaultKind::Unprepared);
+    assert_eq!(machine.act(Verb::Status).await.expect_err("the password is too long").kind(), FaultKind::Unprepared);
 }
 
 /// An `ipmi_sim` whose chassis is a script with the state in a file.
@@ -91,7 +94,7 @@ async fn ipmi_sim_is_switched_and_accepted_does_not_mean_done() {
     let calls = || fs::read_to_string(directory.join("calls")).unwrap_or_default();
     let switched =
         || calls().lines().filter(|call| call.starts_with("set power")).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(switched(), ["set power 1", "set power 0"], "each verb once");
+    assert_eq!(switched(), ["set power 1", "set power 0"], "each verb is sent once");
 
     // The emulator accepts a graceful shutdown but does nothing.
     assert_eq!(machine.act(Verb::On).await, Ok(Answer::Accepted));
@@ -102,14 +105,14 @@ async fn ipmi_sim_is_switched_and_accepted_does_not_mean_done() {
     assert_eq!(switched().len(), 3, "no forced switch-off");
 
     secrets.write("nobody:password");
-    let fault = machine.act(Verb::Status).await.expect_err("there is no such user");
+    let fault = machine.act(Verb::Status).await.expect_err("the user does not exist");
     assert_eq!(fault.kind(), FaultKind::Refused, "{fault}");
 }
 
 #[tokio::test]
 async fn silent_controller_is_unreachable() {
     let secrets = Secrets::new("admin:password");
-    let fault = bmc(free_port(), &secrets, "cipher = 3").act(Verb::On).await.expect_err("no server");
+    let fault = bmc(free_port(), &secrets, "cipher = 3").act(Verb::On).await.expect_err("no server listens");
     assert_eq!(fault.kind(), FaultKind::Unreachable, "{fault}");
     assert!(fault.is_worth_retrying() && fault.what_to_do().is_some());
 }
@@ -119,9 +122,9 @@ async fn silent_controller_is_unreachable() {
 async fn missing_tool_is_named_with_its_package() {
     const ALONE: &str = "HOSTLER_TEST_ALONE";
     if std::env::var_os(ALONE).is_none() {
-        let mut again = Command::new(std::env::current_exe().expect("this program"));
+        let mut again = Command::new(std::env::current_exe().expect("the test program has a path"));
         again.args(["--exact", "ipmi::missing_tool_is_named_with_its_package"]);
-        let output = again.env(ALONE, "1").env("PATH", "/nowhere").output().expect("it can be started");
+        let output = again.env(ALONE, "1").env("PATH", "/nowhere").output().expect("the test program can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
@@ -130,7 +133,7 @@ async fn missing_tool_is_named_with_its_package() {
         (format!("kind = 'ipmi'\naddress = '127.0.0.1'\ncredentials = '{}'", secrets.path().display()), "ipmitool"),
         ("kind = 'slurm'\nagent = ['true']".to_owned(), "slurm-client"),
     ] {
-        let fault = controller(&site(), &text).act(Verb::On).await.expect_err("there is none");
+        let fault = controller(&site(), &text).act(Verb::On).await.expect_err("the search path has no tools");
         assert_eq!(fault.kind(), FaultKind::Unprepared);
         assert!(fault.what_to_do().is_some_and(|hint| hint.ends_with(&format!("apt install {package}"))), "{fault:?}");
     }

@@ -56,17 +56,17 @@ async fn fault_of_a_controller_applies_to_all_its_nodes() {
     let [first, second] = [0, 1].map(|_| controller(&site, &config(&bmc, &secrets)));
     assert_eq!(first.act(Verb::Status).await, Ok(OFF));
     bmc.instead("GET", SYSTEM, Said::Json(503, vec![("Retry-After", "30".into())], json!({})));
-    assert_eq!(first.act(Verb::Status).await.expect_err("it is busy").kind(), FaultKind::Busy);
+    assert_eq!(first.act(Verb::Status).await.expect_err("the controller is busy").kind(), FaultKind::Busy);
     let asked = bmc.asked_in_all();
-    let fault = second.act(Verb::On).await.expect_err("in back-off");
+    let fault = second.act(Verb::On).await.expect_err("the controller is in back-off");
     assert!(fault.kind() == FaultKind::Busy && fault.retry_after() > Some(Duration::from_secs(20)), "{fault:?}");
     assert_eq!(bmc.asked_in_all(), asked);
     second.forget_faults();
     // A fault of one system affects only that system.
     bmc.instead("GET", SYSTEM, Said::Json(200, vec![], json!({ "PowerState": null })));
-    assert_eq!(first.act(Verb::Status).await.expect_err("no state").kind(), FaultKind::Confused);
+    assert_eq!(first.act(Verb::Status).await.expect_err("the answer contains no state").kind(), FaultKind::Confused);
     assert_eq!(second.act(Verb::Status).await, Ok(OFF));
-    assert_eq!(first.act(Verb::Status).await.expect_err("in back-off").kind(), FaultKind::Confused);
+    assert_eq!(first.act(Verb::Status).await.expect_err("the controller is in back-off").kind(), FaultKind::Confused);
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn rejected_password_is_not_sent_again_until_it_changes() {
         assert!(!format!("{fault:?}").contains("wrong\"") && !format!("{fault:?}").contains(":wrong"));
         let asked = bmc.asked_in_all();
         for _ in 0..3 {
-            let fault = controller.act(Verb::On).await.expect_err("still rejected");
+            let fault = controller.act(Verb::On).await.expect_err("the password is still rejected");
             assert_eq!(fault.kind(), FaultKind::Refused);
             assert!(fault.retry_after().is_some_and(|pause| pause > Duration::from_secs(50)), "{fault:?}");
         }
@@ -145,7 +145,7 @@ async fn missing_permission_is_reported() {
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let controller = controller(&site(), &config(&bmc, &secrets));
     bmc.instead("GET", SYSTEM, Said::Json(403, vec![], json!({ "error": { "message": "Insufficient privilege" } })));
-    let fault = controller.act(Verb::On).await.expect_err("no permission");
+    let fault = controller.act(Verb::On).await.expect_err("the user has no permission");
     assert_eq!(fault.kind(), FaultKind::Refused);
     assert!(fault.why().contains("Insufficient privilege") && fault.what_to_do().is_some(), "{fault:?}");
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));

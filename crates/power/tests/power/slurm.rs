@@ -60,7 +60,7 @@ async fn node_is_borrowed_and_returned() {
     wait_for(&waiting, Supply::Off).await;
 
     let wrong = driver(&slurm, "true", "options = ['--partition=none']");
-    let fault = wrong.act(Verb::On).await.expect_err("there is no such partition");
+    let fault = wrong.act(Verb::On).await.expect_err("the partition does not exist");
     assert!(fault.kind() == FaultKind::Unsupported && fault.why().contains("partition"), "{fault}");
 }
 
@@ -76,6 +76,6 @@ async fn missing_slurm_controller_is_unreachable() {
         "kind = 'slurm'\nagent = ['true']\ntime_limit = '8s'\nenvironment = {{ SLURM_CONF = '{}' }}",
         conf.display()
     );
-    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("no server");
+    let fault = controller(&site(), &text).act(Verb::On).await.expect_err("no server listens");
     assert_eq!(fault.kind(), FaultKind::Unreachable, "{fault}");
 }

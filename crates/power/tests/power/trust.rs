@@ -27,7 +27,7 @@ async fn showing(
     version: &'static SupportedProtocolVersion,
 ) -> Bmc {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("it is a key");
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("the key is valid");
     let key = provider.key_provider.load_private_key(key).expect("a supported key");
     let pair = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
     let config = ServerConfig::builder_with_provider(provider)
@@ -81,7 +81,7 @@ async fn server_with_another_certificate_gets_no_request() {
 #[tokio::test]
 async fn server_without_tls_is_untrusted() {
     let bmc = Bmc::start().await;
-    let fault = status(&bmc, "").await.expect_err("no TLS");
+    let fault = status(&bmc, "").await.expect_err("the server does not use TLS");
     assert_eq!(fault.kind(), FaultKind::Untrusted);
     assert_eq!(bmc.with(|machine| machine.made), 0);
 }
@@ -94,7 +94,7 @@ async fn right_certificate_without_its_key_is_rejected() {
         let honest = showing(certificate.clone(), &key, version).await;
         assert_eq!(status(&honest, &pinned).await, Ok(Answer::Confirmed(Supply::Off)), "{version:?}");
         let impostor = showing(certificate, &other, version).await;
-        let fault = status(&impostor, &pinned).await.expect_err("it has another key");
+        let fault = status(&impostor, &pinned).await.expect_err("the server has another key");
         assert_eq!(fault.kind(), FaultKind::Untrusted, "{version:?}: {fault}");
         assert_eq!(impostor.asked_in_all(), 0);
     }

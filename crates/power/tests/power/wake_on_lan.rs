@@ -47,8 +47,8 @@ fn packet_reaches_every_machine_of_the_segment() {
     if let Some(path) = std::env::var_os("HOSTLER_TEST_WAKE") {
         return wake(&path);
     }
-    let here = std::env::current_exe().expect("this program");
-    let network = Network::new(here.to_str().expect("its path is text"));
+    let here = std::env::current_exe().expect("the test program has a path");
+    let network = Network::new(here.to_str().expect("the path is UTF-8"));
     let (controller, sleeper) = (network.host("controller"), network.host("sleeper"));
     sleeper.write("/home/op/capture.py", CAPTURE);
     let content = format!("{}{}", "ff".repeat(6), MAC.replace(':', "").repeat(16));
@@ -85,17 +85,17 @@ struct Nodes {
 
 impl Reach for Nodes {
     fn relay<'a>(&'a self, relay: &'a NodeName, packet: &'a WakeUp) -> BoxFuture<'a, Result<(), Fault>> {
-        self.asked.lock().expect("not poisoned").push(format!("{relay} wakes {}", packet.mac));
+        self.asked.lock().expect("the lock is not poisoned").push(format!("{relay} wakes {}", packet.mac));
         Box::pin(async { Ok(()) })
     }
 
     fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>> {
-        self.asked.lock().expect("not poisoned").push(format!("{node} shuts down"));
+        self.asked.lock().expect("the lock is not poisoned").push(format!("{node} shuts down"));
         Box::pin(async { Ok(()) })
     }
 
     fn is_alive(&self, _: &NodeName) -> bool {
-        *self.is_alive.lock().expect("not poisoned")
+        *self.is_alive.lock().expect("the lock is not poisoned")
     }
 }
 
@@ -112,12 +112,15 @@ async fn relay_wakes_the_machine_and_its_agent_shuts_it_down() {
     let (nodes, controller) = with_nodes("");
     assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Confirmed(Supply::Off)));
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
-    *nodes.is_alive.lock().expect("not poisoned") = true;
+    *nodes.is_alive.lock().expect("the lock is not poisoned") = true;
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Confirmed(Supply::On)));
     let fault = controller.act(Verb::OffByForce).await.expect_err("not supported");
     assert_eq!(fault.kind(), FaultKind::Unsupported);
     assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Accepted));
-    assert_eq!(*nodes.asked.lock().expect("not poisoned"), [format!("n1 wakes {MAC}"), "r1 shuts down".to_owned()]);
+    assert_eq!(
+        *nodes.asked.lock().expect("the lock is not poisoned"),
+        [format!("n1 wakes {MAC}"), "r1 shuts down".to_owned()]
+    );
 }
 
 #[tokio::test]
@@ -129,7 +132,7 @@ async fn machine_without_agent_is_on_if_its_probe_responds() {
         Ok(Answer::Confirmed(Supply::On)),
         "a refused connection counts as a response"
     );
-    assert!(nodes.asked.lock().expect("not poisoned").is_empty());
+    assert!(nodes.asked.lock().expect("the lock is not poisoned").is_empty());
     let (_, controller) = with_nodes("probe = 'nowhere'");
     assert_eq!(controller.act(Verb::On).await.expect_err("not an address").kind(), FaultKind::Confused);
 }

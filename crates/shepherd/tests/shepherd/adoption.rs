@@ -33,11 +33,11 @@ fn lost(directory: &Path) -> Lost {
 }
 
 fn send(pid: u32, signal: Signal) {
-    kill(Pid::from_raw(pid as i32), signal).expect("it is there, and ours");
+    kill(Pid::from_raw(pid as i32), signal).expect("the process belongs to this test");
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it is there");
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the process runs");
     text.split_ascii_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
 }
 
@@ -53,7 +53,7 @@ fn run_survives_its_agent_and_the_launcher() {
     agent.wait().expect("ours");
 
     let mut shepherd = running(dir.path());
-    let status = shepherd.status().expect("there");
+    let status = shepherd.status().expect("the shepherd runs");
     assert_eq!(status.identity, "of the first agent");
     assert!(is_alive(status.child.expect("still running")));
     fs::write(dir.path().join("go"), "").expect("writes");
@@ -73,7 +73,7 @@ fn launcher_ends_with_its_agent() {
     agent.wait().expect("ours");
     eventually("the launcher process ends", || !is_alive(launchers[0]));
     let mut shepherd = running(dir.path());
-    shepherd.kill(Cause::NodeShutdown).expect("there");
+    shepherd.kill(Cause::NodeShutdown).expect("the shepherd runs");
     assert_eq!(finish(&mut shepherd, dir.path()).cause, Some(Cause::NodeShutdown));
 }
 
@@ -84,7 +84,7 @@ fn time_limit_is_enforced_without_an_agent() {
     launch.options.time_limit = Some(Duration::from_millis(200));
     let shepherd = start_run(&launch);
     drop(shepherd);
-    eventually("it ends by itself", || Story::read(dir.path()).expect("readable").has_ended());
+    eventually("the run ends without an agent", || Story::read(dir.path()).expect("readable").has_ended());
     let Adopted::Ended(record) = adopt(dir.path()).expect("readable") else { panic!("ended") };
     assert_eq!(record.cause, Some(Cause::TimeLimit));
 }
@@ -96,8 +96,8 @@ fn shepherd_ignores_all_signals_except_kill() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGPIPE, Signal::SIGTSTP] {
         send(shepherd.pid(), signal);
     }
-    shepherd.status().expect("still there");
-    shepherd.kill(Cause::Cancelled).expect("still there");
+    shepherd.status().expect("the shepherd still runs");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd still runs");
     finish(&mut shepherd, dir.path());
 }
 
@@ -115,15 +115,15 @@ fn job_does_not_outlive_a_killed_shepherd() {
 
     let lost = lost(dir.path());
     assert_eq!(lost.reason, LostReason::ShepherdGone);
-    let record = lost.record.expect("stored at the start");
+    let record = lost.record.expect("the journal was written at the start");
     assert_eq!((record.child, record.leaf), (Some(me), Some(leaves.leaf("7.1").path)));
 
-    assert!(is_alive(daemon), "only the leaf can end it");
+    assert!(is_alive(daemon), "the daemon still runs");
     let live = HashSet::from(["7.1".to_owned()]);
     assert_eq!(leaves.tree.sweep("7.", &live).expect("lists").removed, Vec::<String>::new());
     assert!(is_alive(daemon), "live leaves are not swept");
     assert_eq!(leaves.tree.sweep("7.", &HashSet::new()).expect("lists").removed, ["7.1"]);
-    eventually("the daemon is gone", || !is_alive(daemon));
+    eventually("the daemon ends", || !is_alive(daemon));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn reused_pid_is_not_adopted() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     let path = dir.path().join("journal");
-    let honest = fs::read_to_string(&path).expect("there");
+    let honest = fs::read_to_string(&path).expect("the file exists");
     let mut record = taken(&honest);
     record["shepherd"]["start_time"] = 1.into();
     fs::write(&path, journal_with(&record)).expect("writes");
@@ -142,7 +142,7 @@ fn reused_pid_is_not_adopted() {
 
     fs::write(&path, honest).expect("writes");
     assert!(running(dir.path()).status().is_ok(), "the shepherd still responds");
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finish(&mut shepherd, dir.path());
 }
 
@@ -153,12 +153,12 @@ fn socket_name_of_another_process_is_refused() {
     let address = SocketAddr::from_abstract_name(format!("hostler-test-{}", std::process::id())).expect("short");
     let _imposter = UnixListener::bind_addr(&address).expect("free");
     let path = dir.path().join("journal");
-    let mut record = taken(&fs::read_to_string(&path).expect("there"));
+    let mut record = taken(&fs::read_to_string(&path).expect("the file exists"));
     record["socket"] = format!("hostler-test-{}", std::process::id()).into();
     fs::write(&path, journal_with(&record)).expect("writes");
-    let refused = adopt(dir.path()).expect_err("it is not the shepherd's");
+    let refused = adopt(dir.path()).expect_err("the socket belongs to another process");
     assert!(matches!(refused, AdoptError::Unreachable { pid, .. } if pid == shepherd.pid()), "{refused}");
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finish(&mut shepherd, dir.path());
 }
 
@@ -166,14 +166,14 @@ fn socket_name_of_another_process_is_refused() {
 fn requests_of_another_user_are_ignored() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
-    let record = taken(&fs::read_to_string(dir.path().join("journal")).expect("there"));
+    let record = taken(&fs::read_to_string(dir.path().join("journal")).expect("the file exists"));
     let name = record["socket"].as_str().expect("a name");
     let address = SocketAddr::from_abstract_name(name).expect("short");
     let answer = std::thread::spawn(move || {
         // SAFETY: the system call takes plain integers. It changes the user of this thread only, which ends right after.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
         assert_eq!(changed, 0, "becoming another user needs root");
-        let mut stream = UnixStream::connect_addr(&address).expect("anybody may connect");
+        let mut stream = UnixStream::connect_addr(&address).expect("every user can connect");
         // A frame of kind 3 requests the end of the run.
         let body = [b"\x03".as_slice(), br#"{"cause":"cancelled","grace":{"secs":0,"nanos":0}}"#].concat();
         let sent = stream.write_all(&[&(body.len() as u32).to_le_bytes()[..], &body].concat());
@@ -182,10 +182,10 @@ fn requests_of_another_user_are_ignored() {
         let received = stream.read_to_end(&mut answer);
         (sent.is_err() || received.is_err() || answer.is_empty(), answer)
     });
-    let (closed, answer) = answer.join().expect("no panic");
+    let (closed, answer) = answer.join().expect("the thread does not panic");
     assert!(closed && answer.is_empty(), "{answer:?}");
-    assert_eq!(shepherd.status().expect("there").cause, None);
-    shepherd.kill(Cause::Cancelled).expect("there");
+    assert_eq!(shepherd.status().expect("the shepherd runs").cause, None);
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finish(&mut shepherd, dir.path());
 }
 
@@ -214,7 +214,7 @@ fn launch_in_the_directory_of_another_run_is_refused() {
     begin(dir.path(), "8.1", &"a note").expect("writes");
     let mut launch = command(dir.path(), ["touch", "ran"]);
     launch.options.identity = "7.1".into();
-    let refused = launcher().launch(&launch).expect_err("not its own");
+    let refused = launcher().launch(&launch).expect_err("the directory belongs to another run");
     assert!(refused.to_string().contains("the directory belongs to another run"), "{refused}");
     assert!(!dir.path().join("ran").exists());
 
@@ -228,7 +228,10 @@ fn launch_in_the_directory_of_another_run_is_refused() {
 fn taken(journal: &str) -> serde_json::Value {
     let lines = journal.lines().filter(|line| !line.is_empty());
     let values = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON"));
-    values.into_iter().find_map(|mut value| value.get_mut("taken").map(serde_json::Value::take)).expect("it is taken")
+    values
+        .into_iter()
+        .find_map(|mut value| value.get_mut("taken").map(serde_json::Value::take))
+        .expect("the journal has a `taken` entry")
 }
 
 /// A journal with only this entry.
@@ -251,7 +254,7 @@ fn adopting_an_ending_run_returns_a_shepherd_or_a_record() {
         let _shepherd = start_run(&command(dir.path(), ["true"]));
         match adopt(dir.path()).expect("readable") {
             Adopted::Running(mut shepherd) => {
-                assert_eq!(shepherd.wait().expect("told of the end").status, Status::Exited { code: 0 });
+                assert_eq!(shepherd.wait().expect("the shepherd reports the end").status, Status::Exited { code: 0 });
                 assert!(matches!(adopt(dir.path()).expect("readable"), Adopted::Ended(_)));
             }
             Adopted::Ended(record) => assert_eq!(record.status, Status::Exited { code: 0 }),

@@ -32,7 +32,7 @@ fn pipe() -> (File, OwnedFd) {
 }
 
 fn null() -> OwnedFd {
-    File::options().read(true).write(true).open("/dev/null").expect("there").into()
+    File::options().read(true).write(true).open("/dev/null").expect("the device exists").into()
 }
 
 /// Starts a call without input whose output is discarded.
@@ -47,10 +47,10 @@ fn run_call(launch: &Launch, input: &[u8]) -> (Status, String, String) {
     let ((mut output, stdout), (mut errors, stderr)) = (pipe(), pipe());
     let mut shepherd = launcher().call(launch, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).expect("starts");
     drop((stdin, stdout, stderr));
-    File::from(std::mem::replace(&mut typed, null())).write_all(input).expect("it fits into the pipe");
+    File::from(std::mem::replace(&mut typed, null())).write_all(input).expect("the input fits into the pipe");
     let [mut printed, mut complained] = [const { String::new() }; 2];
-    output.read_to_string(&mut printed).expect("ends, because all other copies are closed");
-    errors.read_to_string(&mut complained).expect("ends, because all other copies are closed");
+    output.read_to_string(&mut printed).expect("the pipe ends when all writing ends are closed");
+    errors.read_to_string(&mut complained).expect("the pipe ends when all writing ends are closed");
     let record = finished(&mut shepherd);
     assert!(ends(&shepherd));
     (record.status, printed, complained)
@@ -78,7 +78,7 @@ fn large_data_passes_through_a_call() {
     let writer = thread::spawn(move || {
         let mut typed = File::from(typed);
         let chunk: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
-        (0..BYTES >> 20).for_each(|_| typed.write_all(&chunk).expect("it reads"));
+        (0..BYTES >> 20).for_each(|_| typed.write_all(&chunk).expect("the call reads its input"));
     });
     let mut got = Vec::new();
     output.read_to_end(&mut got).expect("ends");
@@ -91,7 +91,7 @@ fn large_data_passes_through_a_call() {
 #[test]
 fn call_without_streams_is_refused_and_run_ignores_them() {
     let null = null();
-    let refused = launcher().launch(&shell("true")).expect_err("no streams");
+    let refused = launcher().launch(&shell("true")).expect_err("a call without streams is refused");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
     assert_eq!(reason, "a call needs three descriptors, but got 0");
     let dir = directory();
@@ -121,10 +121,10 @@ fn call_and_its_processes_end_when_the_caller_is_gone() {
         assert!(pids.iter().all(|&pid| is_alive(pid)));
         let began = Instant::now();
         drop(shepherd);
-        eventually("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
+        eventually("all processes of the call end", || !pids.iter().any(|&pid| is_alive(pid)));
         assert!(began.elapsed() > Duration::from_secs(1), "TERM was sent before KILL");
         assert!(leaf.is_none_or(|leaf| !leaf.path.exists()));
-        ["main", "child"].iter().for_each(|name| fs::remove_file(dir.path().join(name)).expect("there"));
+        ["main", "child"].iter().for_each(|name| fs::remove_file(dir.path().join(name)).expect("the file exists"));
     }
 }
 
@@ -183,14 +183,15 @@ fn lingering_shepherds_leak_no_descriptors_over_many_calls() {
         launch.options.leaf = Some(leaves.leaf(name));
         launch
     };
-    let open = |shepherd: &Shepherd| fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("there").count();
+    let open =
+        |shepherd: &Shepherd| fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("the shepherd runs").count();
     let again = |shepherd: &mut Shepherd, name: &str| {
         let ((stdin, typed), (mut output, stdout)) = (pipe(), pipe());
         File::from(typed).write_all(b"hello").expect("fits");
         let streams: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stdout.as_fd()];
         // A late request for the previous call must not affect this one.
-        shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("it lingers");
-        shepherd.call_next(&task(name), streams).expect("it lingers");
+        shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("the shepherd waits for another run");
+        shepherd.call_next(&task(name), streams).expect("the shepherd waits for another run");
         drop((stdin, stdout));
         let mut printed = String::new();
         output.read_to_string(&mut printed).expect("ends");
@@ -210,7 +211,7 @@ fn lingering_shepherds_leak_no_descriptors_over_many_calls() {
 /// Waits for the next event, which must report that the call was stopped.
 fn stopped(shepherd: &mut Shepherd) -> i32 {
     let mut found = None;
-    eventually("it stops", || {
+    eventually("the call stops", || {
         match shepherd.try_next_event().expect("the shepherd is there") {
             Some(Event::Stopped(signal)) => found = Some(signal),
             Some(other) => panic!("{other:?}"),
@@ -237,24 +238,24 @@ fn signal_reaches_the_group_of_a_call_but_no_run() {
     launch.cwd = dir.path().to_owned();
     let mut shepherd = start_quietly(&launch);
     pid_in(dir.path(), "ready");
-    shepherd.signal(libc::SIGUSR1).expect("there");
+    shepherd.signal(libc::SIGUSR1).expect("the shepherd runs");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 5 });
     assert_eq!((pid_in(dir.path(), "main"), pid_in(dir.path(), "child")), (1, 1));
 
     let mut shepherd = start_quietly(&shell("exec sleep 600"));
-    shepherd.signal(1000).expect("there");
+    shepherd.signal(1000).expect("the shepherd runs");
     assert_eq!(
-        shepherd.next_event().expect("there"),
+        shepherd.next_event().expect("the shepherd runs"),
         Event::Refused("cannot send signal 1000: Invalid argument".into())
     );
-    shepherd.signal(libc::SIGINT).expect("there");
+    shepherd.signal(libc::SIGINT).expect("the shepherd runs");
     assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGINT, core_dumped: false });
 
     let dir = directory();
     let mut run = crate::common::start_run(&crate::common::script(dir.path(), "exec sleep 600"));
-    run.signal(libc::SIGTERM).expect("there");
-    assert_eq!(run.next_event().expect("there"), Event::Refused("a run does not accept signals".into()));
-    run.kill(hostler_shepherd::Cause::Cancelled).expect("there");
+    run.signal(libc::SIGTERM).expect("the shepherd runs");
+    assert_eq!(run.next_event().expect("the shepherd runs"), Event::Refused("a run does not accept signals".into()));
+    run.kill(hostler_shepherd::Cause::Cancelled).expect("the shepherd runs");
     crate::common::finish(&mut run, dir.path());
 }
 
@@ -267,16 +268,16 @@ fn call_without_terminal_can_be_stopped_and_continued() {
     let mut shepherd = start_quietly(&launch);
     let pid = pid_in(dir.path(), "main");
     for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP] {
-        shepherd.signal(signal).expect("there");
+        shepherd.signal(signal).expect("the shepherd runs");
         assert_eq!((stopped(&mut shepherd), state(pid)), (libc::SIGSTOP, 'T'));
-        assert_eq!(shepherd.try_next_event().expect("there"), None, "once for each stop");
-        shepherd.signal(libc::SIGCONT).expect("there");
-        eventually("it goes on", || state(pid) != 'T');
+        assert_eq!(shepherd.try_next_event().expect("the shepherd runs"), None, "each stop causes one event");
+        shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
+        eventually("the call continues", || state(pid) != 'T');
     }
     // A stopped call is ended by its time limit too.
-    shepherd.signal(libc::SIGTSTP).expect("there");
+    shepherd.signal(libc::SIGTSTP).expect("the shepherd runs");
     stopped(&mut shepherd);
-    shepherd.terminate(hostler_shepherd::Cause::Cancelled, DEADLINE).expect("there");
+    shepherd.terminate(hostler_shepherd::Cause::Cancelled, DEADLINE).expect("the shepherd runs");
     assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGTERM, core_dumped: false });
 }
 
@@ -300,7 +301,7 @@ impl Pty {
     }
 
     fn type_in(&mut self, text: &str) {
-        self.master.write_all(text.as_bytes()).expect("there");
+        self.master.write_all(text.as_bytes()).expect("the terminal is open");
     }
 
     /// Reads until `wanted` was printed, and discards the output up to there.
@@ -312,7 +313,7 @@ impl Pty {
             }
             self.seen.contains(wanted)
         });
-        self.seen = self.seen.split_once(wanted).expect("just seen").1.to_owned();
+        self.seen = self.seen.split_once(wanted).expect("`wanted` is in the output").1.to_owned();
     }
 }
 
@@ -341,7 +342,7 @@ fn call_on_a_terminal_owns_it_as_controlling_terminal() {
     let mut launch = shell("true");
     launch.options.call.as_mut().expect("a call").terminal = true;
     let Status::StartFailed { message, code: 126 } = finished(&mut start_quietly(&launch)).status else {
-        panic!("no terminal")
+        panic!("the call failed for another reason")
     };
     assert_eq!(message, "cannot take the terminal: standard input is not a terminal");
 }
@@ -349,9 +350,9 @@ fn call_on_a_terminal_owns_it_as_controlling_terminal() {
 #[test]
 fn session_leader_can_be_stopped_only_by_stop() {
     let (mut pty, mut shepherd) = Pty::start(&mut shell("kill -TSTP $$; echo still here; kill -STOP $$; echo again"));
-    pty.expect("still here");
+    pty.expect("the session leader still runs");
     assert_eq!(stopped(&mut shepherd), libc::SIGSTOP);
-    shepherd.signal(libc::SIGCONT).expect("there");
+    shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
     pty.expect("again");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
 }
@@ -361,12 +362,12 @@ fn seated_command_can_stop_itself_and_be_continued() {
     let (mut pty, mut shepherd) =
         Pty::start(&mut seated("echo before; kill -TSTP $$; echo after; read line; echo got $line; exit 9"));
     pty.expect("before");
-    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops with it");
-    shepherd.signal(libc::SIGCONT).expect("there");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops with its command");
+    shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
     pty.expect("after");
-    shepherd.signal(libc::SIGTSTP).expect("there");
+    shepherd.signal(libc::SIGTSTP).expect("the shepherd runs");
     assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops again");
-    shepherd.signal(libc::SIGCONT).expect("there");
+    shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
     // A background process could not read.
     pty.type_in("this\n");
     pty.expect("got this\r\n");
@@ -380,7 +381,7 @@ fn ctrl_z_and_ctrl_c_act_on_a_seated_command() {
     for _ in 0..3 {
         pty.type_in("\x1a");
         assert_eq!(stopped(&mut shepherd), libc::SIGSTOP);
-        shepherd.signal(libc::SIGCONT).expect("there");
+        shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
         let child = shepherd.child().expect("the seat");
         eventually("the command has the terminal", || {
             let stat = fs::read_to_string(format!("/proc/{child}/stat")).expect("alive");
@@ -402,7 +403,7 @@ fn seat_forwards_signals_and_ends_like_its_command() {
     for (signal, name) in
         [(libc::SIGHUP, "hup"), (libc::SIGUSR1, "usr"), (libc::SIGWINCH, "winch"), (libc::SIGTERM, "term")]
     {
-        shepherd.signal(signal).expect("there");
+        shepherd.signal(signal).expect("the shepherd runs");
         pty.expect(name);
     }
     assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGSEGV, core_dumped: false });
@@ -430,7 +431,7 @@ fn seated_command_and_seat_end_when_the_caller_is_gone() {
     let (pty, shepherd) = Pty::start(&mut launch);
     let pids = [shepherd.pid(), shepherd.child().expect("the seat"), pid_in(dir.path(), "command")];
     drop((pty, shepherd));
-    eventually("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
+    eventually("all processes of the call end", || !pids.iter().any(|&pid| is_alive(pid)));
 }
 
 /// A mount namespace with a separate file system at `/mnt`, which has one file.
@@ -439,9 +440,9 @@ fn namespace() -> OwnedFd {
         hostler_sys::unshare_mounts().expect("root may");
         hostler_sys::mount_tmpfs("own", std::path::Path::new("/mnt"), "size=1m").expect("root may");
         fs::write("/mnt/only-there", "seen\n").expect("writable");
-        File::open("/proc/thread-self/ns/mnt").expect("it is this thread's").into()
+        File::open("/proc/thread-self/ns/mnt").expect("a thread can open its own namespace").into()
     };
-    thread::spawn(make).join().expect("no panic")
+    thread::spawn(make).join().expect("the thread does not panic")
 }
 
 #[test]
@@ -457,16 +458,16 @@ fn call_starts_in_the_given_namespace() {
     let stdio = [null.as_fd(), stdout.as_fd(), null.as_fd()];
     let mut shepherd = launcher().call_in(&launch, stdio, namespace.as_fd()).expect("starts");
     finished(&mut shepherd);
-    shepherd.call_next_in(&launch, stdio, namespace.as_fd()).expect("it lingers");
-    while !matches!(shepherd.next_event().expect("it is there"), Event::Finished(_)) {}
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("it lingers").count();
+    shepherd.call_next_in(&launch, stdio, namespace.as_fd()).expect("the shepherd waits for another run");
+    while !matches!(shepherd.next_event().expect("the shepherd runs"), Event::Finished(_)) {}
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("the shepherd runs").count();
     assert!(descriptors < 12, "{descriptors} descriptors are open");
     drop(stdout);
     let mut printed = String::new();
     output.read_to_string(&mut printed).expect("ends");
     assert_eq!(printed, "seen\n2000\nNoNewPrivs:\t1\n".repeat(2));
-    assert!(!std::path::Path::new("/mnt/only-there").exists(), "not visible in this namespace");
-    let refused = launcher().call(&launch, stdio_of(&null)).expect_err("no namespace");
+    assert!(!std::path::Path::new("/mnt/only-there").exists(), "the file is invisible outside the namespace");
+    let refused = launcher().call(&launch, stdio_of(&null)).expect_err("a call without a namespace is refused");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
     assert_eq!(reason, "a call with a namespace needs four descriptors, but got 3");
     drop_and_end(shepherd);

@@ -39,11 +39,11 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     take_a_seat();
-    let launcher = Launcher::start().expect("there is one thread yet");
+    let launcher = Launcher::start().expect("the process has only one thread");
     if let Some(directory) = std::env::var_os(AGENT) {
         act_as_agent(&launcher, Path::new(&directory));
     }
-    LAUNCHER.set(launcher).expect("set once");
+    LAUNCHER.set(launcher).expect("the launcher is set once");
 }
 
 /// Acts like `hostler seat`, if requested.
@@ -83,7 +83,7 @@ pub(crate) fn start_agent(directory: &Path, script: &str, leaf: Option<&LeafSpec
     if let Some(leaf) = leaf {
         command.env(AGENT_LEAF, &leaf.path);
     }
-    let child = command.spawn().expect("this very program");
+    let child = command.spawn().expect("the test program can be started");
     eventually("the agent launches", || directory.join("launched").exists());
     child
 }
@@ -124,7 +124,8 @@ pub(crate) fn run(launch: &Launch) -> ExitRecord {
 /// Waits for the end of a run and of its shepherd.
 pub(crate) fn finish(shepherd: &mut Shepherd, directory: &Path) -> ExitRecord {
     let record = finished(shepherd);
-    let on_disk = ExitRecord::read(directory).expect("readable").expect("written before it is announced");
+    let on_disk =
+        ExitRecord::read(directory).expect("readable").expect("the record is written before the end is reported");
     assert_eq!(record, on_disk);
     assert!(ends(shepherd), "the shepherd exits after its record");
     record
@@ -134,7 +135,7 @@ pub(crate) fn finish(shepherd: &mut Shepherd, directory: &Path) -> ExitRecord {
 pub(crate) fn drop_and_end(shepherd: Shepherd) {
     let pid = shepherd.pid();
     drop(shepherd);
-    eventually("an idle shepherd ends with its agent", || !is_alive(pid));
+    eventually("an idle shepherd ends without an agent", || !is_alive(pid));
 }
 
 /// Waits for the next end of a run and skips other events.
@@ -195,7 +196,7 @@ impl Leaves {
     pub(crate) fn new() -> Leaves {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let hint = "these tests need a writable cgroup2 hierarchy: run them as root";
-        let own = Tree::find().expect(hint).path().parent().expect("not the root").to_owned();
+        let own = Tree::find().expect(hint).path().parent().expect("the group is not the root").to_owned();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let group = own.join(format!("hostler-test-{}-{number}", std::process::id()));
         fs::create_dir(&group).expect(hint);

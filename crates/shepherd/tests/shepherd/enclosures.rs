@@ -40,16 +40,16 @@ fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure>
 
 /// Waits until the enclosure is empty and removes it.
 fn dispose(enclosure: Enclosure, leaf: &LeafSpec) {
-    eventually("it is empty", || enclosure.is_empty());
+    eventually("the enclosure is empty", || enclosure.is_empty());
     let mut enclosure = Some(enclosure);
-    eventually("it can be removed", || match enclosure.take().expect("there").remove() {
+    eventually("the enclosure can be removed", || match enclosure.take().expect("the enclosure is not yet removed").remove() {
         Ok(()) => true,
         Err(_) => {
             enclosure = Some(Enclosure::again(leaf).expect("the leaf still exists"));
             false
         }
     });
-    assert!(groups(leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+    assert!(groups(leaf).iter().all(|group| !group.exists()), "the leaf is removed");
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn enclosed_process_and_its_later_children_are_limited_and_killed() {
     let_go(&mut child);
     let inner = pid_in(dir.path(), "child");
     assert_eq!(groups_of(inner), groups_of(child.id()));
-    assert_eq!(pid_in(dir.path(), "hog"), 137, "killed by the OOM killer");
+    assert_eq!(pid_in(dir.path(), "hog"), 137, "the OOM killer killed the process");
     assert_eq!(fs::read_to_string(dir.path().join("cpus")).expect("written"), "1\n");
     pid_in(dir.path(), "full");
-    let members = fs::read_to_string(leaf.path.join("cgroup.procs")).expect("there");
-    assert_eq!(members.lines().count(), 5, "six including the shell that exited: {members}");
+    let members = fs::read_to_string(leaf.path.join("cgroup.procs")).expect("the file exists");
+    assert_eq!(members.lines().count(), 5, "the limit of six includes the shell that exited: {members}");
     assert!(!enclosure.is_empty());
     enclosure.signal_all(libc::SIGTERM);
     child.wait().expect("ours");
@@ -85,7 +85,7 @@ fn enclosed_process_and_its_later_children_are_limited_and_killed() {
         fs::read_to_string(leaf.path.join("cgroup.procs")).is_ok_and(|members| members == format!("{inner}\n"))
     });
     enclosure.kill().expect("can");
-    eventually("all are gone", || !is_alive(inner));
+    eventually("all processes end", || !is_alive(inner));
     dispose(enclosure, &leaf);
 }
 
@@ -104,7 +104,7 @@ fn enclosure_of_an_earlier_agent_is_found_and_kept() {
     let live = HashSet::from(["login-1".to_owned()]);
     assert_eq!(leaves.tree.sweep("login-", &live).expect("sweeps").removed, ["login-2"]);
     assert!(is_alive(child.id()));
-    let again = Enclosure::again(&leaf).expect("there");
+    let again = Enclosure::again(&leaf).expect("the enclosure exists");
     assert!(!again.is_empty());
     let_go(&mut child);
     child.wait().expect("ours");
@@ -119,9 +119,9 @@ fn failed_enclosure_restores_the_process_and_removes_the_leaf() {
     let mut child = waiting(dir.path(), "true");
     let before = groups_of(child.id());
     let refused = |leaf: &LeafSpec, options: &Options| {
-        let error = around(child.id(), leaf, options).expect_err("must fail");
+        let error = around(child.id(), leaf, options).expect_err("the enclosure cannot be created");
         assert_eq!(groups_of(child.id()), before);
-        assert!(groups(leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+        assert!(groups(leaf).iter().all(|group| !group.exists()), "the leaf is removed");
         error.to_string()
     };
     // Other limits are applied before, so the process has already been moved.
@@ -137,7 +137,7 @@ fn failed_enclosure_restores_the_process_and_removes_the_leaf() {
     let leaf = leaf();
     let mut other = waiting(dir.path(), "true");
     let enclosure = around(other.id(), &leaf, &Options::default()).expect("encloses");
-    let error = around(child.id(), &leaf, &Options::default()).expect_err("in use");
+    let error = around(child.id(), &leaf, &Options::default()).expect_err("the leaf is in use");
     assert_eq!((error.raw_os_error(), groups_of(child.id()) == before), (Some(libc::EBUSY), true));
     for process in [&mut other, &mut child] {
         let_go(process);
@@ -145,7 +145,7 @@ fn failed_enclosure_restores_the_process_and_removes_the_leaf() {
     }
     dispose(enclosure, &leaf);
 
-    let error = around(child.id(), &leaf, &options()).expect_err("it has ended");
+    let error = around(child.id(), &leaf, &options()).expect_err("the process has ended");
     assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     assert!(!leaf.path.exists() && tree.path().exists());
 }

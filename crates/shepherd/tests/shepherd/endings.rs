@@ -48,7 +48,7 @@ fn cancelling_records_its_cause_and_ends_every_process() {
     // The shell handles TERM only after its child has ended; the child gets TERM too.
     let mut shepherd = start_run(&script(dir.path(), "sh -c 'echo $$ > inner; exec sleep 600'; exit 9"));
     let inner = pid_in(dir.path(), "inner");
-    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
+    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.cause, Some(Cause::Cancelled));
     assert!(!is_alive(inner));
@@ -60,8 +60,10 @@ fn stopped_job_can_be_cancelled() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "echo $$ > me; kill -STOP $$; sleep 600"));
     let me = pid_in(dir.path(), "me");
-    eventually("it stops", || fs::read_to_string(format!("/proc/{me}/stat")).is_ok_and(|stat| stat.contains(") T ")));
-    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
+    eventually("the job stops", || {
+        fs::read_to_string(format!("/proc/{me}/stat")).is_ok_and(|stat| stat.contains(") T "))
+    });
+    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.status, Status::Signaled { signal: libc::SIGTERM, core_dumped: false });
 }
@@ -71,10 +73,10 @@ fn first_cause_is_kept_and_a_shorter_grace_applies() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "trap '' TERM; echo $$ > me; while :; do sleep 0.05; done"));
     pid_in(dir.path(), "me");
-    shepherd.terminate(Cause::Preempted, Duration::from_secs(600)).expect("there");
-    let status = shepherd.status().expect("there");
+    shepherd.terminate(Cause::Preempted, Duration::from_secs(600)).expect("the shepherd runs");
+    let status = shepherd.status().expect("the shepherd runs");
     assert_eq!((status.phase, status.cause), (Phase::Terminating, Some(Cause::Preempted)));
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.cause, Some(Cause::Preempted));
     assert_eq!(record.status.exit_code(), 137);
@@ -90,14 +92,14 @@ fn output_above_the_limit_uses_no_disk_space_and_the_run_continues() {
     launch.cwd = dir.path().to_owned();
     launch.options.output_limit_bytes = Some(LIMIT);
     let mut shepherd = start_run(&launch);
-    eventually("it has written", || dir.path().join("written").exists());
-    let stdout = || fs::metadata(dir.path().join("stdout")).expect("there");
+    eventually("the job has written its output", || dir.path().join("written").exists());
+    let stdout = || fs::metadata(dir.path().join("stdout")).expect("the file exists");
     eventually("the rest is dropped", || stdout().blocks() * 512 < LIMIT + 100_000);
     assert_eq!(stdout().len(), 9_000_000);
-    let kept = fs::read(dir.path().join("stdout")).expect("there");
+    let kept = fs::read(dir.path().join("stdout")).expect("the file exists");
     assert!(kept[..LIMIT as usize].chunks(2).all(|line| line == b"y\n"));
-    assert_eq!(fs::read(dir.path().join("stderr")).expect("there").len(), 1_000_000);
-    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
+    assert_eq!(fs::read(dir.path().join("stderr")).expect("the file exists").len(), 1_000_000);
+    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!((record.cause, record.stdout_bytes), (Some(Cause::Cancelled), 9_000_000));
 }
@@ -139,7 +141,7 @@ fn shepherd_stays_outside_the_leaf() {
     eventually("sleep is in the leaf too", || members().lines().count() == 2);
     assert!(members().lines().any(|pid| pid == me.to_string()));
     assert!(members().lines().all(|pid| pid != shepherd.pid().to_string()));
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.cause, Some(Cause::Cancelled));
 }
@@ -167,12 +169,12 @@ fn process_tree_that_ignores_term_is_killed_without_a_leaf() {
     launch.options.grace = Duration::from_millis(50);
     let mut shepherd = start_run(&launch);
     let count = || fs::read(dir.path().join("count")).map_or(0, |text| text.len() / 2);
-    eventually("the tree is up", || count() == 31);
-    assert!(shepherd.status().expect("there").processes >= 31);
-    shepherd.terminate(Cause::Cancelled, Duration::from_millis(50)).expect("there");
+    eventually("all processes run", || count() == 31);
+    assert!(shepherd.status().expect("the shepherd runs").processes >= 31);
+    shepherd.terminate(Cause::Cancelled, Duration::from_millis(50)).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert!(record.unkillable.is_empty());
-    let cwd = fs::canonicalize(dir.path()).expect("there");
+    let cwd = fs::canonicalize(dir.path()).expect("the directory exists");
     assert_eq!(processes_in(&cwd), Vec::<String>::new(), "no process is left");
 }
 
@@ -188,7 +190,7 @@ fn other_processes_are_not_affected() {
     let mut bystander = Command::new("sleep").arg("600").spawn().expect("sleep exists");
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "trap '' TERM; sleep 600 & sleep 600"));
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finish(&mut shepherd, dir.path());
     let alive = bystander.try_wait().expect("ours").is_none();
     bystander.kill().expect("ours");
@@ -216,7 +218,9 @@ fn record_waits_for_disk_space() {
     let text =
         format!("until grep -q started '{journal}'; do :; done; : > '{journal}'; head -c 1000000 /dev/zero; exit 6");
     let mut shepherd = start_run(&script(dir.path(), &text));
-    eventually("the shepherd waits for disk space", || shepherd.status().expect("there").phase == Phase::Recording);
+    eventually("the shepherd waits for disk space", || {
+        shepherd.status().expect("the shepherd runs").phase == Phase::Recording
+    });
     fs::write(dir.path().join("stdout"), "").expect("truncates");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.status, Status::Exited { code: 6 });

@@ -47,13 +47,13 @@ fn is_closed(stream: &mut UnixStream) -> bool {
 }
 
 fn resident_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel tells");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the file has a line `VmRSS`");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
 fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives, and is ours").count()
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("the test's own process runs").count()
 }
 
 /// A run that waits to be killed, and the initial memory use of its shepherd.
@@ -72,13 +72,13 @@ impl Watched {
     fn assert_responsive_and_small(&mut self, what: &str) {
         let asked = Instant::now();
         self.shepherd.status().unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(asked.elapsed() < PROMPT, "{what}: the agent waits {:?}", asked.elapsed());
+        assert!(asked.elapsed() < PROMPT, "{what}: the agent waited {:?} for an answer", asked.elapsed());
         let grown = resident_bytes(self.shepherd.pid()).saturating_sub(self.before);
         assert!(grown < ROOM_BYTES, "{what}: the shepherd has grown by {} MiB", grown >> 20);
     }
 
     fn end(mut self, directory: &Path) {
-        self.shepherd.kill(Cause::Cancelled).expect("there");
+        self.shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
         let record = finish(&mut self.shepherd, directory);
         assert_eq!(
             (record.status, record.cause),
@@ -121,7 +121,7 @@ fn invalid_frames_close_only_their_connection() {
         pour(&mut stream, &bytes);
         stream.shutdown(Shutdown::Write).expect("a socket");
         let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).expect("it closes");
+        stream.read_to_end(&mut heard).expect("the shepherd closes the connection");
         assert_eq!(heard.get(4), Some(&67), "{what} is refused: {heard:?}");
         watched.assert_responsive_and_small(what);
     }
@@ -163,7 +163,7 @@ fn truncated_slow_and_half_closed_connections_do_not_block_others() {
     // Queries whose answers are not read.
     let mut deaf = connect(dir.path());
     pour(&mut deaf, &STATUS.repeat(200_000));
-    watched.assert_responsive_and_small("answers that nobody reads");
+    watched.assert_responsive_and_small("answers that the client does not read");
     drop(drippers);
     watched.end(dir.path());
 }
@@ -176,14 +176,14 @@ fn many_connections_do_not_lock_out_the_next_agent() {
     watched.assert_responsive_and_small("three hundred silent connections");
     assert!(descriptors(watched.shepherd.pid()) < 100, "the number of connections is limited");
     // A newly started agent adopts the run.
-    let Adopted::Running(mut again) = adopt(dir.path()).expect("readable") else { panic!("it runs") };
-    assert_eq!(again.status().expect("it is heard").identity, "test");
+    let Adopted::Running(mut again) = adopt(dir.path()).expect("readable") else { panic!("the run has ended") };
+    assert_eq!(again.status().expect("the shepherd answers").identity, "test");
     drop(again);
     // Connect and disconnect as fast as possible.
     for _ in 0..2000 {
         drop(connect(dir.path()));
     }
-    watched.assert_responsive_and_small("connections that come and go");
+    watched.assert_responsive_and_small("connections that open and close");
     drop(crowd);
     watched.end(dir.path());
 }
@@ -199,7 +199,7 @@ fn descriptors_sent_by_clients_are_closed() {
         let along = [ControlMessage::ScmRights(&many)];
         sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(STATUS)], &along, MsgFlags::empty(), None).expect("sent");
     }
-    watched.assert_responsive_and_small("descriptors sent along");
+    watched.assert_responsive_and_small("descriptors sent with frames");
     eventually("all descriptors are closed", || descriptors(watched.shepherd.pid()) <= before);
     watched.end(dir.path());
 }
@@ -213,7 +213,8 @@ fn terminal_that_accepts_no_input_uses_no_memory() {
     let shepherd = start_run(&launch);
     let before = resident_bytes(shepherd.pid());
     let mut watched = Watched { shepherd, before };
-    let attached: Vec<Attachment> = (0..8).map(|_| Attachment::open(dir.path(), size).expect("it runs")).collect();
+    let attached: Vec<Attachment> =
+        (0..8).map(|_| Attachment::open(dir.path(), size).expect("the run is attached")).collect();
     let keys = terminal_input_frame(&vec![b'x'; 60 << 10]);
     for attachment in &attached {
         attachment.stream().set_write_timeout(Some(Duration::from_millis(100))).expect("a socket");
@@ -221,13 +222,13 @@ fn terminal_that_accepts_no_input_uses_no_memory() {
             let _ = attachment.stream().write_all(&keys);
         }
     }
-    watched.assert_responsive_and_small("keys that the job does not read");
+    watched.assert_responsive_and_small("input that the job does not read");
     // Clients that are not attached cannot send input.
     for _ in 0..20 {
         let mut stream = connect(dir.path());
         pour(&mut stream, &terminal_input_frame(&vec![b'y'; 4 << 20]));
     }
-    watched.assert_responsive_and_small("keys of somebody who has not attached");
+    watched.assert_responsive_and_small("input from clients that are not attached");
     // Attached clients that violate the protocol are dropped; others stay.
     for (number, bad) in [frame(99, b"x"), frame(6, b"[]"), vec![0; 4]].into_iter().enumerate() {
         let mut stream = connect(dir.path());
@@ -237,6 +238,8 @@ fn terminal_that_accepts_no_input_uses_no_memory() {
         watched.assert_responsive_and_small(&format!("rule {number} broken"));
     }
     drop(attached);
-    eventually("the shepherd notices that they are gone", || watched.shepherd.status().expect("there").attached == 0);
+    eventually("the shepherd drops these clients", || {
+        watched.shepherd.status().expect("the shepherd runs").attached == 0
+    });
     watched.end(dir.path());
 }

@@ -1,6 +1,6 @@
 //! Memory use of a shepherd while its job runs.
 
-#![expect(clippy::print_stdout, reason = "the figure is the point of the test")]
+#![expect(clippy::print_stdout, reason = "the test prints its measurement")]
 
 use std::fs;
 
@@ -15,15 +15,15 @@ fn shepherd_uses_little_private_memory() {
     launch.env.extend((0..8).map(|n| (format!("BIG{n}").into(), "x".repeat(100_000).into())));
     let mut shepherd = start_run(&launch);
     pid_in(dir.path(), "me");
-    shepherd.status().expect("there");
+    shepherd.status().expect("the shepherd runs");
     let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", shepherd.pid())).expect("ours");
     let kilobytes = |key: &str| -> u64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("every kernel has it");
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("the file has a line for each key");
         line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
     };
     let private = kilobytes("Private_Clean:") + kilobytes("Private_Dirty:");
     println!("private memory of a shepherd: {private} kB (resident: {} kB)", kilobytes("Rss:"));
     assert!(private < 1536, "{private} kB:\n{text}");
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finish(&mut shepherd, dir.path());
 }

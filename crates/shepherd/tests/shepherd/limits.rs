@@ -45,7 +45,7 @@ fn job_above_its_memory_limit_is_killed_without_affecting_others() {
     assert_eq!((record.oom_kill, record.status), (Some(true), Status::Exited { code: 137 }));
     let peak = record.memory_peak_bytes.expect("the controller counts");
     assert!(peak > 24 * MEBIBYTE && peak <= 32 * MEBIBYTE, "{peak}");
-    assert!(groups(&leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+    assert!(groups(&leaf).iter().all(|group| !group.exists()), "the leaf is removed");
     finish(&mut neighbour, other.path());
     assert_eq!(stdout(other.path()), "unharmed\n");
 }
@@ -59,7 +59,7 @@ fn oom_killer_prefers_the_job_to_its_shepherd() {
     launch.options.memory_limit_bytes = Some(24 * MEBIBYTE);
     launch.options.leaf = Some(leaf());
     let record = run(&launch);
-    fs::remove_file(&file).expect("it was begun");
+    fs::remove_file(&file).expect("the file exists");
     assert_eq!((record.oom_kill, record.status.exit_code()), (Some(true), 137));
 }
 
@@ -76,15 +76,19 @@ fn reused_leaf_changes_its_limits_and_killed_leaf_is_replaced() {
     };
     let mut shepherd = start_run(&launch(0, 32, "exit 0"));
     assert_eq!(finished(&mut shepherd).limits.memory, Some(Enforcement::Enforced));
-    shepherd.launch_next(&launch(1, 128, "head -c 50000000 /dev/zero | tail > /dev/null")).expect("it lingers");
+    shepherd
+        .launch_next(&launch(1, 128, "head -c 50000000 /dev/zero | tail > /dev/null"))
+        .expect("the shepherd waits for another run");
     let higher = finished(&mut shepherd);
     assert_eq!((higher.limits.memory, higher.status), (Some(Enforcement::Enforced), Status::Exited { code: 0 }));
-    shepherd.launch_next(&launch(2, 32, "trap '' TERM; echo ready; while :; do sleep 1; done")).expect("it lingers");
+    shepherd
+        .launch_next(&launch(2, 32, "trap '' TERM; echo ready; while :; do sleep 1; done"))
+        .expect("the shepherd waits for another run");
     let output = dirs[2].path().join("stdout");
-    eventually("it runs", || fs::read_to_string(&output).is_ok_and(|text| text == "ready\n"));
-    shepherd.kill(Cause::Cancelled).expect("there");
+    eventually("the job runs", || fs::read_to_string(&output).is_ok_and(|text| text == "ready\n"));
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     assert_eq!(finished(&mut shepherd).cause, Some(Cause::Cancelled));
-    shepherd.launch_next(&launch(3, 32, "sleep 0.2; exit 3")).expect("it lingers");
+    shepherd.launch_next(&launch(3, 32, "sleep 0.2; exit 3")).expect("the shepherd waits for another run");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 3 });
     drop_and_end(shepherd);
 }
@@ -98,9 +102,11 @@ fn fork_bomb_is_limited_and_killed() {
     launch.options.process_limit = Some(40);
     launch.options.leaf = Some(leaf());
     let mut shepherd = start_run(&launch);
-    eventually("it has reached its limit", || shepherd.status().expect("the shepherd responds").processes > 20);
-    assert!(shepherd.status().expect("there").processes <= 40);
-    shepherd.kill(Cause::Cancelled).expect("there");
+    eventually("the fork bomb has reached its limit", || {
+        shepherd.status().expect("the shepherd responds").processes > 20
+    });
+    assert!(shepherd.status().expect("the shepherd runs").processes <= 40);
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     let record = finish(&mut shepherd, dir.path());
     assert_eq!(record.limits.processes, Some(Enforcement::Enforced));
     assert!(record.unkillable.is_empty());
@@ -121,7 +127,9 @@ fn job_cannot_use_other_cpus() {
     launch.options.cpus = Some(vec![4000]);
     launch.options.leaf = Some(leaf());
     let record = run(&launch);
-    let Some(Enforcement::Advisory(reason)) = record.limits.cpus else { panic!("there is no such CPU") };
+    let Some(Enforcement::Advisory(reason)) = record.limits.cpus else {
+        panic!("a CPU that does not exist was accepted")
+    };
     assert!(reason.contains("the cpuset controller refuses"), "{reason}");
 }
 
@@ -138,10 +146,10 @@ fn tasks_in_one_leaf_have_separate_memory_peaks() {
     };
     let mut shepherd = start_run(&launch(0, "head -c 60000000 /dev/zero | tail > /dev/null"));
     let first = finished(&mut shepherd).memory_peak_bytes.expect("counted");
-    shepherd.launch_next(&launch(1, "true")).expect("it lingers");
+    shepherd.launch_next(&launch(1, "true")).expect("the shepherd waits for another run");
     assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
     let second = finished(&mut shepherd).memory_peak_bytes.expect("counted again from zero");
-    assert!(first > 50 * MEBIBYTE && second < 30 * MEBIBYTE, "{first} {second}");
+    assert!(first > 50 * MEBIBYTE && second < 30 * MEBIBYTE, "the peaks are {first} and {second}");
     let in_v1 = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| !text.is_empty());
     assert!(groups(&leaf).iter().any(in_v1) || leaf.path.exists(), "the idle shepherd keeps its leaf");
     drop_and_end(shepherd);
@@ -190,10 +198,10 @@ fn denied_device_cannot_be_opened_under_any_name() {
         launch.options.leaf = Some(leaf.clone());
         let record = run(&launch);
         assert_eq!(record.limits.devices, Some(Enforcement::Enforced), "{leaf:?}");
-        let errors = fs::read_to_string(dir.path().join("stderr")).expect("there");
+        let errors = fs::read_to_string(dir.path().join("stderr")).expect("the file exists");
         assert_eq!(stdout(dir.path()), "mine\nnull\n", "{leaf:?}: {errors}");
         assert!(errors.contains("Operation not permitted"), "{errors}");
-        assert!(groups(&leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+        assert!(groups(&leaf).iter().all(|group| !group.exists()), "the leaf is removed");
     }
 }
 
@@ -212,10 +220,10 @@ fn each_run_in_a_reused_leaf_has_its_own_denied_devices() {
         };
         let mut shepherd = start_run(&launch(0, Some(vec![ZERO])));
         assert_eq!(finished(&mut shepherd).limits.devices, Some(Enforcement::Enforced));
-        shepherd.launch_next(&launch(1, Some(vec![FULL]))).expect("it lingers");
+        shepherd.launch_next(&launch(1, Some(vec![FULL]))).expect("the shepherd waits for another run");
         assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
         assert_eq!(finished(&mut shepherd).limits.devices, Some(Enforcement::Enforced));
-        shepherd.launch_next(&launch(2, None)).expect("it lingers");
+        shepherd.launch_next(&launch(2, None)).expect("the shepherd waits for another run");
         assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
         assert_eq!(finished(&mut shepherd).limits.devices, None);
         let opened: Vec<String> = dirs.iter().map(|dir| stdout(dir.path())).collect();
@@ -235,7 +243,7 @@ fn program_does_not_start_if_denying_devices_fails() {
     launch.options.denied_devices = Some(vec![ZERO]);
     launch.options.leaf = Some(leaf);
     let record = run(&launch);
-    let Status::StartFailed { message, code: 126 } = &record.status else { panic!("it started: {record:?}") };
+    let Status::StartFailed { message, code: 126 } = &record.status else { panic!("the run started: {record:?}") };
     assert!(message.contains("cannot deny devices that the job does not hold: the devices controller"), "{message}");
 
     // If it is known in advance that devices cannot be denied, the limit is reported as advisory.

@@ -25,16 +25,18 @@ fn runs_can_share_a_shepherd_and_a_leaf() {
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
     for n in 1..40 {
         let dir = directory();
-        shepherd.launch_next(&task(dir.path(), n)).expect("it lingers");
-        let Event::Started(started) = shepherd.next_event().expect("it lingers") else { panic!("started") };
+        shepherd.launch_next(&task(dir.path(), n)).expect("the shepherd waits for another run");
+        let Event::Started(started) = shepherd.next_event().expect("the shepherd waits for another run") else {
+            panic!("started")
+        };
         assert_eq!(started.shepherd, shepherd.pid());
         let record = finished(&mut shepherd);
         assert_eq!((record.status.clone(), &*record.identity), (Status::Exited { code: n }, &*format!("task {n}")));
         assert_eq!(ExitRecord::read(dir.path()).expect("readable"), Some(record));
         assert_eq!(stdout(dir.path()), format!("{n}\n"));
     }
-    assert!(leaves.leaf("array").path.exists(), "kept while it lingers");
-    let refused = shepherd.status().expect_err("nothing runs");
+    assert!(leaves.leaf("array").path.exists(), "the leaf exists while the shepherd waits");
+    let refused = shepherd.status().expect_err("no run is in progress");
     assert!(matches!(&refused, ControlError::Refused(reason) if reason == "no run is in progress"), "{refused}");
     drop_and_end(shepherd);
     assert!(!leaves.leaf("array").path.exists());
@@ -48,7 +50,7 @@ fn runs_of_a_shared_shepherd_do_not_affect_each_other() {
     let mut shepherd = start_run(&lingering(script(first.path(), text)));
     let record = finished(&mut shepherd);
     assert_eq!(record.leftovers, 1);
-    shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("it lingers");
+    shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("the shepherd waits for another run");
     let record = finished(&mut shepherd);
     assert_eq!((record.leftovers, record.cause, record.user_time < Duration::from_millis(500)), (0, None, true));
     assert!(!is_alive(pid_in(first.path(), "left")));
@@ -60,11 +62,13 @@ fn later_run_can_be_cancelled_and_has_its_own_cause() {
     let (first, second, third) = (directory(), directory(), directory());
     let mut shepherd = start_run(&lingering(script(first.path(), "exit 0")));
     finished(&mut shepherd);
-    shepherd.launch_next(&lingering(script(second.path(), "exec sleep 600"))).expect("it lingers");
+    shepherd
+        .launch_next(&lingering(script(second.path(), "exec sleep 600")))
+        .expect("the shepherd waits for another run");
     assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     assert_eq!(finished(&mut shepherd).cause, Some(Cause::Cancelled));
-    shepherd.launch_next(&lingering(script(third.path(), "exit 1"))).expect("it lingers");
+    shepherd.launch_next(&lingering(script(third.path(), "exit 1"))).expect("the shepherd waits for another run");
     let record = finished(&mut shepherd);
     assert_eq!((record.status, record.cause), (Status::Exited { code: 1 }, None));
     drop_and_end(shepherd);
@@ -74,10 +78,10 @@ fn later_run_can_be_cancelled_and_has_its_own_cause() {
 fn busy_shepherd_refuses_another_run() {
     let (first, second) = (directory(), directory());
     let mut shepherd = start_run(&lingering(script(first.path(), "exec sleep 600")));
-    shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("there");
-    assert_eq!(shepherd.next_event().expect("there"), Event::Refused("another run is in progress".into()));
+    shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("the shepherd runs");
+    assert_eq!(shepherd.next_event().expect("the shepherd runs"), Event::Refused("another run is in progress".into()));
     assert!(!second.path().join("journal").exists());
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finished(&mut shepherd);
     drop_and_end(shepherd);
 }

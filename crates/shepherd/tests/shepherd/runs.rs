@@ -106,7 +106,7 @@ fn large_environment_is_passed_completely_without_inheritance() {
     launch.env = (0..10).map(|n| (format!("V{n}").into(), format!("{n}").repeat(100_000).into())).collect();
     assert_eq!(run(&launch).status, Status::Exited { code: 0 });
     let expected: String = (0..10).map(|n| format!("V{n}={}\0", format!("{n}").repeat(100_000))).collect();
-    assert!(stdout(dir.path()) == expected, "exactly the environment given");
+    assert!(stdout(dir.path()) == expected, "the environment has only the given variables");
 }
 
 #[test]
@@ -136,7 +136,10 @@ fn job_starts_with_default_process_settings() {
     let text = stdout(dir.path());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "1", "standard input is empty");
-    assert!(lines[1].split_ascii_whitespace().all(|id| id == lines[2]), "a separate session and group: {text}");
+    assert!(
+        lines[1].split_ascii_whitespace().all(|id| id == lines[2]),
+        "the job has no session and group of its own: {text}"
+    );
     assert_eq!(fs::canonicalize(lines[3]).expect("exists"), fs::canonicalize(dir.path()).expect("exists"));
 }
 
@@ -188,7 +191,7 @@ fn directory_accepts_only_one_run() {
     let refused = launcher().launch(&command(dir.path(), ["false"])).expect_err("taken");
     let LaunchError::Refused(reason) = refused else { panic!("{refused}") };
     assert!(reason.contains("another shepherd has already claimed the run"), "{reason}");
-    assert_eq!(fs::read(dir.path().join("journal")).expect("still there"), before);
+    assert_eq!(fs::read(dir.path().join("journal")).expect("the shepherd still runs"), before);
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn run_in_a_directory_with_a_long_path_can_be_adopted() {
         panic!("running")
     };
     assert_eq!(other.status().expect("answers").child, shepherd.child());
-    shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("there");
+    shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("the shepherd runs");
     crate::common::finish(&mut shepherd, &long);
 }
 
@@ -219,10 +222,10 @@ fn files_of_a_run_are_private() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 60"));
     for name in ["journal", "stdout", "stderr"] {
-        let mode = fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
+        let mode = fs::metadata(dir.path().join(name)).expect("the file exists").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{name} has mode {mode:o}");
     }
-    shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("there");
+    shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("the shepherd runs");
     crate::common::finish(&mut shepherd, dir.path());
 }
 

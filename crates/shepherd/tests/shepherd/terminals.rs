@@ -24,7 +24,7 @@ fn read_until(attachment: &Attachment, wanted: &str) -> String {
     let deadline = Instant::now() + DEADLINE;
     attachment.stream().set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
     while !String::from_utf8_lossy(&seen).contains(wanted) {
-        assert!(Instant::now() < deadline, "no {wanted:?} in {:?}", String::from_utf8_lossy(&seen));
+        assert!(Instant::now() < deadline, "{wanted:?} is not in {:?}", String::from_utf8_lossy(&seen));
         let mut chunk = [0; 4096];
         match attachment.stream().read(&mut chunk) {
             Ok(0) => panic!("ended without {wanted:?}: {:?}", String::from_utf8_lossy(&seen)),
@@ -59,7 +59,7 @@ fn output_just_before_the_end_is_not_lost() {
         let dir = directory();
         run(&on_terminal(dir.path(), "seq 1 3000"));
         let expected: String = (1..=3000).map(|n| format!("{n}\r\n")).collect();
-        assert!(stdout(dir.path()) == expected, "all of it, {} bytes", stdout(dir.path()).len());
+        assert!(stdout(dir.path()) == expected, "the output has {} bytes", stdout(dir.path()).len());
     }
 }
 
@@ -77,13 +77,13 @@ fn clients_can_attach_detach_and_reattach_with_another_window_size() {
     first.type_in(b"two\n").expect("running");
     read_until(&first, "got two\r\n31 101\r\n");
     drop(first);
-    eventually("the shepherd notices the detach", || shepherd.status().expect("there").attached == 0);
+    eventually("the shepherd notices the detach", || shepherd.status().expect("the shepherd runs").attached == 0);
 
     let second = Attachment::open(dir.path(), size(50, 132)).expect("running");
     let replay = read_until(&second, "31 101\r\n");
     assert!(replay.starts_with("ready\r\n"), "the replay starts at the beginning: {replay:?}");
     let third = Attachment::open(dir.path(), size(51, 133)).expect("running");
-    eventually("both are attached", || shepherd.status().expect("there").attached == 2);
+    eventually("both clients are attached", || shepherd.status().expect("the shepherd runs").attached == 2);
     second.type_in(b"three\n").expect("running");
     read_until(&second, "got three\r\n51 133\r\n");
     read_until(&third, "got three\r\n51 133\r\n");
@@ -116,8 +116,10 @@ fn slow_client_does_not_delay_the_job() {
     let idle = Attachment::open(dir.path(), size(24, 80)).expect("running");
     idle.type_in(b"\n").expect("running");
     let log = dir.path().join("stdout");
-    eventually("all is printed", || std::fs::read(&log).is_ok_and(|text| text.ends_with(b"the end\r\n")));
-    assert!(std::fs::metadata(&log).expect("there").len() > 3_000_000);
+    eventually("the job has printed all lines", || {
+        std::fs::read(&log).is_ok_and(|text| text.ends_with(b"the end\r\n"))
+    });
+    assert!(std::fs::metadata(&log).expect("the file exists").len() > 3_000_000);
     // The client missed output, gets a notice, and is then up to date.
     let seen = read_until(&idle, "the end\r\n");
     assert!(seen.contains("[output skipped]"), "{} bytes", seen.len());
@@ -137,8 +139,8 @@ fn shepherd_responds_while_the_job_does_not_read_input() {
     for _ in 0..200 {
         let _ = client.type_in(&line);
     }
-    assert_eq!(shepherd.status().expect("still answers").attached, 1);
-    shepherd.kill(Cause::Cancelled).expect("there");
+    assert_eq!(shepherd.status().expect("the shepherd answers").attached, 1);
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     assert_eq!(finish(&mut shepherd, dir.path()).cause, Some(Cause::Cancelled));
 }
 
@@ -155,8 +157,8 @@ fn job_can_close_and_reopen_its_terminal() {
 fn attaching_to_a_run_without_terminal_is_refused() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
-    let refused = Attachment::open(dir.path(), size(24, 80)).expect_err("no terminal");
+    let refused = Attachment::open(dir.path(), size(24, 80)).expect_err("the run has no terminal");
     assert!(matches!(&refused, ControlError::Refused(reason) if reason == "this run has no terminal"), "{refused}");
-    shepherd.kill(Cause::Cancelled).expect("there");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
     finish(&mut shepherd, dir.path());
 }

@@ -60,7 +60,7 @@ fn outputs_belong_to_the_user() {
     run(&as_somebody(dir.path(), "echo one > /dev/stdout; echo two >> /dev/stderr"));
     assert_eq!(stdout(dir.path()), "one\n");
     for name in ["stdout", "stderr"] {
-        let metadata = fs::metadata(dir.path().join(name)).expect("there");
+        let metadata = fs::metadata(dir.path().join(name)).expect("the file exists");
         assert_eq!((metadata.uid(), metadata.mode() & 0o777), (65534, 0o600), "{name}");
     }
     assert_eq!(hostler_shepherd::wipe(dir.path()).expect("looks"), Some(65534), "only runs of this user may reuse it");
@@ -92,7 +92,7 @@ fn error_for_an_inaccessible_directory_names_the_user() {
     fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).expect("ours");
     launch.cwd = private.path().to_owned();
     let status = run(&launch).status;
-    let Status::StartFailed { message, code } = status else { panic!("it must not start: {status:?}") };
+    let Status::StartFailed { message, code } = status else { panic!("the run started: {status:?}") };
     let expected = format!(
         "cannot enter directory `{}` as user `somebody` (uid 65534): Permission denied",
         private.path().display()
@@ -109,7 +109,7 @@ fn lingering_shepherd_runs_each_launch_as_its_user() {
     crate::common::finished(&mut shepherd);
     let mut own = command(second.path(), ["id", "-u"]);
     own.options.linger = launch.options.linger;
-    shepherd.launch_next(&own).expect("it waits");
+    shepherd.launch_next(&own).expect("the shepherd waits for another run");
     crate::common::finished(&mut shepherd);
     drop_and_end(shepherd);
     assert_eq!((stdout(first.path()).trim(), stdout(second.path()).trim()), ("65534", "0"));

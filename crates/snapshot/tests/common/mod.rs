@@ -44,7 +44,7 @@ pub fn inventory(directory: &Path) -> BTreeMap<Vec<u8>, Item> {
     fn visit(base: &Path, directory: &Path, items: &mut BTreeMap<Vec<u8>, Item>) {
         for entry in fs::read_dir(directory).expect("readable") {
             let path = entry.expect("readable").path();
-            let metadata = fs::symlink_metadata(&path).expect("it exists");
+            let metadata = fs::symlink_metadata(&path).expect("the entry exists");
             let content = if metadata.is_file() {
                 fs::read(&path).expect("readable")
             } else if metadata.is_symlink() {
@@ -119,7 +119,7 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
                 libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
                     && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0
             };
-            assert!(done, "root may become anybody");
+            assert!(done, "cannot change the user of this thread");
         }
         work()
     })
