@@ -8,12 +8,12 @@
 
 mod targets;
 
-/// One reader, or several related ones.
+/// A reader of untrusted bytes, or several related readers.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name on the command line.
+    /// The target's name on the command line.
     pub name: &'static str,
-    /// The source of the bytes, and their reader.
+    /// A description for people: the bytes, and where they come from.
     pub about: &'static str,
     /// Reads the bytes. A panic is a finding.
     pub run: fn(&[u8]),

@@ -6,7 +6,7 @@ use hostler_fuzz::TARGETS;
 fn targets_handle_intact_and_damaged_seeds() {
     for target in TARGETS {
         let seeds = (target.seeds)();
-        assert!(!seeds.is_empty(), "{} has nothing to begin with", target.name);
+        assert!(!seeds.is_empty(), "{} has no seeds", target.name);
         (target.run)(b"");
         for seed in seeds {
             (target.run)(&seed);

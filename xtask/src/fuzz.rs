@@ -14,9 +14,9 @@ use crate::workspace::{cargo, root, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Which targets; all of them when none is named
+    /// Targets to fuzz [default: all]
     targets: Vec<String>,
-    /// How long each of them runs
+    /// Minutes per target
     #[arg(long, value_name = "N", default_value_t = 10)]
     minutes: u64,
     /// Only list the targets
@@ -47,8 +47,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let build = place.join("build");
     let seeds = place.join("seeds");
     build_with(&build, "seeds", &[])?;
-    let known = Command::new(build.join("release/seeds")).arg(&seeds).output().context("cannot make the seeds")?;
-    ensure!(known.status.success(), "the seeds could not be made:\n{}", String::from_utf8_lossy(&known.stderr));
+    let known = Command::new(build.join("release/seeds"))
+        .arg(&seeds)
+        .output()
+        .context("cannot start the program that writes the seeds")?;
+    ensure!(known.status.success(), "cannot write the seeds:\n{}", String::from_utf8_lossy(&known.stderr));
     let known = String::from_utf8(known.stdout)?;
     if options.list {
         print!("{known}");
@@ -100,7 +103,7 @@ fn fuzz(program: &Path, target: &str, place: &Path, seconds: u64) -> Result<()> 
         .status()
         .context("cannot start the fuzzer")?;
     if !status.success() {
-        bail!("{target} has found something; the input is in {}", findings.display());
+        bail!("the fuzzer found a failure of {target}; the input is in {}", findings.display());
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::workspace::{cargo, root, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Change nothing; fail if what is committed differs from what the code says
+    /// Change nothing; fail if committed files differ from the generated ones
     #[arg(long)]
     pub(crate) check: bool,
 }

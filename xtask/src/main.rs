@@ -3,7 +3,7 @@
 //! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
 //! product does not depend on it.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores are run by people and talk to them")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "people run the tasks and read their output")]
 
 mod bench;
 mod docs;
@@ -21,31 +21,31 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Project chores.
+/// Development tasks of this project
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Chore {
     /// Check everything that continuous integration checks, and stop at the first failure
     Test(test::Options),
-    /// Write the committed files that come from the code: API description, command reference
+    /// Write the committed files that are generated from code: API description, command reference
     Gen(generate::Options),
     /// Build a package: programs, units, completions and man pages, as a directory and an archive
     Package(package::Options),
     /// Render docs/ as a book; needs mdbook
     Docs(docs::Options),
-    /// Measure, each figure beside its floor or peer
+    /// Measure Hostler next to lower bounds and comparable programs
     Bench(bench::Options),
     /// Run simulated clusters with new seeds for hours
     Sim(sim::Options),
-    /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
+    /// Run a real head with a thousand simulated agents, and measure joining, idling and a restart
     Swarm(swarm::Options),
-    /// Twenty users, killed daemons, full disks and hostile clients at once: nothing lost, doubled or leaked; needs root
+    /// Test a cluster with twenty users, killed daemons, full disks and hostile clients; needs root
     Soak(soak::Options),
-    /// Look for bytes that bring a reader of other people's bytes down
+    /// Fuzz the parsers of untrusted input
     Fuzz(fuzz::Options),
-    /// A cluster in containers, on a real Docker engine; needs root
+    /// Test a cluster in containers, with a real Docker engine; needs root
     Docker(systems::Options),
-    /// The systemd units, in a virtual machine; needs root
+    /// Test the systemd units in a virtual machine; needs root
     Vm(systems::Options),
 }
 

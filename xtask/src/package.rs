@@ -15,7 +15,7 @@ use crate::workspace::{cargo, root, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where to put the directory and the archive [default: package/ in the target directory]
+    /// Directory for the package and its archive [default: package/ in the target directory]
     #[arg(long, value_name = "DIRECTORY")]
     to: Option<PathBuf>,
 }
@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let name = format!("hostler-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let package = to.join(&name);
     if package.exists() {
-        #[expect(clippy::disallowed_methods, reason = "this chore made it, and no user nests directories there")]
+        #[expect(clippy::disallowed_methods, reason = "this task created the directory, and it is shallow")]
         fs::remove_dir_all(&package).with_context(|| format!("cannot remove {}", package.display()))?;
     }
     lay_out(&target.join("release"), &package)?;
@@ -72,7 +72,7 @@ fn place_of_completions(script: &Path) -> Result<PathBuf> {
         Some((command, "bash")) => Path::new("usr/share/bash-completion/completions").join(command),
         Some((_, "fish")) => Path::new("usr/share/fish/vendor_completions.d").join(name),
         _ => {
-            ensure!(name.starts_with('_'), "{name} is for no shell that is known");
+            ensure!(name.starts_with('_'), "{name} belongs to no known shell");
             Path::new("usr/share/zsh/vendor-completions").join(name)
         }
     })

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: simulated clusters of seeds that nobody has tried, for hours.
+//! `cargo xtask sim`: runs simulated clusters with new seeds for hours.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ const BATCH_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long to try, e.g. 0.5
+    /// Hours to run, e.g. 0.5
     #[arg(long, value_name = "H", default_value_t = 1.0)]
     hours: f64,
     /// The first seed [default: a number that depends on the time]

@@ -9,11 +9,11 @@ use crate::workspace::{cargo, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long, in minutes
+    /// Minutes to run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
 
-    /// Seed of what users do and of what goes wrong
+    /// Seed for the actions of users and the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

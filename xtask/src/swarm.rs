@@ -10,11 +10,11 @@ use crate::workspace::{cargo, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Agents
+    /// Number of agents
     #[arg(value_name = "AGENTS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     agents: u32,
 
-    /// Runs, each with a head of its own
+    /// Number of runs, each with a new head
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }

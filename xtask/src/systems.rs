@@ -14,7 +14,7 @@ use crate::workspace::{cargo, find_program, root, run as run_command, target_dir
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The program to try, built for Debian 12 or older; by default a release build of this checkout
+    /// Program to test, built for Debian 12 or older [default: a release build of this checkout]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }

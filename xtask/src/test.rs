@@ -24,7 +24,7 @@ pub(crate) struct Options {
 struct Step {
     name: &'static str,
     check: fn() -> Result<()>,
-    /// Whether `--quick` includes it.
+    /// Whether `--quick` includes the step.
     quick: bool,
 }
 
@@ -54,12 +54,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for (name, time) in times {
         println!("{:>9}  {name}", seconds(time));
     }
-    println!("{:>9}  in all; everything holds", seconds(begun.elapsed()));
+    println!("{:>9}  in total; all checks passed", seconds(begun.elapsed()));
     Ok(())
 }
 
 fn formatting() -> Result<()> {
-    run_command(cargo().args(["fmt", "--all", "--check"])).context("`cargo fmt --all` mends it")
+    run_command(cargo().args(["fmt", "--all", "--check"])).context("run `cargo fmt --all`")
 }
 
 fn lints() -> Result<()> {

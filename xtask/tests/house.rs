@@ -1,4 +1,4 @@
-//! The rules of the house, as tests: what may depend on what, what may come in, and what every file owes its reader.
+//! The project's rules as tests: dependencies between crates, external dependencies, and requirements for every file.
 //!
 //! Facts about dependencies come from `cargo metadata`, lists of what is welcome from `deny.toml`. A rule that hinders is
 //! changed here, in a commit that says why; it is never worked around.
@@ -124,7 +124,8 @@ fn crates_use_only_the_allowed_crates() {
     let names: BTreeSet<_> = members.iter().map(|package| text(package, "name")).collect();
     for package in &members {
         let name = text(package, "name");
-        let targets = allowed.get(name).unwrap_or_else(|| panic!("{name} is new: say in ARROWS what it may use"));
+        let targets =
+            allowed.get(name).unwrap_or_else(|| panic!("{name} is new: add the crates that it may use to ARROWS"));
         for dependency in array(package, "dependencies") {
             let (used, kind) = (text(dependency, "name"), dependency["kind"].as_str());
             let short = used.trim_start_matches("hostler-");
@@ -172,7 +173,11 @@ fn every_dependency_has_a_reason() {
         .filter(|line| line.contains('=') && !line.starts_with('#') && !line.contains("path = "))
         .filter(|line| line.rsplit_once(" # ").is_none_or(|(_, why)| why.trim().is_empty()))
         .collect();
-    assert!(silent.is_empty(), "in Cargo.toml, end the line with a comment that says why:\n{}", silent.join("\n"));
+    assert!(
+        silent.is_empty(),
+        "in Cargo.toml, add a comment with the reason to the end of these lines:\n{}",
+        silent.join("\n")
+    );
 }
 
 #[test]
@@ -221,17 +226,17 @@ fn source_files_are_short_and_have_a_header() {
     for path in files_of_the_project().iter().filter(|path| has_extension(path, "rs")) {
         let content = read_path(path);
         let lines = content.lines().count();
-        assert!(lines <= MAX_LINES, "{} has {lines} lines: split it where its purpose splits", path.display());
+        assert!(lines <= MAX_LINES, "{} has {lines} lines: split it into files with one purpose each", path.display());
         let code = content.lines().find(|line| !line.starts_with("#!"));
         let introduced = code.is_some_and(|line| line.starts_with("//!"));
-        assert!(introduced, "{} does not begin with a `//!` line that says what it is for", path.display());
+        assert!(introduced, "{} does not begin with a `//!` line that states its purpose", path.display());
     }
 }
 
 #[test]
 fn no_file_contains_a_path_of_this_machine() {
     let mut paths = vec![format!("{}/", root().display())];
-    // Only a person's home is telling: a container's may be any short word.
+    // Only home directories of people identify a machine; those in containers may have any short name.
     paths.extend(
         std::env::var("HOME").ok().filter(|home| home == "/root" || home.starts_with("/home/")).map(|h| h + "/"),
     );
@@ -249,7 +254,7 @@ fn relative_links_have_a_target() {
     for file in files_of_the_project().iter().filter(|path| has_extension(path, "md")) {
         let directory = file.parent().expect("a file lies in a directory");
         for target in relative_links(&read_path(file)) {
-            assert!(directory.join(&target).exists(), "{} links to {target}, which is not there", file.display());
+            assert!(directory.join(&target).exists(), "{} links to {target}, which does not exist", file.display());
         }
     }
 }
@@ -380,7 +385,7 @@ fn files_of_the_project() -> Vec<PathBuf> {
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
-        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets the variable");
         Path::new(&xtask).parent().expect("xtask is a direct child of the root").to_owned()
     })
 }

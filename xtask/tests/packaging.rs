@@ -1,4 +1,4 @@
-//! The service units are what systemd understands, and what the packaging calls is there to be called.
+//! Tests that systemd accepts the service units, and that the commands in packaging and guides exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,12 @@ fn systemd_accepts_the_units() {
     for path in files(&units).into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "service")) {
         let text = fs::read_to_string(&path).expect("a unit is text");
         let starts_ours = text.contains(&format!("ExecStart={PROGRAM} "));
-        assert_eq!(starts_ours, !path.ends_with("hostler-jobs.service"), "{} starts something else", path.display());
+        assert_eq!(
+            starts_ours,
+            !path.ends_with("hostler-jobs.service"),
+            "{}: only hostler-jobs.service may start another program than {PROGRAM}",
+            path.display()
+        );
         let copy = scratch.path().join(path.file_name().expect("a file has a name"));
         // The manual pages are not installed either.
         let text = text
@@ -23,11 +28,11 @@ fn systemd_accepts_the_units() {
             .lines()
             .filter(|line| !line.starts_with("Documentation="))
             .fold(String::new(), |text, line| text + line + "\n");
-        fs::write(&copy, text).expect("it can be written");
+        fs::write(&copy, text).expect("the copy can be written");
         copies.push(copy);
     }
     assert_eq!(copies.len(), 3);
-    // Once all of them are there, as they name each other.
+    // Verify after all copies are written, because the units refer to each other.
     for copy in copies {
         let output = Command::new("systemd-analyze")
             .args(["verify", "--man=no", "--recursive-errors=no"])
@@ -42,11 +47,11 @@ fn systemd_accepts_the_units() {
 /// `cargo xtask docker` runs the real test, which needs a Docker engine and takes minutes.
 #[test]
 fn commands_in_packaging_and_guides_exist() {
-    let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the reference is there");
+    let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the command reference exists");
     let mut called = 0;
     let directories = ["packaging/docker", "packaging/systemd", "docs/guides", "docs/personas", "docs/internals"];
     for path in directories.iter().flat_map(|directory| files(&root().join(directory))) {
-        let text = fs::read_to_string(&path).expect("it is text");
+        let text = fs::read_to_string(&path).expect("the file is UTF-8");
         for line in text.lines().filter(|line| path.extension() == Some("md".as_ref()) || !line.starts_with('#')) {
             for words in calls(line) {
                 check(&reference, &words).unwrap_or_else(|why| panic!("{}: {why}, in: {line}", path.display()));
@@ -55,7 +60,7 @@ fn commands_in_packaging_and_guides_exist() {
         }
     }
     assert!(called > 50, "only {called} calls were found");
-    // That this test could fail.
+    // The check must detect wrong commands.
     for wrong in ["hostler frobnicate", "hostler node ivite n1", "x | hostler agent run --acounts"] {
         assert!(calls(wrong).iter().any(|words| check(&reference, words).is_err()), "{wrong}");
     }
@@ -78,12 +83,12 @@ fn the_parts_of_the_image_fit_together() {
 }
 
 fn root() -> PathBuf {
-    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..")
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets the variable")).join("..")
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
-    entries.map(|entry| entry.expect("it can be listed").path()).collect()
+    entries.map(|entry| entry.expect("the directory can be listed").path()).collect()
 }
 
 /// The words after each `hostler` that a line runs as a program, up to the end of that command.
@@ -110,7 +115,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
         if index > 0 && ["--tag", "--package", "--project-name"].contains(&words[index - 1]) {
             continue;
         }
-        // A file or an image of that name is no call.
+        // The name of a file or an image is not a command.
         if call.iter().any(|word| !word.starts_with('-'))
             && call.first().is_some_and(|word| word != "hostler" && word != PROGRAM)
         {

@@ -215,7 +215,7 @@ fn both_keys_are_valid_until_the_new_one_is_used() {
     assert_eq!(head.welcomes(SECOND), Err(Unwelcome::Replaced(n1())));
     head.restart();
     assert_eq!((head.welcomes(FIRST), head.welcomes(THIRD)), (Ok(()), Ok(())));
-    // A crash before the new key is on disk, and one afterwards.
+    // After a crash, the node uses the new key only if it was already on disk.
     head.hello(FIRST, 2).expect("the old key");
     head.hello(THIRD, 3).expect("the new key");
     assert_eq!(unwelcome(head.hello(FIRST, 4)), Unwelcome::Replaced(n1()));

@@ -20,13 +20,13 @@ fn rounded(bytes: usize) -> usize {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(rounded(layout.size()), Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(rounded(layout.size()), Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -117,7 +117,7 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     for (what, spec) in long {
         const FEW: u64 = 100;
         let before = ALLOCATED.load(Ordering::Relaxed);
-        // All different, so that nothing is shared.
+        // The jobs differ, so that they share no data.
         let state = state_with(FEW, |number| JobSpec {
             priority: i32::try_from(number).expect("a small number"),
             ..spec.clone()

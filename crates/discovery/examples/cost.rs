@@ -1,8 +1,8 @@
-//! What it costs to look at this machine, and to choose CPUs on a large one.
+//! Measures the time to discover this machine's resources, and to choose CPUs on a large machine.
 //!
 //! `cargo run --release -p hostler-discovery --example cost [ROUNDS]`
 
-#![expect(clippy::print_stdout, reason = "an example talks to people")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! Whatever files say, there is an answer, and it holds together.
+//! Tests that arbitrary file contents give a consistent description of a machine.
 
 use std::collections::BTreeSet;
 use std::path::Path;

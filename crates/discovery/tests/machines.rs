@@ -1,4 +1,5 @@
-//! Machines of all kinds, made up from what kernels and drivers document, and what each has to give; and this one.
+//! Tests the resources found on simulated machines, made from the documented formats of kernels and drivers, and on the
+//! machine that runs the test.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -278,7 +279,7 @@ fn recording_of_this_machine_describes_the_same_machine() {
 fn affinity_and_memory_of_this_machine_equal_those_of_the_kernel() {
     let machine = hostler_discovery::machine();
     let allowed = std::thread::available_parallelism().expect("the kernel reports the CPUs").get() as u32;
-    // The standard library rounds a quota down as well, and looks at the same affinity mask.
+    // The standard library rounds a quota down as well, and uses the same affinity mask.
     assert_eq!(machine.usable.len(), allowed, "{machine:?}");
     let meminfo = fs::read_to_string("/proc/meminfo").expect("Linux");
     let total = format!(" {} kB", machine.memory.total_bytes >> 10);

@@ -1,4 +1,5 @@
-//! NVIDIA's library asked for real, with a stand-in in its place: compiled C that is loaded as the driver's would be.
+//! Tests queries of NVIDIA's library NVML, with a simulated library: compiled C that is loaded like the driver's
+//! library.
 
 #![cfg(feature = "nvml")]
 

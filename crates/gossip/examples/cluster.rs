@@ -115,8 +115,11 @@ fn changing(world: &mut World) {
     };
     let (great, small) = (knows(1, 6400), knows(3, 101));
     let gone = |world: &World| world.observers(2, Presence::Silent);
-    let watched: [(&str, Count<'_>); 3] =
-        [("a great change of a load known", &great), ("a small one known", &small), ("a dead node known", &gone)];
+    let watched: [(&str, Count<'_>); 3] = [
+        ("large change of a load known", &great),
+        ("small change of a load known", &small),
+        ("dead node noticed", &gone),
+    ];
     let shares = [500, 990, 1000];
     let mut took = [[None; 3]; 3];
     while took.iter().flatten().any(Option::is_none) && world.now - begin < 200_000 {
@@ -135,5 +138,5 @@ fn changing(world: &mut World) {
     }
     world.start(2);
     let back = world.run_until(300_000, |world| world.observers(2, Presence::Live) == size - 1);
-    println!("  back at all after {:.1} s", back.unwrap_or(u64::MAX) as f64 / 1e3);
+    println!("  restarted node live everywhere after {:.1} s", back.unwrap_or(u64::MAX) as f64 / 1e3);
 }

@@ -16,7 +16,7 @@ struct Scene {
     members: Vec<Member>,
     loads: Vec<Option<Load>>,
     presence: Vec<Presence>,
-    /// The choosing node, if it is one of them.
+    /// The choosing node, if it is one of the nodes of the scene.
     local: Option<usize>,
     load_seq: u64,
 }

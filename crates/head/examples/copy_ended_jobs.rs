@@ -18,19 +18,19 @@ const AT_ONCE: u64 = 10_000;
 
 fn main() -> anyhow::Result<()> {
     let mut words = std::env::args().skip(1);
-    let path = words.next().context("the first word is the database")?;
-    let count: u64 = words.next().context("the second word is how many")?.parse()?;
+    let path = words.next().context("the first argument must be the database")?;
+    let count: u64 = words.next().context("the second argument must be the number of copies")?.parse()?;
     let mut store = SqliteStore::open(Path::new(&path))?;
     store.load()?;
-    let (first, _) = *store.reader().first_ended(1)?.first().context("no job has ended there")?;
-    let bytes = store.reader().ended_job(first)?.context("it was just listed")?;
+    let (first, _) = *store.reader().first_ended(1)?.first().context("the database has no ended job")?;
+    let bytes = store.reader().ended_job(first)?.context("the listed job is not in the database")?;
     let job: Job = hostler_proto::decode(&bytes)?;
     let rows = store.reader().ended_of(first, 0..=u32::MAX, 1)?;
     for some in (0..count).step_by(AT_ONCE as usize) {
         let mut changes = Vec::new();
         for number in some..(some + AT_ONCE).min(count) {
             let id = JobId(FIRST + number);
-            // Keys are as good as random.
+            // Pseudo-random keys.
             let key = u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C834);
             let copy = Job { id, key: SubmissionKey(key), spec: Arc::clone(&job.spec), ..job.clone() };
             changes.push(Change::JobEnded(EndedJob {

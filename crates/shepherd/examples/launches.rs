@@ -4,7 +4,7 @@
 //!
 //! All ways alternate within one process, so that changes of the machine's load affect all of them equally.
 
-#![expect(clippy::print_stdout, reason = "an example talks to people")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::fs::File;
@@ -16,7 +16,7 @@ use hostler_shepherd::cgroup::{LeafSpec, Tree};
 use hostler_shepherd::journal::begin;
 use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, Shepherd};
 
-/// Runs of each way per turn.
+/// Consecutive runs of each method before the next method's turn.
 const TURN: usize = 50;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -10,7 +10,7 @@ use hostler_sched::Policy;
 use hostler_sim::{ReplayOptions, Trace, replay};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::args_os().nth(1).ok_or("name a trace")?;
+    let path = std::env::args_os().nth(1).ok_or("usage: replay TRACE.swf")?;
     let trace = Trace::parse(&std::fs::read(path)?)?;
     for policy in [Policy::Fcfs, Policy::Easy] {
         let replay = replay(&trace, &ReplayOptions { policy, nodes: Vec::new() })?;

@@ -42,13 +42,13 @@ fn a_thousand_clusters_survive_everything() {
 
 /// Each commit uses its own worlds, so that over time many worlds are tested. Only the time is bounded.
 #[test]
-#[expect(clippy::print_stdout, reason = "which seeds were tried belongs in the log of a build")]
+#[expect(clippy::print_stdout, reason = "the build log shows the tried seeds")]
 fn new_seeds_break_no_rule() {
     let commit = commit().unwrap_or_default();
     let first = commit
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // Short enough to type, and never one of the first thousand.
+    // The first seed is short enough to type, and never one of the default thousand.
     let first = number_from("HOSTLER_FRESH_FROM").unwrap_or(SEEDS + first % 1_000_000_000_000);
     let seconds = number_from("HOSTLER_FRESH_SECONDS").unwrap_or(FRESH_SECONDS);
     let end = Instant::now() + Duration::from_secs(seconds);

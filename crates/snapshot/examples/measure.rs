@@ -4,7 +4,7 @@
 //! Each step is repeated; the program prints the minimum and the median time. The page cache is warm, as for a folder
 //! in use.
 
-#![allow(clippy::print_stdout, reason = "this program is for people")]
+#![allow(clippy::print_stdout, reason = "the program prints its results")]
 
 use std::fs;
 use std::path::Path;

@@ -171,7 +171,7 @@ fn entries_may_change_their_type() {
 
 #[test]
 fn python_caches_are_ignored_unless_they_were_captured() {
-    // Captured only because the project includes it.
+    // The `.hostlerignore` file includes this directory.
     let captured: [(&str, &[u8]); 3] =
         [(".hostlerignore", b"!__pycache__/\n"), ("lib/__pycache__/old.pyc", b"old"), ("lib/x.py", b"")];
     let run = Run::of(&captured);
@@ -343,7 +343,7 @@ fn too_deep_directory_is_reported_and_the_rest_is_captured() {
     assert!(paths(&changes.tree).contains(&"result".to_owned()), "{:?}", changes.problems);
     let [problem] = changes.problems.as_slice() else { panic!("{:?}", changes.problems) };
     assert!(problem.contains("nested more than 512 directories deep") && problem.len() < 200, "{problem}");
-    // The temporary directory would remove it by recursion.
+    // `TempDir` would remove the deep directory by recursion.
     hostler_snapshot::remove_tree(&run.work()).expect("the test owns it");
 }
 

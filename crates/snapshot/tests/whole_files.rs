@@ -117,7 +117,7 @@ fn damaged_whole_files_are_never_used() {
         set_mode(path, 0o600);
         let file = fs::File::options().write(true).open(path).expect("the test owns it");
         file.write_all_at(b"damage", 700_000).expect("the test owns it");
-        // As a disk fault would: only the bytes change.
+        // Like a disk fault, change only the bytes.
         file.set_modified(modified).expect("the test owns it");
         drop(file);
         set_mode(path, 0o400);
@@ -193,7 +193,7 @@ fn whole_files_count_as_used_space_and_are_evicted_before_their_chunks() {
         assert_eq!(store.total_bytes().expect("readable"), before + (2 << 20));
 
         assert_eq!(store.evict_to(before + (2 << 20), &|_| false).expect("the test owns it").bytes, 0);
-        // The least recently used go first, of any kind; then whole files; their chunks last.
+        // Eviction removes the least recently used entries first, then whole files, and the chunks of these files last.
         let freed = store.evict_to(before + (2 << 20) - 1, &|_| false).expect("the test owns it");
         assert_eq!((freed.chunks, freed.files, freed.bytes), (1, 0, 300_001));
         let freed = store.evict_to(before, &|_| false).expect("the test owns it");

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p hostler-store --example commit_rate [DIRECTORY]`. For comparison, it also prints the
 //! disk's own rate: small appends to a file, each synced.
-#![expect(clippy::print_stdout, reason = "it is a program that prints")]
+#![expect(clippy::print_stdout, reason = "the program prints its results")]
 
 use std::fs::File;
 use std::io::Write;

@@ -18,7 +18,7 @@ use super::values;
 use crate::Target;
 
 pub(crate) const TARGET: Target =
-    Target { name: "api", about: "JSON bodies of the API, and a submission as far as its placement", run, seeds };
+    Target { name: "api", about: "JSON bodies of the API, and a submission up to its placement", run, seeds };
 
 /// The first byte selects the type of body.
 fn run(bytes: &[u8]) {
@@ -80,7 +80,7 @@ fn submit(request: SubmitRequest) {
     }
     for job in state.live_jobs() {
         let reason = explain(&state, job);
-        assert!(job.pending.is_empty() || reason.is_some(), "whatever waits has a reason");
+        assert!(job.pending.is_empty() || reason.is_some(), "a waiting job has a reason");
     }
     let stored = hostler_proto::encode(&state);
     hostler_proto::decode::<State>(&stored).expect("a state can be read again");

@@ -24,7 +24,7 @@ use crate::Target;
 
 pub(crate) const TARGET: Target = Target {
     name: "cluster",
-    about: "the head's state machine against agents and users who say anything in any order",
+    about: "the head's state machine, with arbitrary messages from agents and users",
     run,
     seeds,
 };

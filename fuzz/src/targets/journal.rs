@@ -4,7 +4,7 @@ use hostler_shepherd::fuzzing;
 
 use crate::Target;
 
-pub(crate) const TARGET: Target = Target { name: "journal", about: "journals of runs after any damage", run, seeds };
+pub(crate) const TARGET: Target = Target { name: "journal", about: "damaged journals of runs", run, seeds };
 
 fn run(bytes: &[u8]) {
     fuzzing::journal(bytes);

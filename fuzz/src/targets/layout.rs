@@ -13,7 +13,7 @@ use super::values;
 use crate::Target;
 
 pub(crate) const TARGET: Target =
-    Target { name: "layout", about: "hostile manifests on a real file system: nothing outside is touched", run, seeds };
+    Target { name: "layout", about: "hostile manifests, laid out on a real file system", run, seeds };
 
 const NAMES: [&str; 12] = ["a", "b", "c", "a/b", "a/b/c", "b/a", "..", "a/..", "/a", "a/../../x", "witness", "."];
 

@@ -41,7 +41,7 @@ fn arrives<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
     if let Some(frame) = reads_back::<Frame<M>>(bytes) {
         let sequence = frame.sequence;
         let taken = Inbox::default().accept(frame);
-        assert_eq!(taken.is_err(), sequence > 1, "only the first frame may come first");
+        assert_eq!(taken.is_err(), sequence > 1, "a new inbox accepts only frame 1");
     }
 }
 
@@ -55,7 +55,7 @@ fn conversation(bytes: &[u8]) {
                 assert_eq!(taken, [sequence]);
                 next += 1;
             }
-            Ok(taken) => assert!(taken.is_empty() && sequence < next, "an old frame says nothing"),
+            Ok(taken) => assert!(taken.is_empty() && sequence < next, "a repeated frame contains no new message"),
             Err(gap) => assert!(gap.expected == next && gap.found > next),
         }
     }

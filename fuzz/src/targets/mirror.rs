@@ -6,7 +6,7 @@ use crate::Target;
 
 pub(crate) const TARGET: Target = Target {
     name: "mirror",
-    about: "trees that commands take along, and what comes back",
+    about: "trees sent with commands, and the changes sent back",
     run,
     seeds: fuzzing::honest_conversations,
 };
@@ -18,5 +18,5 @@ fn run(bytes: &[u8]) {
     std::fs::create_dir(&root).expect("the directory is writable");
     fuzzing::homecoming(bytes, &root);
     let outside = std::fs::read_dir(folder.path()).expect("the directory exists").count();
-    assert_eq!(outside, 1, "something left the tree");
+    assert_eq!(outside, 1, "a file was created outside the tree");
 }

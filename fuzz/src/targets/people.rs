@@ -48,8 +48,8 @@ fn run(bytes: &[u8]) {
         0 => key(text()),
         1 => {
             let _ = is_signed(text(), "text", KEY);
-            assert!(!is_signed(text(), "other text", KEY), "nobody can sign that");
-            assert!(!is_signed(text(), "text", OTHER_KEY), "nor with that key");
+            assert!(!is_signed(text(), "other text", KEY), "a signature must not match another text");
+            assert!(!is_signed(text(), "text", OTHER_KEY), "a signature must not match another key");
         }
         2 => relay(bytes),
         3 => csv(text()),
@@ -131,7 +131,7 @@ fn import(users: &[AddUser]) {
         });
         carry_out(&mut state, &Command::Users(UsersCommand::Import(new.collect())));
         let uids: BTreeSet<u32> = state.users.iter().map(|user| user.uid).collect();
-        assert_eq!(uids.len(), state.users.iter().count(), "no uid is two users'");
+        assert_eq!(uids.len(), state.users.iter().count(), "two users must not have the same uid");
     }
     for user in users {
         let token = Digest([user.uid.unwrap_or_default() as u8; 32]);

@@ -33,15 +33,15 @@ pub(crate) struct Options {
     #[arg(value_name = "GROUP", value_parser = clap::builder::PossibleValuesParser::new(groups::names()))]
     groups: Vec<String>,
 
-    /// Rounds of each comparison, after one to warm up; those that take long run at most three
+    /// Rounds of each comparison, after a warm-up round; slow comparisons run at most three
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Divide the number of jobs and files by this, to try the bench itself
+    /// Divide the numbers of jobs and files by this, to test the benchmark itself
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     divide: u32,
 
-    /// Measure floors and peers alone
+    /// Measure only lower bounds (floors) and comparable programs (peers)
     #[arg(long)]
     floors: bool,
 
@@ -49,11 +49,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "floors")]
     hostler: Option<PathBuf>,
 
-    /// A configured C program that `make CC=…` builds and `make clean` leaves as it was, for the group `build`
+    /// Source of a configured C program for the group `build`; `make clean` must restore it
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
 
-    /// Where the figures go as JSON [default: target/bench.json]
+    /// Write the results as JSON to this file [default: target/bench.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ impl Bench {
         self.runs.min(3)
     }
 
-    /// `count`, divided for a trial of the bench.
+    /// `count` divided by `--divide`.
     fn scaled(&self, count: usize) -> usize {
         (count / self.divide).max(2)
     }
@@ -113,7 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The program to measure: the named one, or a release build.
+/// The program to measure: the one given with `--hostler`, or a release build.
 fn program(options: &Options, built: &std::path::Path) -> Result<Option<PathBuf>> {
     if options.floors {
         return Ok(None);

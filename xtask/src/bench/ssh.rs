@@ -66,7 +66,7 @@ impl SshServer {
     /// Opens a connection for several consecutive commands.
     pub(crate) fn keep(&self) -> Result<KeptSsh<'_>> {
         let kept = KeptSsh { server: self };
-        // It goes to the background once it is up.
+        // With `-f`, ssh goes to the background once it is connected.
         run_command(kept.with(&["-o", "ControlMaster=yes", "-N", "-f"]).stdout(Stdio::null()).stderr(Stdio::null()))?;
         Ok(kept)
     }
@@ -115,14 +115,14 @@ impl KeptSsh<'_> {
 
 impl Drop for KeptSsh<'_> {
     fn drop(&mut self) {
-        // It goes with the server at the latest.
+        // If this fails, the connection ends with the server.
         let _ = self.with(&["-O", "exit"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 
 impl Drop for SshServer {
     fn drop(&mut self) {
-        // It is ours, and nothing is connected any more; if it is gone already there is nothing to end.
+        // Killing the server fails only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if self.made_separation {

@@ -92,7 +92,7 @@ fn a_configuration_may_change_while_jobs_run() {
     let (one, two) = (submit(&mut head, "license=2"), submit(&mut head, "license=2"));
     let runs = vec![RunReport { run: head.run_of(one), status: RunStatus::Running }];
     head.restart();
-    // Fewer than runs hold: they continue, and no other job gets any.
+    // The node now offers fewer than running jobs hold. These jobs continue, and no other job gets any.
     head.hello_of("n1", 2, "boot", runs.clone(), machine("license=1"));
     assert_eq!((head.state_of(one), free(&head).as_str()), (JobState::Running, ""));
     let reason = explain(&head.state, head.job(two)).expect("the job waits").to_string();

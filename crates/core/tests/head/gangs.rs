@@ -238,7 +238,7 @@ fn first_node_job_ends_with_its_program() {
     head.report(1, run, ended(0)).expect("accepted");
     let end = HeadMessage::End { run, cause: EndCause::Finished, grace_ms: 10_000 };
     assert_eq!(head.sent_to(), [(1, HeadMessage::Forget { run }), (2, end.clone()), (3, end.clone())]);
-    // A node that was disconnected is told when it reconnects.
+    // A disconnected node gets the order when it reconnects.
     let held = hostler_proto::link::RunReport { run, status: RunStatus::Running };
     head.hello("n2", 12, "boot", vec![held]);
     assert_eq!(head.sent_to(), [(12, end)]);
@@ -257,7 +257,7 @@ fn first_node_job_ends_with_its_program() {
     }
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(9)));
 
-    // The other parts must not end by themselves: such an end fails the job.
+    // If another part ends before the first node's program, the job fails.
     let (mut head, job, run) = started(false);
     head.report(2, run, ended(137)).expect("accepted");
     for connection in [1, 3] {

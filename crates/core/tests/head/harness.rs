@@ -1,4 +1,4 @@
-//! The head's loop without a shell, for scripts: commands in, messages and stored changes out.
+//! The head's loop without I/O, for scripted tests: commands in, messages and stored changes out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
 use hostler_proto::stored::{Batch, Change};
 
-/// A head without a shell. It records everything that it would store and send.
+/// A head without I/O. It records the events, changes and messages that a real head would store and send.
 pub(crate) struct Head {
     pub(crate) state: State,
     pub(crate) now: Now,

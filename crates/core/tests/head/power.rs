@@ -88,7 +88,7 @@ impl Head {
         self.command(&Command::ConnectionEnded { connection }).expect("accepted");
     }
 
-    /// Whether the head has asked an agent for rest since messages were last read.
+    /// Whether the head has sent a `Rest` request since messages were last read.
     fn has_asked_agent(&mut self) -> bool {
         self.sent().iter().any(|message| matches!(message, HeadMessage::Rest { .. }))
     }

@@ -10,7 +10,7 @@ use hostler_model::{JobId, Timestamp};
 
 use crate::harness::{spec, user};
 
-/// A loop with a store that answers when the script says so.
+/// The head's loop, with a store whose answers the script controls.
 struct Script {
     state: State,
     moves: Mutex<Moves>,
@@ -89,7 +89,7 @@ fn failed_batch_refuses_its_own_replies_and_all_later_ones() {
         script.submit(1, 1).expect("a submission makes a batch"),
         script.submit(2, 2).expect("a submission makes a batch"),
     );
-    // The retry has no event of its own, so the store takes its batch.
+    // The retry makes no event, so the store accepts its empty batch.
     let retry = script.submit(1, 3).expect("a reply");
     assert!(retry.batch.events.is_empty());
     assert!(is_refused(&script.stored(first, Err("the disk is full".to_owned()))));

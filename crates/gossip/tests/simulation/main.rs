@@ -93,8 +93,9 @@ fn fifty_nodes() {
     }
 }
 
-/// A sixth of four thousand nodes with a sixth of their budget, so that the pace and the use of the budget are the same. Only the paths
-/// are a step or two shorter, and headers weigh more. `examples/cluster.rs` runs all four thousand.
+/// A sixth of four thousand nodes with a sixth of their budget, so that the pace and the use of the budget are the
+/// same. Only the paths are one or two hops shorter, and headers are a larger share of the bytes. `examples/cluster.rs`
+/// runs all four thousand.
 #[test]
 fn cluster_at_the_pace_of_4000_nodes() {
     let size = 640;
@@ -108,7 +109,7 @@ fn cluster_at_the_pace_of_4000_nodes() {
         |world: &World| sample().all(|observer| (0..size).all(|node| world.sees(observer, node) == Presence::Live));
     let took = world.run_until(60_000, live).expect("all nodes know all nodes");
     println!(
-        "at the pace of 4000 nodes, 200 of 1000 datagrams lost: all are heard of after {:.1} s",
+        "at the pace of 4000 nodes, 200 of 1000 datagrams lost: all nodes are known after {:.1} s",
         took as f64 / 1e3
     );
     world.run_for(10_000);
@@ -140,7 +141,9 @@ fn nodes_with_late_rounds_are_not_declared_silent() {
         assert!(unprepared <= size as u64 / 10, "{unprepared}");
         world.run_for(300_000);
         let after = world.sum(|counters| counters.expired) - unprepared;
-        println!("  a third is late: {unprepared} wrongly declared silent before that is known, {after} after");
+        println!(
+            "  a third is late: {unprepared} wrongly declared silent before the delay is known, {after} afterwards"
+        );
         assert_eq!(after, 0);
         assert!(world.all_see(0..size));
     }

@@ -38,15 +38,15 @@ pub(crate) struct Network {
 pub(crate) struct Host {
     pub(crate) gossip: Option<Gossip>,
     pub(crate) load: Option<Load>,
-    /// The largest delay of its rounds in milliseconds; datagrams wait meanwhile.
+    /// The largest delay of the node's rounds in milliseconds; datagrams wait meanwhile.
     pub(crate) late_ms: u64,
-    /// The most bytes that it has sent within any second.
+    /// The most bytes that the node has sent within any second.
     pub(crate) peak_bytes: usize,
-    /// The incarnation on its disk.
+    /// The incarnation on the node's disk.
     disk: Incarnation,
-    /// The offset of its clock, and its rate error in millionths.
+    /// The offset of the node's clock, and the clock's rate error in millionths.
     clock: (u64, u64),
-    /// How often it has started; timers of earlier starts are ignored.
+    /// How often the node has started; timers of earlier starts are ignored.
     starts: u64,
     stalled_until: u64,
     last_second: VecDeque<(u64, usize)>,

@@ -98,7 +98,7 @@ async fn oversized_headers_and_bodies_are_rejected() {
         assert!(heard.is_empty() || heard.starts_with(&format!("HTTP/1.1 {status}")), "{}: {heard}", &text[..40]);
         watch.all_is_well(&text[..40]).await;
     }
-    // Requests that end in the middle.
+    // Truncated requests.
     for cut in [1, 20, 45, 90, huge_body.len()] {
         let mut stream = socket(&head).await;
         pour(&mut stream, &huge_body.as_bytes()[..cut.min(huge_body.len())]).await;
@@ -141,7 +141,7 @@ async fn thousands_of_half_open_connections_are_harmless() {
     }
     let mut strangers = Vec::new();
     for _ in 0..1000 {
-        // All of them from one other address.
+        // All connections come from one address without nodes.
         let outside = TcpSocket::new_v4().expect("a socket");
         outside.bind(([127, 0, 0, 2], 0).into()).expect("a loopback address");
         let mut stream = outside.connect(head.address()).await.expect("the head listens");

@@ -262,7 +262,8 @@ fn signal_reaches_the_group_of_a_call_but_no_run() {
 #[test]
 fn call_without_terminal_can_be_stopped_and_continued() {
     let dir = directory();
-    // A shell that is starting a program stops only afterwards, which is not possible while that program is stopped.
+    // A shell that starts a child with `vfork` cannot stop before the child runs its program, and the child stops
+    // first. So the script uses `exec`.
     let mut launch = shell("echo $$ > main; exec sleep 600");
     launch.cwd = dir.path().to_owned();
     let mut shepherd = start_quietly(&launch);

@@ -297,7 +297,7 @@ mod tests {
         let again = survey(folder.path(), &memory, &|_| false, &|_, _| None).expect("readable");
         assert_eq!(again.entries, first);
         assert!(again.memory.is_none(), "an unchanged tree gives no new memory");
-        // It was created just now, so a later change might have the same stamp.
+        // The file was created just now, so a later change might have the same stamp.
         let new = survey(folder.path(), &Memory::default(), &|_| false, &|_, _| None).expect("readable");
         assert!(new.memory.is_none(), "recent changes are not remembered");
         fs::write(folder.path().join("d/new"), "text").expect("writable");

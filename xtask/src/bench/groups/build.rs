@@ -33,16 +33,14 @@ const MACHINES: [usize; 2] = [4, 16];
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(source) = &bench.source else {
-        println!(
-            "  (absent: --source names no configured C program, for instance of `apt-get source busybox && make defconfig`)"
-        );
+        println!("  (skipped: needs --source with a configured C program, e.g. busybox after `make defconfig`)");
         return Ok(Vec::new());
     };
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
     wait_for_peers(&cluster)?;
     let folder = tempfile::tempdir()?;
     let dsh = bench.hostler.as_deref().expect("there is a cluster").with_file_name("hostler-dsh");
-    ensure!(dsh.exists(), "there is no {}, which is built together with hostler", dsh.display());
+    ensure!(dsh.exists(), "{} does not exist; build it together with hostler", dsh.display());
     let dsh = dsh.display().to_string();
     let mut ways = vec![
         Way::new(&cluster, source, folder.path(), "make here", "gcc", cpus()?)?,
@@ -60,7 +58,13 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let objects = ways[0].objects()?;
     for way in ways.iter().filter(|way| is_ours(way.name)) {
         let same = way.objects()?;
-        ensure!(same.len() == objects.len(), "{}: {} objects, and {} here", way.name, same.len(), objects.len());
+        ensure!(
+            same.len() == objects.len(),
+            "{} built {} objects, but the local build {}",
+            way.name,
+            same.len(),
+            objects.len()
+        );
         let differ = objects.iter().filter(|(path, bytes)| same.get(*path) != Some(*bytes)).count();
         rows.push(Row::once(format!("{}: objects of {} that differ", way.name, objects.len()), differ as f64, ""));
     }
@@ -136,7 +140,7 @@ impl<'c> Way<'c> {
         compiler: &str,
         jobs: usize,
     ) -> Result<Self> {
-        // Equally long, since the compiler writes some paths down.
+        // Names of equal length, because the compiler writes some paths into objects.
         let tree = folder.join(format!("{:02}", fs::read_dir(folder)?.count()));
         milliseconds(Command::new("cp").args(["-r", "--"]).args([source, &tree]))?;
         Ok(Self { cluster, name, tree, compiler: compiler.to_owned(), jobs })
@@ -145,7 +149,7 @@ impl<'c> Way<'c> {
     /// Builds the program from scratch. Returns the time in seconds.
     fn build(&self) -> Result<f64> {
         self.clean()?;
-        // What was written is not for the next one to wait for.
+        // Write pending data to disk now, so that this build does not wait for it.
         milliseconds(&mut Command::new("sync"))?;
         self.make()
     }

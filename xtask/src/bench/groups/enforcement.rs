@@ -15,7 +15,7 @@ const ADVISORY: &str = "limits advisory";
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(enforced) = bench.cluster()? else { return Ok(Vec::new()) };
     if enforced.is_advisory()? {
-        println!("  (absent: the kernel does not hold jobs to their limits here)");
+        println!("  (skipped: the kernel does not enforce job limits here)");
         return Ok(Vec::new());
     }
     let Some(program) = bench.hostler.as_deref() else { return Ok(Vec::new()) };
@@ -23,7 +23,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         Ok(cluster) if cluster.is_advisory()? => cluster,
         Ok(_) => anyhow::bail!("the nodes enforce limits although control groups are hidden from them"),
         Err(error) => {
-            println!("  (absent: control groups cannot be hidden from a cluster, which takes root: {error:#})");
+            println!("  (skipped: hiding control groups needs root: {error:#})");
             return Ok(Vec::new());
         }
     };

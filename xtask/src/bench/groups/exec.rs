@@ -92,5 +92,5 @@ pub(super) fn wait_for_peers(cluster: &Cluster) -> Result<()> {
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    None.context("the nodes do not get to know each other")
+    None.context("the nodes do not discover each other")
 }

@@ -13,7 +13,7 @@ const WATCH: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
-    // A job has run everywhere, so that what is loaded on first use is counted.
+    // Run a job on every node first, so that memory that is allocated on first use counts.
     cluster.output(&mut cluster.command(&["run", "-a", "0-15", "--", "true"]))?;
     let daemons = cluster.daemons()?;
     let before = ticks(&daemons, |_| true);

@@ -26,7 +26,7 @@ const HOGS: [(&str, &str); 3] = [
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
     if cluster.is_advisory()? {
-        println!("  (absent: the kernel does not hold jobs to their limits here)");
+        println!("  (skipped: the kernel does not enforce job limits here)");
         return Ok(Vec::new());
     }
     let mut contenders = vec![Contender::new(ALONE, || work(bench, &cluster))];
@@ -35,7 +35,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         contenders.push(Contender::new(format!("beside {name}"), move || beside(bench, cluster, neighbour)));
     }
     let samples = interleave(bench.runs, contenders)?;
-    let [alone, good, hogs @ ..] = samples.as_slice() else { unreachable!("one for each contender") };
+    let [alone, good, hogs @ ..] = samples.as_slice() else { unreachable!("there is one sample per contender") };
     let harm = |hog| Row::beside(hog, "ms", good).with_goal(Goal::AtMost(1.1));
     Ok([Row::alone(alone, "ms"), Row::beside(good, "ms", alone)].into_iter().chain(hogs.iter().map(harm)).collect())
 }
@@ -59,7 +59,7 @@ fn beside(bench: &Bench, cluster: &Cluster, neighbour: &str) -> Result<f64> {
     }
     let elapsed = work(bench, cluster);
     cluster.cancel(std::slice::from_ref(&id))?;
-    // It ends as cancelled, which `wait` passes on.
+    // `wait` fails, because the job ends as cancelled.
     let _ = cluster.wait(&[id]);
     elapsed
 }

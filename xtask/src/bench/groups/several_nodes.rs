@@ -40,7 +40,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     if find_program("mpirun").is_some() {
         contenders.push(Contender::new("mpirun true, job included", || {
             let mut command = cluster.command(&[&begin[..], &["mpirun", "true"]].concat());
-            // Root is whom it warns of, and nothing here is at risk.
+            // Without these variables, mpirun refuses to run as root.
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             milliseconds(&mut command)
         }));
@@ -61,6 +61,6 @@ fn until_all_run(cluster: &Cluster, directory: &Path) -> Result<f64> {
         .map(|entry| Ok(Duration::from_nanos(fs::read_to_string(entry?.path())?.trim().parse()?)))
         .collect::<Result<_>>()?;
     ensure!(stamps.len() == 4, "{} of 4 ranks ran", stamps.len());
-    let last = stamps.into_iter().max().context("there are four")?;
+    let last = stamps.into_iter().max().context("four ranks have started")?;
     Ok(last.saturating_sub(begun).as_secs_f64() * 1e3)
 }

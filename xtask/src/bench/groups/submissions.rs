@@ -105,7 +105,8 @@ fn submit_many(
 fn run_peer(peer: Peer, count: usize, clients: usize) -> Result<()> {
     let submitted = spread(count, clients, |_| milliseconds(&mut peer.submit_one()).map(drop));
     if submitted.is_err() {
-        milliseconds(&mut peer.cancel_all()).context("and what was submitted cannot be cancelled")?;
+        milliseconds(&mut peer.cancel_all())
+            .context("a submission failed, and the submitted jobs cannot be cancelled")?;
     }
     submitted?;
     milliseconds(&mut peer.wait_all()).map(drop)

@@ -12,7 +12,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(program) = bench.hostler.as_deref() else { return Ok(Vec::new()) };
     let agents = bench.scaled(AGENTS);
     let said = swarm::watch(program, agents)?;
-    let idle = idle(&said).with_context(|| format!("the swarm did not say what its head needs: {said}"))?;
+    let idle =
+        idle(&said).with_context(|| format!("the output of the swarm contains no figures of its head: {said}"))?;
     let thousands = agents as f64 / AGENTS as f64;
     Ok(vec![
         Row::once("head's CPU per 1,000 idle agents", idle.cpu_percent / thousands, "%"),
