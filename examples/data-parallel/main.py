@@ -1,9 +1,9 @@
-"""Data-parallel training: every process has its share of the data, and all of them the same model.
+"""Data-parallel training: every process has a share of the data and a copy of the model.
 
-Each step, every process computes the gradient of its share; the mean over all processes comes back to each (an all-reduce, here over
-plain TCP with the process of rank 0 in the middle). So all take the same step, and the result is that of one process with all the data.
+In each step, every process computes the gradient of its share. An all-reduce gives all processes the mean gradient; here, rank 0
+collects and distributes it over plain TCP. So all processes make the same step, and the result equals that of one process with all data.
 
-Hostler tells the processes who they are: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, the names that PyTorch uses as well.
+Hostler sets the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in every process, which PyTorch uses too.
 """
 
 import json
@@ -17,7 +17,7 @@ SAMPLES, FEATURES, STEPS, RATE = 4096, 20, 200, 0.5
 
 
 class Group:
-    """The processes of one run; `mean` is the only thing they say to each other."""
+    """The processes of one run, which can compute a mean over all of them."""
 
     def __init__(self, rank: int, size: int, address: tuple[str, int]):
         self.rank, self.size = rank, size
@@ -29,10 +29,10 @@ class Group:
             self.peers = [connect(address)]
 
     def mean(self, values: np.ndarray) -> np.ndarray:
-        """The mean of everyone's `values` (float64, the same shape everywhere)."""
+        """Return the mean of the `values` of all processes (float64, the same shape in each)."""
         if self.rank == 0:
             parts = [receive(peer, values) for peer in self.peers]
-            # In an order that does not depend on who was quicker, so that every run gives the same bits.
+            # Sort before adding, so that the order of arrival does not change the rounding.
             total = np.sum(np.sort(np.stack([values, *parts]), axis=0), axis=0) / self.size
             for peer in self.peers:
                 peer.sendall(total.tobytes())
@@ -42,7 +42,7 @@ class Group:
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
-    """Dials the first process, which may need a moment to listen."""
+    """Connect to the process of rank 0, with retries until it listens."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -54,18 +54,18 @@ def connect(address: tuple[str, int]) -> socket.socket:
 
 
 def receive(peer: socket.socket, like: np.ndarray) -> np.ndarray:
-    """An array of the shape of `like`."""
+    """Receive an array with the shape and type of `like`."""
     data = bytearray()
     while len(data) < like.nbytes:
         part = peer.recv(like.nbytes - len(data))
         if not part:
-            raise ConnectionError("another process has gone")
+            raise ConnectionError("another process has ended")
         data += part
     return np.frombuffer(bytes(data), dtype=like.dtype).reshape(like.shape)
 
 
 def dataset() -> tuple[np.ndarray, np.ndarray]:
-    """Points (SAMPLES x FEATURES) and their class, 0 or 1: the same in every process."""
+    """Return points (SAMPLES x FEATURES) and their classes (0 or 1), which are the same in every process."""
     random = np.random.default_rng(7)
     points = random.normal(size=(SAMPLES, FEATURES))
     direction = random.normal(size=FEATURES)
@@ -73,7 +73,7 @@ def dataset() -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(points: np.ndarray, classes: np.ndarray, mean) -> np.ndarray:
-    """Logistic regression by gradient descent; `mean` makes one gradient of everyone's."""
+    """Train a logistic regression by gradient descent; `mean` averages a gradient over all processes."""
     weights = np.zeros(FEATURES)
     for _ in range(STEPS):
         guess = 1 / (1 + np.exp(-points @ weights))

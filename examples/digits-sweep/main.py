@@ -1,10 +1,10 @@
 """Train one model of a small sweep over handwritten digits.
 
-The sweep is the list `SWEEP`: model families and hyper-parameters. A run trains exactly one entry of it, chosen by
-the array index of the job, so that ``-a 0-7`` trains eight models side by side. All of them see the same split of the
-same data (it ships with scikit-learn), hence their accuracies can be compared.
+The list `SWEEP` contains model families and hyper-parameters. A run trains one entry, chosen by the array index of the
+job, so ``-a 0-7`` trains eight models in parallel. All models use the same split of the same data, which is part of
+scikit-learn, so their accuracies are comparable.
 
-Written into the working directory: ``metrics.json`` and ``plot.png``.
+A run writes ``metrics.json`` and ``plot.png`` into the working directory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SWEEP: list[Candidate] = [
 
 
 def main() -> int:
-    """Train the chosen candidate and write what came out. Returns the exit code of the process."""
+    """Train the chosen candidate and write the results. Return the exit code of the process."""
     index = chosen_index()
     if not 0 <= index < len(SWEEP):
         print(f"index {index} is outside the sweep: choose 0 to {len(SWEEP) - 1}", file=sys.stderr)
@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def chosen_index() -> int:
-    """The candidate to train: ``--index`` if given, else the array index that the cluster set."""
+    """Return the index of the candidate to train: ``--index`` if given, else the job's array index."""
     parser = argparse.ArgumentParser(description="Train one model of the sweep.")
     parser.add_argument("--index", type=int, help=f"which candidate, 0 to {len(SWEEP) - 1} (default: the array index)")
     index: int | None = parser.parse_args().index
@@ -111,18 +111,18 @@ def chosen_index() -> int:
     for variable in ("HOSTLER_ARRAY_INDEX", "SLURM_ARRAY_TASK_ID"):
         if text := os.environ.get(variable):
             return int(text)
-    parser.error("not part of a job array: say which candidate with --index")
+    parser.error("not part of a job array: choose a candidate with --index")
 
 
 def draw(path: Path, title: str, images: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
-    """Draw the confusion matrix, and beside it the first digits that were taken for another.
+    """Draw the confusion matrix and the first nine misclassified digits.
 
     Parameters
     ----------
     images
         Test images, shape (n, 64): 8 by 8 pixels of ink from 0 to 16.
     labels, predicted
-        What each image shows and what the model said, shape (n,).
+        The true and the predicted digit of each image, shape (n,).
     """
     wrong = np.flatnonzero(labels != predicted)[:9]
     figure = plt.figure(figsize=(9, 5), layout="constrained")
@@ -140,7 +140,7 @@ def draw(path: Path, title: str, images: np.ndarray, labels: np.ndarray, predict
 
 
 def say(line: str) -> None:
-    """Print a line of progress at once, so that whoever follows the log sees it when it happens."""
+    """Print a line and flush it, so that `hostler logs -f` shows it immediately."""
     print(line, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The smallest project: greet from wherever this runs and leave a file to be brought home."""
+"""The smallest project: print a greeting from the node, and write it to a file that `hostler fetch` downloads."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
 set -e
-# This runs on the first node; every node has a copy of this folder, and compiles for itself.
+# This script runs on the first node. Every node has a copy of this folder and compiles its own program.
 hostler step --all mpicc -O2 -o pi pi.c
 mpirun ./pi

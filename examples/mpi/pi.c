@@ -1,4 +1,4 @@
-/* Computes pi by the area under 4 / (1 + x^2), each process its share of the strips. */
+/* Computes pi as the area under 4 / (1 + x^2). Each process adds a share of the strips. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

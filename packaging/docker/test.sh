@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A cluster in containers on a real Docker engine, from the image to its end: test.sh PROGRAM SCRATCH
+# Tests a cluster in containers on a real Docker engine: test.sh PROGRAM SCRATCH
 #
-# PROGRAM is the `hostler` to put into the image, built for Debian 12. SCRATCH is a directory for everything big; what is downloaded is
-# kept there for the next time. Needs root, docker.io, docker-compose and debootstrap. The engine is one of its own, so nothing of the
-# machine's is touched. The base image comes from debootstrap, as no registry need be reachable.
+# PROGRAM is the `hostler` for the image, built for Debian 12. SCRATCH is a directory for images and downloads; downloads are reused by
+# the next test. Needs root, docker.io, docker-compose and debootstrap. The test starts its own Docker engine and does not use the
+# machine's engine. It creates the base image with debootstrap, so it needs no registry.
 set -euo pipefail
 
 program=$(realpath "$1")
@@ -19,18 +19,18 @@ main() {
     mkdir -p "$scratch"
     start_engine
     make_base
-    step "the image is built" build_image
-    step "four nodes join by themselves" four_nodes_join
+    step "build the image" build_image
+    step "four nodes join automatically" four_nodes_join
     step "a student's job runs on every node as the student" job_on_every_node
-    step "a student's command runs at once on a node, without the head too" commands_at_once
-    step "limits are advice without privileges, and that is said" limits_are_advice
-    step "the head starts again and every node comes back" head_restarts
-    step "a node is killed and comes back as itself" node_killed
-    step "two nodes more, and two less" scaled
+    step "a student's remote command runs on a node, even while the head is paused" commands_at_once
+    step "without privileges, limits are shown as advisory" limits_are_advice
+    step "all nodes reconnect to a restarted head" head_restarts
+    step "a killed node reconnects under its name" node_killed
+    step "add two nodes and remove them" scaled
     step "a student logs in from outside" login_from_outside
-    step "with limits.yaml the kernel holds jobs to them" limits_are_enforced
-    step "everything stops in time and is there after a new start" down_and_up
-    echo "everything holds"
+    step "with limits.yaml, the kernel enforces limits" limits_are_enforced
+    step "the cluster stops in time and keeps its state over a restart" down_and_up
+    echo "all tests passed"
 }
 
 step() {
@@ -49,21 +49,21 @@ fail() {
 
 compose() { docker-compose "${compose_files[@]}" "$@" 2>>"$scratch/compose.log"; }
 on_head() { compose exec -T head "$@"; }
-# On the first node, as a student.
+# Runs a command on the first node as a student.
 as_ada() { docker exec --user ada --workdir /home/ada --env HOME=/home/ada "$(container 1)" "$@"; }
 container() { docker ps --all --quiet --filter "name=node[_-]$1\$"; }
 
-# until_true SECONDS COMMAND…: waits for it to succeed.
+# until_true SECONDS COMMAND…: waits until the command succeeds.
 until_true() {
     local deadline=$((SECONDS + $1))
     shift
     until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || fail "this did not become true: $*"
+        [ "$SECONDS" -lt "$deadline" ] || fail "timeout: this command did not succeed: $*"
         sleep 0.5
     done
 }
 
-# nodes_are NAME=STATE…: exactly these.
+# nodes_are NAME=STATE…: whether the cluster has exactly these nodes in these states.
 nodes_are() {
     local found
     found=$(on_head hostler nodes --json 2>/dev/null | python3 -c '
@@ -74,23 +74,23 @@ print(*sorted(node["name"] + "=" + node["state"] for node in json.load(sys.stdin
 
 four() { nodes_are node-1=up node-2=up node-3=up node-4=up; }
 
-# exactly WANTED COMMAND…: the command succeeds and prints this.
+# exactly WANTED COMMAND…: fails unless the command succeeds and prints exactly WANTED.
 exactly() {
     local wanted=$1 found
     shift
-    found=$("$@") || fail "$* ended with $?, and said: $found"
+    found=$("$@") || fail "$* failed with exit code $? and printed: $found"
     [ "$found" = "$wanted" ] || fail "$* printed
 $found
-and not
+instead of
 $wanted"
 }
 
-# says TEXT COMMAND…: the text is in what the command prints, however that ends.
+# says TEXT COMMAND…: fails unless the command prints the text. The command's exit code does not matter.
 says() {
     local text=$1 found
     shift
     found=$("$@" 2>&1) || true
-    case $found in *"$text"*) ;; *) fail "$* does not say \"$text\" but: $found" ;; esac
+    case $found in *"$text"*) ;; *) fail "$* did not print \"$text\" but: $found" ;; esac
 }
 
 start_engine() {
@@ -113,7 +113,7 @@ stop_engine() {
 
 make_base() {
     docker image inspect hostler-base >/dev/null 2>&1 && return
-    echo "== debootstrap makes a base image" >&2
+    echo "== create a base image with debootstrap" >&2
     rm -rf "$scratch/base"
     debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,tini bookworm "$scratch/base" "$mirror" >"$scratch/base.log"
     tar --directory "$scratch/base" --exclude './var/cache/apt/archives/*.deb' --create . | docker import - hostler-base >/dev/null
@@ -150,7 +150,7 @@ job_on_every_node() {
     until_true 30 has_account 4
     local expected=$'ada node-1\nada node-2\nada node-3\nada node-4'
     exactly "$expected" sorted as_ada hostler run --nodes 4 --memory 32M -- sh -c 'echo $(id -un) $HOSTLER_NODE'
-    # The home directory is everywhere the same.
+    # All nodes share the home directory.
     as_ada hostler run --nodes 4 --memory 32M -- sh -c 'touch $HOSTLER_NODE.txt'
     exactly $'node-1.txt\nnode-2.txt\nnode-3.txt\nnode-4.txt' as_ada ls
     as_ada mkdir -p project
@@ -189,7 +189,7 @@ head_restarts() {
 }
 
 node_killed() {
-    # Something that is running on all four nodes, of which one dies.
+    # Kill one of the four nodes of a running job.
     local job
     job=$(as_ada hostler run --detach --nodes 4 --memory 32M -- sleep 600)
     until_true 30 says_state running "$job"
@@ -208,7 +208,7 @@ scaled() {
     compose up --detach --no-build --scale node=4 || fail "compose: $(tail -n 5 "$scratch/compose.log")"
     until_true 60 nodes_are node-1=up node-2=up node-3=up node-4=up node-5=down node-6=down
     on_head hostler node remove --yes node-5 node-6
-    four || fail "the nodes that were removed are still there"
+    four || fail "the cluster still lists the removed nodes"
 }
 
 login_from_outside() {
@@ -220,7 +220,7 @@ login_from_outside() {
     on_head hostler configure user key add ada /tmp/ada.pub
     local authority
     authority=$(on_head hostler info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["head"]["authority"])')
-    # Without the last, a cluster of this machine would come first.
+    # Without `HOSTLER_HEAD`, the program would prefer a cluster of this machine.
     outside() { env --chdir "$home" HOME="$home" XDG_CONFIG_HOME="$home/.config" HOSTLER_HEAD="localhost:$HOSTLER_PORT" "$program" "$@"; }
     outside login "localhost:$HOSTLER_PORT" --user ada --authority "$authority" --key "$home/.ssh/id_ed25519"
     mkdir "$home/project"
@@ -229,7 +229,7 @@ login_from_outside() {
     job=$(outside submit project main.py --memory 32M)
     outside wait "$job"
     outside fetch "$job"
-    grep -rq 42 "$home" --include answer.txt || fail "the result did not come home"
+    grep -rq 42 "$home" --include answer.txt || fail "the result was not fetched"
 }
 
 limits_are_enforced() {
@@ -244,7 +244,7 @@ limits_are_enforced() {
     says "cpus 1 (enforced)" as_ada hostler job "$job"
     says "memory 64M (enforced)" as_ada hostler job "$job"
     exactly 137 as_ada sh -c 'dsh --node node-2 --memory 64M python3 -c "b = bytearray(1 << 28)" 2>/dev/null; echo $?'
-    # The second node has the second CPU, where there is one.
+    # The second node has CPU 1, if the machine has more than one CPU.
     exactly $(($(nproc) > 1)) as_ada hostler run --nodes 4 --memory 32M -- sh -c \
         '[ $HOSTLER_NODE != node-2 ] || grep Cpus_allowed_list /proc/self/status | cut -f 2'
 }
@@ -258,7 +258,7 @@ for node in json.load(sys.stdin): print(node["cpus"], node["memory_bytes"])'
 down_and_up() {
     local begun=$SECONDS
     compose down --timeout 20 || fail "compose: $(tail -n 5 "$scratch/compose.log")"
-    [ $((SECONDS - begun)) -lt 20 ] || fail "something did not stop when it was asked to"
+    [ $((SECONDS - begun)) -lt 20 ] || fail "some container did not stop within 20 s"
     compose up --detach --no-build --scale node=4 || fail "compose: $(tail -n 5 "$scratch/compose.log")"
     until_true 90 four
     says completed as_ada hostler jobs --all

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The units on a machine with systemd and control groups of version 2 alone: test.sh PROGRAM SCRATCH
+# Tests the units on a machine with systemd and only control groups version 2: test.sh PROGRAM SCRATCH
 #
-# Boots Debian 12 in a virtual machine, sets it up as docs/guides/real-machines.md tells, and looks at what the kernel and systemd make
-# of it. PROGRAM is a `hostler` built for Debian 12 or older; SCRATCH is a directory for everything big, and the packages are kept there for
-# the next time. Needs root, qemu-system-x86, debootstrap, openssh-client and 4 GB of disk. Without a usable KVM the machine is
-# emulated, which takes some ten minutes instead of two.
+# Boots Debian 12 in a virtual machine, sets it up like docs/guides/real-machines.md, and runs jobs there. PROGRAM is a `hostler` built
+# for Debian 12 or older. SCRATCH is a directory for the disk image and for packages, which the next test reuses. Needs root,
+# qemu-system-x86, debootstrap, openssh-client and 4 GB of disk. Without KVM, the machine is emulated, and the test takes about ten
+# minutes instead of two.
 set -euo pipefail
 
 program=$(realpath "$1")
@@ -12,7 +12,7 @@ scratch=$(realpath -m "$2")
 units=$(dirname "$(realpath "$0")")
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 port=${VM_SSH_PORT:-22022}
-# What is slow when emulated.
+# Timeout in seconds for steps that are slow on an emulated machine.
 patience=180
 
 main() {
@@ -20,14 +20,14 @@ main() {
     make_base
     make_disk
     step "the machine starts" boot
-    step "set up as the guide says" set_up
+    step "set up the cluster like the guide" set_up
     step "limits are enforced" limits_hold
-    step "a fork bomb and a daemon are held" wild_jobs_are_held
-    step "commands at once are held, too" commands_are_held
+    step "a fork bomb and a daemon cannot escape their job" wild_jobs_are_held
+    step "limits apply to remote commands, too" commands_are_held
     step "jobs outlive their agent" agent_restarts
-    step "a user of systemd's user manager has limits, too" user_delegation
-    step "after a new start of the machine everything goes on" reboot_machine
-    echo "everything holds"
+    step "limits apply in a cluster of systemd's user manager" user_delegation
+    step "the cluster continues after a reboot of the machine" reboot_machine
+    echo "all tests passed"
 }
 
 step() {
@@ -47,17 +47,17 @@ until_true() {
     local deadline=$((SECONDS + $1))
     shift
     until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || fail "this did not become true: $*"
+        [ "$SECONDS" -lt "$deadline" ] || fail "timeout: this command did not succeed: $*"
         sleep 1
     done
 }
 
-# says TEXT COMMAND…: the text is in what the command prints, however that ends.
+# says TEXT COMMAND…: fails unless the command prints the text. The command's exit code does not matter.
 says() {
     local text=$1 found
     shift
     found=$("$@" 2>&1) || true
-    case $found in *"$text"*) ;; *) fail "$* does not say \"$text\" but: $found" ;; esac
+    case $found in *"$text"*) ;; *) fail "$* did not print \"$text\" but: $found" ;; esac
 }
 
 as() {
@@ -72,7 +72,7 @@ is_state() { root "hostler job $2 --json" | grep -q "\"state\":\"$1\""; }
 
 make_base() {
     [ -e "$scratch/base/complete" ] && return
-    echo "== debootstrap makes the system" >&2
+    echo "== create the system with debootstrap" >&2
     rm -rf "$scratch/base"
     debootstrap --variant=minbase \
         --include=systemd-sysv,dbus,dbus-user-session,libpam-systemd,openssh-server,linux-image-cloud-amd64,python3-minimal,iproute2,procps \
@@ -107,7 +107,7 @@ make_disk() {
 
 boot() {
     local accelerator=(-accel tcg,thread=multi -cpu max)
-    # Other modules than these two offer /dev/kvm, too, but not what an ordinary kernel needs.
+    # Other modules also provide /dev/kvm, but an ordinary kernel does not run with them.
     if [ -w /dev/kvm ] && { [ -e /sys/module/kvm_intel ] || [ -e /sys/module/kvm_amd ]; }; then
         accelerator=(-accel kvm -cpu host)
     fi
@@ -132,7 +132,7 @@ set_up() {
     root 'hostler node invite n1 | hostler agent join -'
     root systemctl enable --now hostler-agent
     until_true "$patience" node_is_up
-    # Nothing about the node is advice.
+    # The node enforces all limits.
     says '"advisory":{"cpus":null,"memory":null,"gpus":null,"users":null}' root hostler nodes --json
 }
 
@@ -147,7 +147,7 @@ limits_hold() {
     says "out_of_memory with exit code 137" ada 'hostler run -m 64M -- python3 -c "b = bytearray(1 << 28)" || hostler job 4'
 }
 
-# A job may have 4,096 processes, or what its memory allows.
+# A job can have at most 4,096 processes, and fewer if its memory is too small.
 wild_jobs_are_held() {
     local bomb daemon
     bomb=$(ada "hostler run --detach -m 64M -t 30s -- python3 -c '
@@ -160,11 +160,11 @@ while True:
     until_true "$patience" is_state completed "$daemon"
     is_gone --full "^sleep 4321" || fail "a process outlived its job"
     until_true "$patience" is_over "$bomb"
-    is_gone --euid ada --full fork || fail "something is left of the fork bomb"
-    node_is_up || fail "the fork bomb took the node down"
+    is_gone --euid ada --full fork || fail "processes of the fork bomb still run"
+    node_is_up || fail "the node is not up after the fork bomb"
 }
 
-# is_gone OPTIONS…: pgrep has looked, and found no such process.
+# is_gone OPTIONS…: fails unless pgrep runs and finds no process.
 is_gone() { says "pgrep: 1" root "pgrep $(printf '%q ' "$@"); echo pgrep: \$?"; }
 
 is_over() { root "hostler job $1 --json" | grep -qE '"state":"(timeout|out_of_memory|failed)"'; }
@@ -181,7 +181,7 @@ agent_restarts() {
     job=$(ada 'hostler run --detach -m 64M -- sleep 5000')
     until_true "$patience" is_state running "$job"
     before=$(root 'pgrep --full "^sleep 5000"')
-    # What systemd could not do if jobs were below the agent's own group.
+    # systemd could not restart the agent if jobs were below the agent's own group.
     root systemctl restart hostler-agent
     until_true "$patience" has_run "$job" 1
     root 'kill -KILL $(systemctl show --property MainPID --value hostler-agent)'
@@ -193,7 +193,7 @@ agent_restarts() {
     until_true "$patience" is_state cancelled "$job"
 }
 
-# The agent is active and the job has this attempt.
+# has_run JOB ATTEMPT: whether the agent is active and the job runs with this attempt.
 has_run() {
     root systemctl --quiet is-active hostler-agent && node_is_up && is_state running "$1" && root "hostler job $1 --json" | grep -q "\"attempt\":$2"
 }
