@@ -1,7 +1,7 @@
 //! The project's rules as tests: dependencies between crates, external dependencies, and requirements for every file.
 //!
-//! Facts about dependencies come from `cargo metadata`, lists of what is welcome from `deny.toml`. A rule that hinders is
-//! changed here, in a commit that says why; it is never worked around.
+//! Dependencies come from `cargo metadata`, allowed licences and sources from `deny.toml`. If a rule hinders you,
+//! change it here and give the reason in the commit; do not work around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

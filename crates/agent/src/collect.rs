@@ -257,7 +257,7 @@ mod tests {
                 contents.iter().any(|content| content == SECRET)
             });
             is_over.store(true, Ordering::Relaxed);
-            swapping.join().expect("no panic").expect("needs root").expect("the user owns the path");
+            swapping.join().expect("the thread does not panic").expect("needs root").expect("the user owns the path");
             assert!(!has_secret);
         });
     }

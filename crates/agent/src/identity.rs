@@ -352,7 +352,10 @@ mod tests {
         assert!(!identity.refresh().expect("readable"), "unchanged files give no new identity");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
-        assert_eq!([(); 2].map(|()| identity.refresh().expect("of the same node")), [true, false]);
+        assert_eq!(
+            [(); 2].map(|()| identity.refresh().expect("the new certificate is of the same node")),
+            [true, false]
+        );
         let (certificate, key) = self_signed("n3");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         let refused = identity.refresh().expect_err("another node").to_string();

@@ -119,13 +119,19 @@ mod tests {
     #[tokio::test]
     async fn retry_time_depends_on_an_earlier_connection() {
         let mut tries = Tries::new(Patience::COMMAND);
-        assert!(tries.pause(error(ConnectFailure::NoSocket), false).await.is_err(), "never connected");
-        assert!(tries.pause(error(ConnectFailure::StaleSocket), false).await.is_ok(), "may be restarting");
+        assert!(
+            tries.pause(error(ConnectFailure::NoSocket), false).await.is_err(),
+            "a client that was never connected gives up"
+        );
+        assert!(tries.pause(error(ConnectFailure::StaleSocket), false).await.is_ok(), "the head may be restarting");
         assert!(
             tries.pause(error(ConnectFailure::Unreachable), false).await.is_ok(),
             "the link may be down for a moment"
         );
-        assert!(tries.pause(error(ConnectFailure::NoSocket), true).await.is_ok(), "was connected before");
+        assert!(
+            tries.pause(error(ConnectFailure::NoSocket), true).await.is_ok(),
+            "a client that was connected before retries"
+        );
         assert!(tries.pause(error(ConnectFailure::NotAllowed), true).await.is_err(), "a retry does not help");
         assert!(Tries::new(Patience::NONE).pause(error(ConnectFailure::NoSocket), true).await.is_err());
     }

@@ -164,7 +164,7 @@ mod tests {
         text.parse::<IpAddr>().expect("an address").into()
     }
 
-    /// A waiting room for tests, which can check whether a guest was evicted.
+    /// A [`WaitingRoom`] whose connections can be checked for eviction.
     struct Trial {
         room: Arc<WaitingRoom<Arc<()>>>,
         guests: Vec<(Place<Arc<()>>, Arc<()>)>,
@@ -243,6 +243,6 @@ mod tests {
         assert!(held.iter().all(Option::is_some) && shares.take("ada").is_none() && shares.take("bob").is_some());
         drop(held);
         assert!(shares.take("ada").is_some());
-        assert!(shares.of.lock().expect("no panic").is_empty());
+        assert!(shares.of.lock().expect("the lock is not poisoned").is_empty());
     }
 }

@@ -127,7 +127,7 @@ fn quota_covers_all_jobs_of_a_pass() {
     );
     head.end_one(jobs[1]);
     head.pass();
-    assert_eq!(head.running(jobs[2]), 2, "as many tasks as CPUs were freed");
+    assert_eq!(head.running(jobs[2]), 2, "each freed CPU starts a task");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn reason_names_the_tightest_limit() {
     head.limit("ada", Quota::default());
     assert!(head.state.needs_pass(), "waiting jobs may start now");
     head.pass();
-    assert_eq!(head.running(large), 7, "as many as fit on the node");
+    assert_eq!(head.running(large), 7, "tasks fill the node");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn group_shares_its_quota_and_lowering_it_ends_nothing() {
     assert_eq!(head.reason(jobs[1]), Some(reason));
     head.end_one(jobs[0]);
     head.pass();
-    assert_eq!(head.running(jobs[1]), 1, "three run although the limit is one");
+    assert_eq!(head.running(jobs[1]), 1, "lowering the limit to one ends no running task");
     // A user who leaves the group is free of its quota.
     head.add("ben", &["other"]);
     head.pass();
@@ -184,7 +184,7 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     assert_eq!(never.to_string(), "the job could never run: ada may have at most 4 CPUs running");
     assert_eq!(never.code(), "over_quota");
     let first = head.submit("ada", 8, 1, 1).expect("accepted");
-    let many = head.submit("ada", 3, 1, 1).expect_err("too many wait");
+    let many = head.submit("ada", 3, 1, 1).expect_err("more tasks would wait than allowed");
     assert_eq!(many.to_string(), "ada may have at most 10 tasks waiting, and has 8 now");
     head.pass();
     head.submit("ada", 3, 1, 1).expect("four of eight run");

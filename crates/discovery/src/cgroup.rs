@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(
             Groups::parse(CONTAINER, "4:memory:/docker/abcd\n").memory,
             None,
-            "another group, with a longer name"
+            "a group with a longer name is another group"
         );
         assert_eq!(Groups::parse("garbage - cgroup2\n1 2 3 4 5 6 -  - ", "0::/").v2, None);
     }

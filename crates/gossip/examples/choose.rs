@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p hostler-gossip --example choose`
 
-#![expect(clippy::print_stdout, clippy::disallowed_types, reason = "a measurement reads the clock, and prints")]
+#![expect(clippy::print_stdout, clippy::disallowed_types, reason = "the program measures times and prints them")]
 
 use std::collections::BTreeSet;
 use std::hint::black_box;

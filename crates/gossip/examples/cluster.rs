@@ -7,7 +7,7 @@
     clippy::disallowed_types,
     clippy::disallowed_methods,
     dead_code,
-    reason = "a measurement reads its arguments and the clock, and prints"
+    reason = "the program measures times and prints them"
 )]
 
 use std::time::Instant;
@@ -95,7 +95,7 @@ fn steady(world: &mut World, sample: &[usize]) {
         silences[silences.len() - 1]
     );
     let bytes = (world.sum(|counters| counters.sent_bytes) - bytes) * 1000 / (world.now - at) / size as u64;
-    let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("there are nodes");
+    let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("the world has nodes");
     let memory = world.nodes[0].gossip.as_ref().expect("the node runs").memory_bytes();
     println!("  {bytes} bytes/s a node, {peak} at most in any second; {} KiB of table", memory / 1024);
 }

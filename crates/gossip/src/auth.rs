@@ -120,8 +120,8 @@ mod tests {
         let keys = keyring(1, None);
         let whole = sealed(1);
         assert_eq!(keys.open(ME, &whole), Some(&b"news"[..]));
-        assert_eq!(keys.open(MemberId(4), &whole), None, "made for another node");
-        assert_eq!(keys.open(ME, &sealed(2)), None, "another key");
+        assert_eq!(keys.open(MemberId(4), &whole), None, "a datagram for another node is refused");
+        assert_eq!(keys.open(ME, &sealed(2)), None, "a datagram with another key is refused");
         for cut in 0..whole.len() {
             assert_eq!(keys.open(ME, &whole[..cut]), None, "{cut} bytes");
         }

@@ -49,9 +49,13 @@ mod tests {
     fn suspension_counts_as_one_round() {
         let mut awake = Awake::new(1000, Timestamp(10_000));
         assert_eq!(awake.input(Timestamp(11_000)), Timestamp(11_000));
-        assert_eq!(awake.input(Timestamp(13_000)), Timestamp(13_000), "a little late");
+        assert_eq!(awake.input(Timestamp(13_000)), Timestamp(13_000), "a late round is not a suspension");
         assert_eq!(awake.at(Timestamp(63_000)), Timestamp(14_000));
-        assert_eq!(awake.input(Timestamp(63_000)), Timestamp(14_000), "fifty seconds away");
+        assert_eq!(
+            awake.input(Timestamp(63_000)),
+            Timestamp(14_000),
+            "a suspension of fifty seconds counts as one round"
+        );
         assert_eq!(awake.slept_ms(), 49_000);
         assert_eq!(awake.input(Timestamp(64_000)), Timestamp(15_000));
         assert_eq!(awake.input(Timestamp(1)), Timestamp(15_000), "the clock never goes back");

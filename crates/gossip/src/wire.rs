@@ -402,11 +402,11 @@ mod tests {
         }
         let mut too_large = vec![ASK, 7, 0];
         too_large.extend([0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0, 0]);
-        assert_eq!(items(&too_large).collect::<Vec<_>>(), [Err(Malformed)], "an id of 33 bits");
+        assert_eq!(items(&too_large).collect::<Vec<_>>(), [Err(Malformed)], "an id of 33 bits is refused");
         assert_eq!(Reader::new(&[0xFF; 20]).number(), Err(Malformed));
         let mut over = [0xFF; 10];
         over[9] = 2;
-        assert_eq!(Reader::new(&over).number(), Err(Malformed), "65 bits");
+        assert_eq!(Reader::new(&over).number(), Err(Malformed), "a number of 65 bits is refused");
         over[9] = 1;
         assert_eq!(Reader::new(&over).number(), Ok(u64::MAX));
     }

@@ -303,7 +303,10 @@ mod tests {
             let bob = Party::of_user("bob", through);
             held.push(lanes.take(&bob, 1).now_or_never().expect("the lane has a free permit"));
             let turn = turns.take(&bob, 1).now_or_never().expect("bob has a permit left");
-            assert!(turns.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none(), "one permit in total");
+            assert!(
+                turns.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none(),
+                "a user has one permit over all connections"
+            );
             drop(turn);
         }
         assert!(lanes.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none());

@@ -188,7 +188,11 @@ mod tests {
         let (a, b) = (node("a"), node("b"));
         let secret = all.invite(Some(a.clone()));
         assert_eq!(take(&all, "guess", Some(&a), 1), Err(NotInvited::Wrong));
-        assert_eq!(take(&all, &secret, Some(&b), 1), Err(NotInvited::Wrong), "no hint that the secret is right");
+        assert_eq!(
+            take(&all, &secret, Some(&b), 1),
+            Err(NotInvited::Wrong),
+            "the error must not tell that the secret is right"
+        );
         let ticket = Ticket { node: a.clone(), is_for_it: true };
         assert_eq!(take(&all, &secret, None, 1), Ok(ticket.clone()));
         assert_eq!(take(&all, &secret, Some(&a), 1), Ok(ticket.clone()), "the answer may have been lost");

@@ -73,7 +73,7 @@ mod tests {
         assert!(file_in(directory.path()).exists(), "the disk is not full");
         let ballast = directory.path().join("ballast");
         fill_disk(&ballast, 0);
-        fs::write(directory.path().join("x"), [1; 10_000]).expect_err("nothing fits");
+        fs::write(directory.path().join("x"), [1; 10_000]).expect_err("the disk is full");
         release_if_full(directory.path());
         fs::write(directory.path().join("x"), [1; 300_000]).expect("the reserve was freed");
         hold(directory.path());

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(
             take(&hardware, &mut free, &asks(3, 1)),
             "3,5,7 GPU-3",
-            "no NUMA node has three CPUs: the one with fewest free GPUs"
+            "no NUMA node has three CPUs, so the GPU comes from the node with the fewest free GPUs"
         );
     }
 

@@ -399,7 +399,11 @@ mod tests {
         let server = machine(2, 1, 8, 2);
         assert_eq!(chosen(&server, "0-7,9-31", 1), "24", "the free half of a used core");
         assert_eq!(chosen(&server, "0-15,17-31", 3), "0-1,17", "a whole core, and the free half of a used one");
-        assert_eq!(chosen(&server, "0-7,14-23,30-31", 4), "14-15,30-31", "the NUMA node with exactly that many");
+        assert_eq!(
+            chosen(&server, "0-7,14-23,30-31", 4),
+            "14-15,30-31",
+            "the NUMA node with exactly this number of free CPUs"
+        );
     }
 
     #[test]
@@ -407,9 +411,9 @@ mod tests {
         let server = machine(2, 2, 4, 1);
         assert_eq!(chosen(&server, "0-2,4,8-15", 6), "8-13");
         assert_eq!(chosen(&server, "0-3,4-6,8-15", 7), "0-6", "best fit");
-        assert_eq!(chosen(&server, "0-3,8-11", 7), "0-3,8-10", "no package has that many");
+        assert_eq!(chosen(&server, "0-3,8-11", 7), "0-3,8-10", "no package has so many free CPUs");
         assert_eq!(chosen(&server, "0-15", 12), "0-11");
-        assert_eq!(chosen(&server, "0-1,4,8,12", 9), "0-1,4,8,12", "all that are free");
+        assert_eq!(chosen(&server, "0-1,4,8,12", 9), "0-1,4,8,12", "all free CPUs");
     }
 
     #[test]
@@ -483,7 +487,7 @@ mod tests {
             prop_assert_eq!(nodes.len(), fewest_nodes(&cpus, &free, count));
             let groups = Vec::<CoreGroup>::from(topology.clone());
             prop_assert!(groups.len() <= 2 * (shape.0 * shape.1) as usize, "one group per kind of core and NUMA node");
-            prop_assert_eq!(&Topology::try_from(groups).expect("just written"), &topology);
+            prop_assert_eq!(&Topology::try_from(groups).expect("a serialised topology can be parsed"), &topology);
             prop_assert_eq!(topology.within(&chosen).cpus().map(|cpu| cpu.id).collect::<CpuSet>(), chosen.clone());
             cpus.reverse();
             prop_assert_eq!(Topology::new(&cpus).choose(&free, count), chosen, "the order of CPUs does not matter");

@@ -327,7 +327,7 @@ mod tests {
         let bytes: Vec<u8> = all.iter().flat_map(bytes_of).collect();
         let expected: Vec<_> = all.iter().cloned().map(|frame| (7, frame)).collect();
         assert_eq!(read_all(&bytes).expect("the frames are valid"), expected);
-        assert!(read_all(&bytes[..bytes.len() - 1]).is_err(), "the last one is cut");
+        assert!(read_all(&bytes[..bytes.len() - 1]).is_err(), "the last frame is incomplete");
         let mut rest = &bytes[..];
         for frame in all {
             assert_eq!(read_blocking(&mut rest).expect("the frame is valid"), Some(frame));

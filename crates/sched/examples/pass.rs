@@ -8,7 +8,7 @@
     clippy::print_stdout,
     clippy::disallowed_types,
     clippy::disallowed_methods,
-    reason = "a measurement reads its arguments and the clock, and prints"
+    reason = "the program measures times and prints them"
 )]
 
 use std::time::{Duration, Instant};

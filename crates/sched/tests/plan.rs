@@ -315,7 +315,7 @@ fn each_partition_has_its_own_reservation() {
         let waiting: Vec<u64> = plan.blocked.iter().map(|blocked| blocked.job.0).collect();
         assert_eq!((waiting, plan.starts.len()), (vec![1, 2], 0), "{policy}");
     }
-    // A job that may use any node is behind all of them.
+    // A job that may use any node waits behind all other jobs.
     let scene = Scene { queue: vec![job(1, 4, &one), job(2, 2, &other), job(3, 1, &None)], ..scene };
     let started = |policy| scene.plan(policy).starts.iter().map(|start| start.job.0).collect::<Vec<_>>();
     assert_eq!(started(Policy::Fcfs), [2], "the other partition does not wait for the first");

@@ -385,7 +385,7 @@ mod tests {
             inbox.extend_from_slice(&late);
             let (kind, body) = take_frame(&mut inbox).expect("well formed").expect("complete");
             let Request::Launch(frame) = Request::decode(kind, body).expect("known kind") else { panic!("not a launch") };
-            let view = frame.view().expect("as encoded");
+            let view = frame.view().expect("an encoded launch can be decoded");
             prop_assert_eq!(view.directory.to_bytes(), launch.directory.as_os_str().as_bytes());
             prop_assert_eq!(view.cwd.to_bytes(), launch.cwd.as_os_str().as_bytes());
             prop_assert!(view.argv.iter().map(|a| a.to_bytes()).eq(launch.argv.iter().map(|a| a.as_bytes())));
@@ -428,7 +428,10 @@ mod tests {
             assert!(matches!(take_frame(&mut begin(length, kind)), Ok(None)), "{kind}");
             assert!(matches!(take_frame(&mut begin(length + 1, kind)), Err(WireError::TooLong(_))), "{kind}");
         }
-        assert!(matches!(take_frame(&mut vec![0xff; 4]), Err(WireError::TooLong(_))), "before its kind is known");
+        assert!(
+            matches!(take_frame(&mut vec![0xff; 4]), Err(WireError::TooLong(_))),
+            "a large frame is refused before its kind is known"
+        );
     }
 
     #[test]

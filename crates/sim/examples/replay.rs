@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p hostler-sim --example replay -- TRACE.swf`
 
-#![expect(clippy::print_stdout, reason = "an example prints what it found")]
+#![expect(clippy::print_stdout, reason = "the example prints its results")]
 
 use std::error::Error;
 

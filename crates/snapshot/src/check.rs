@@ -139,7 +139,7 @@ mod tests {
             modified_ns: 0,
             kind: EntryKind::Symlink { target: target.into_bytes() },
         };
-        // Each link goes a long way down and up again before it reaches the next.
+        // Each link descends 680 directories and ascends again before it reaches the next link.
         let way = |next: u32| format!("{}{}a{next:02}", "x/".repeat(680), "../".repeat(680));
         let mut entries: Vec<Entry> = (0..39).map(|n| link(format!("a{n:02}"), way(n + 1))).collect();
         entries.extend((0..100_000).map(|n| link(format!("b{n:06}"), "a00".into())));

@@ -1,6 +1,6 @@
 //! Tests that every change of a run is found.
 
-#![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
+#![expect(clippy::disallowed_methods, reason = "the test owns the directories, and they are shallow")]
 
 mod common;
 

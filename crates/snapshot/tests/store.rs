@@ -1,6 +1,6 @@
 //! Tests the chunk store with damage, crashes, full disks and eviction.
 
-#![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
+#![expect(clippy::disallowed_methods, reason = "the test owns the directories, and they are shallow")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Tests block sharing of whole files on file systems that support it, and that nothing depends on it.
 
-#![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
+#![expect(clippy::disallowed_methods, reason = "the test owns the directories, and they are shallow")]
 
 mod common;
 

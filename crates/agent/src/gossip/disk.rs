@@ -72,7 +72,7 @@ mod tests {
         assert_eq!((begin(&one), begin(&one)), (1, 2));
         let disk = Disk::open(directory.path());
         disk.outlive(&one, Incarnation(40)).expect("writable");
-        disk.outlive(&one, Incarnation(7)).expect("an earlier one changes nothing");
+        disk.outlive(&one, Incarnation(7)).expect("an earlier incarnation changes nothing");
         assert_eq!(begin(&one), 41);
         // A high incarnation under one secret has no effect under the next.
         disk.outlive(&one, Incarnation(u64::MAX)).expect("writable");

@@ -282,7 +282,7 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     /// Opens two ports that answer with `text`.
     fn serving(text: &str) -> [SocketAddr; 2] {
         let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let ports = Ports::open(StatusPorts { table: any, best: any }).expect("there are free ports");
+        let ports = Ports::open(StatusPorts { table: any, best: any }).expect("two ports are free");
         let addresses = [0, 1].map(|at: usize| ports.listeners[at].0.local_addr().expect("the socket listens"));
         ports.start(Arc::new(Says(text.to_owned()))).expect("the system has free threads");
         addresses

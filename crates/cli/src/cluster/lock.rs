@@ -48,6 +48,6 @@ mod tests {
         });
         told.recv_timeout(std::time::Duration::from_secs(10)).expect("the second lock must wait");
         drop(first);
-        second.join().expect("no panic").expect("free again");
+        second.join().expect("the thread does not panic").expect("free again");
     }
 }

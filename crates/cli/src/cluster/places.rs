@@ -195,7 +195,11 @@ mod tests {
         let socket = places.socket().expect("short");
         assert!(socket.starts_with("/tmp/hostler-7/") && socket.ends_with("head.sock"), "{}", socket.display());
         assert_eq!(socket, chosen(None, None).socket().expect("short"));
-        assert_ne!(socket, chosen(Some("/state"), None).socket().expect("short"), "one socket per state directory");
+        assert_ne!(
+            socket,
+            chosen(Some("/state"), None).socket().expect("short"),
+            "each state directory has its own socket"
+        );
         assert!(Places::chosen(None, None, None, Uid::from_raw(7)).is_err());
     }
 

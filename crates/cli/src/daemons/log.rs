@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    // Not a test: the daemon of the next test, if the environment says so.
+    // Not a test: acts as the daemon of the next test if `HOSTLER_TEST_TALKS` is set.
     #[test]
     fn talkative_process() {
         let Some(path) = std::env::var_os("HOSTLER_TEST_TALKS").map(PathBuf::from) else { return };

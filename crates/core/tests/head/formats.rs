@@ -139,7 +139,7 @@ fn written() -> Lines {
     lines
 }
 
-/// Runs a head through many events. Returns its log, its final state, an ended job and the launches.
+/// Applies many commands to a head. Returns the head's log, final state, an ended job and the launches.
 fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     let mut head = Head::new();
     let command = |head: &mut Head, command: Command| head.command(&command).expect("the command is accepted");

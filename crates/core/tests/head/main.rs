@@ -187,7 +187,7 @@ fn silent_node_gets_no_work_and_its_runs_are_given_up() {
     let waiting = head.submit(spec()).expect("accepted");
     assert!(matches!(explain(&head.state, head.job(waiting)), Some(Reason::NodesDown { .. })));
     head.pass_ms(2_500);
-    assert_eq!(head.node_state("n1"), NodeState::Down, "noticed within ten seconds");
+    assert_eq!(head.node_state("n1"), NodeState::Down, "a silent node is down within ten seconds");
     assert_eq!(head.state_of(job), JobState::Running, "a run that cannot run again gets more time");
     head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);

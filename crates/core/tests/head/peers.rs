@@ -30,9 +30,9 @@ fn change_of_peers_is_notified_once() {
     hello(&mut head, "n2", 2, Some(8));
     hello(&mut head, "old", 3, None);
     assert_eq!(addresses(&head), ["n1 192.0.2.7:7", "n2 192.0.2.7:8"]);
-    assert!(told(&mut head).is_empty(), "more changes may follow");
+    assert!(told(&mut head).is_empty(), "the head waits for further changes before it notifies");
     head.pass_ms(1_500);
-    assert_eq!(told(&mut head), [1, 2], "once for both, and not to an agent that does not gossip");
+    assert_eq!(told(&mut head), [1, 2], "one notification for both changes, only to agents that gossip");
     head.pass_ms(1_500);
     assert!(told(&mut head).is_empty());
 

@@ -150,7 +150,7 @@ fn on(node: &str) -> (String, PowerVerb) {
 fn cheapest_sufficient_nodes_are_switched_on_and_off_again_when_idle() {
     let mut head = three_nodes_off();
     let first = head.submit(spec()).expect("accepted");
-    assert_eq!(head.answer(&[]), [on("r2")], "only the node that draws least");
+    assert_eq!(head.answer(&[]), [on("r2")], "only the node with the lowest power draw");
     assert_eq!(head.stage("r2"), Stage::Waking);
     // Two more jobs of one CPU: the first still fits on the node that is starting.
     head.submit(spec()).expect("accepted");
@@ -449,7 +449,7 @@ fn job_that_needs_a_busy_node_and_one_that_is_off_is_not_overtaken_for_ever() {
     let gang = head.submit(gang).expect("accepted");
     assert_eq!(head.answer(&["r2"]), [on("r1")]);
     head.hello("r1", 11, "second", vec![]);
-    // A later job does not overtake the one on two nodes, and r1 stays on for it.
+    // A later job does not overtake the job on two nodes, and r1 stays on for that job.
     let later = head.submit(spec()).expect("accepted");
     head.pass(60 * MINUTE, &["r1", "r2"]);
     assert_eq!((head.state_of(gang), head.state_of(later)), (JobState::Pending, JobState::Pending));

@@ -84,7 +84,11 @@ fn new_policy_applies_to_waiting_jobs() {
     let both = Request { cpus: 2, ..spec().request };
     let first = head.submit(hostler_model::JobSpec { request: both, ..spec() }).expect("accepted");
     let short = head.submit(one_cpu(1_000)).expect("accepted");
-    assert_eq!([long, first, short].map(|job| head.job(job).pending.len()), [0, 1, 1], "in queue order");
+    assert_eq!(
+        [long, first, short].map(|job| head.job(job).pending.len()),
+        [0, 1, 1],
+        "the policy starts jobs in queue order"
+    );
     head.set(Setting::Policy, "easy").expect("a policy");
     assert_eq!([first, short].map(|job| head.job(job).pending.len()), [1, 0], "the last job delays no other");
     let run = head.run_of(short);

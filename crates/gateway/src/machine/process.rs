@@ -123,7 +123,7 @@ mod tests {
         let process = Process::of(child.id() as i32).expect("the process runs");
         let earlier = Process { start_ticks: process.start_ticks - 1, ..process.clone() };
         assert!(process.is_alive() && !earlier.is_alive());
-        earlier.end().expect("nothing to kill");
+        earlier.end().expect("killing an ended process succeeds");
         assert!(process.is_alive());
         process.end().expect("permitted");
         assert!(!process.is_alive(), "a zombie does not count as alive");

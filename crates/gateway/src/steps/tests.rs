@@ -137,7 +137,7 @@ proptest! {
             let todo = steps(&wanted, &machine, &found);
             todo.iter().take(survives).for_each(|step| carry_out(step, &mut machine, &wanted));
             if survives >= todo.len() {
-                prop_assert_eq!(steps(&wanted, &machine, &found), vec![], "nothing is left to do");
+                prop_assert_eq!(steps(&wanted, &machine, &found), vec![], "no steps are left");
             }
         }
         let nothing = Wanted::default();

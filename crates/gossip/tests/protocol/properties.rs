@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::pair::{address, load, members, started};
 
-/// Node 3 may be removed as a member; node 4 is never one for the others.
+/// Number of nodes. Node 3 may be removed as a member; the other nodes never know node 4 as a member.
 const NODES: u32 = 5;
 
 /// A step of a random history.
@@ -143,7 +143,7 @@ impl World {
                 prop_assert!(id != 4 || observer == 4, "a stranger is in the table");
                 prop_assert!(node.load_version <= node.version);
                 let known = self.known.entry((observer, id)).or_default();
-                prop_assert!(node.version >= *known, "{observer} has gone back on {id}");
+                prop_assert!(node.version >= *known, "{observer} replaced a newer version of {id} by an older one");
                 *known = node.version;
             }
             prop_assert!(self.nodes[observer].memory_bytes() < 4096);

@@ -155,7 +155,7 @@ fn node_with_a_lost_incarnation_continues_above_it() {
         let before = nodes.get(0, 1).version;
         restart(&mut nodes, forgotten);
         (0..4).for_each(|_| nodes.round());
-        assert_eq!(nodes.nodes[1].incarnation(), Incarnation(10), "forgotten down to {forgotten}");
+        assert_eq!(nodes.nodes[1].incarnation(), Incarnation(10), "the lost incarnation was reset to {forgotten}");
         assert!(nodes.get(0, 1).version > before && nodes.sees(0, 1) == Presence::Live);
         assert_eq!(nodes.get(0, 1).load_version, nodes.nodes[1].version());
     }

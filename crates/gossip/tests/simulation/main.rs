@@ -31,7 +31,7 @@ fn settled(size: usize, lost: u64, seed: u64) -> World {
 }
 
 fn assert_within_budget(world: &World) {
-    let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("there are nodes");
+    let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("the world has nodes");
     let seconds = world.now as usize / 1000;
     let mean = world.sum(|counters| counters.sent_bytes) as usize / world.nodes.len() / seconds;
     println!("  {mean} bytes/s a node, {peak} at most in any second");
@@ -48,7 +48,7 @@ fn death_and_return(world: &mut World, node: usize) -> u64 {
         .run_until(60_000, |world| world.observers(node, Presence::Silent) > 0)
         .expect("the other nodes notice the death");
     let all = world.run_until(60_000, |world| world.observers(node, Presence::Silent) == others);
-    let all = first + all.expect("all nodes notice");
+    let all = first + all.expect("all nodes notice the death");
     println!("  a dead node is noticed after {:.1} s, everywhere after {:.1} s", first as f64 / 1e3, all as f64 / 1e3);
     assert!((most_ms / 2..=most_ms * 2 + 2000).contains(&first) && all <= most_ms * 2 + 2000);
     // Neither forwarded news nor answers revive it.
@@ -122,7 +122,7 @@ fn cluster_at_the_pace_of_4000_nodes() {
     assert!(took <= 2 * scaled.silence_ms);
     let others = world.sum(|counters| counters.expired) - wrong - (size as u64 - 1);
     assert!(others <= 20, "{others} other nodes were declared silent");
-    let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("there are nodes");
+    let peak = world.nodes.iter().map(|host| host.peak_bytes).max().expect("the world has nodes");
     let mean = world.sum(|counters| counters.sent_bytes) / size as u64 / (world.now / 1000);
     println!("  {mean} bytes/s a node of 5243, {peak} at most in any second");
     assert!(peak <= 5243);

@@ -282,7 +282,7 @@ fn address(node: usize) -> SocketAddr {
 }
 
 fn index(address: SocketAddr) -> usize {
-    let SocketAddr::V4(address) = address else { panic!("all addresses here are of IPv4") };
+    let SocketAddr::V4(address) = address else { panic!("the address is IPv6") };
     (u32::from(*address.ip()) - 0x0A00_0000) as usize
 }
 

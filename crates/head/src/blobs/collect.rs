@@ -316,7 +316,7 @@ mod tests {
         };
         collect();
         assert!(library.room().warning().is_some_and(|text| text.contains("not fetched")));
-        assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "nothing unfetched is dropped");
+        assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "no unfetched result is dropped");
 
         for run in [runs[1], runs[2]] {
             let caller = Caller { user: "a".to_owned(), uid: None, operator: false };

@@ -227,14 +227,14 @@ mod tests {
         };
         let room = Room::new(3_200);
         room.came(3_200);
-        assert!(!is_wanted(&room), "still within the limit");
+        assert!(!is_wanted(&room), "no measurement is needed within the limit");
         room.came(1);
         assert!(is_wanted(&room));
         room.begin();
         room.measured(4_000);
         assert!(room.warning().is_some_and(|text| text.contains("not fetched")));
         room.came(99);
-        assert!(!is_wanted(&room), "too few new results");
+        assert!(!is_wanted(&room), "no measurement is needed after few new results");
         room.came(1);
         assert!(is_wanted(&room));
         room.fetched();

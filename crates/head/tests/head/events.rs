@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use crate::agent::FakeAgent;
 use crate::harness::{TestHead, request, soon};
 
-/// Enough notices to fill the sockets and buffers in between, and then the head's queue for one client.
+/// Number of notices: enough to fill the sockets, the buffers and the head's queue for one client.
 const MANY: usize = 12_800;
 const AT_ONCE: usize = 64;
 

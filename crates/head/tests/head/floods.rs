@@ -270,7 +270,7 @@ async fn one_user_cannot_use_all_requests() {
     let heard = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let refused = async {
         loop {
-            // The head may not have read the last ones yet.
+            // The head may not have read the last requests yet.
             let answer = heard(hear(&mut ask(0, "4711:eve", 1).await).await);
             if answer.starts_with("HTTP/1.1 429") {
                 return answer;

@@ -61,7 +61,7 @@ async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
 
-    // An address that goes on guessing is blocked, even for a valid code.
+    // An address with many wrong codes is blocked, even for a valid code.
     let guess = || JoinRequest { secret: "guess".to_owned(), node: None, machine: None, csr: join.csr.clone() };
     let guesses: Vec<_> = (0..20)
         .map(|_| {

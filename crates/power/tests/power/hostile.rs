@@ -308,7 +308,7 @@ async fn watts_are_read_if_the_chassis_contains_one_machine() {
         assert_eq!(controller.watts().await, Ok(expected));
         assert!(bmc.asked("GET", CHASSIS).len() == 1, "the driver searches the meter once");
     }
-    // A meter without a reading may have one later.
+    // A meter without a reading is asked again later.
     let (bmc, controller, _secrets) = pair().await;
     bmc.with(|machine| machine.extra.insert(CHASSIS, json!({ "Power": power })));
     bmc.with(|machine| machine.extra.insert("/power", json!({ "PowerControl": [{ "PowerConsumedWatts": null }] })));

@@ -112,7 +112,7 @@ mod tests {
         let container = "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
         assert_eq!(unified(container, "0::/docker/abc/agent\n").as_deref(), Some("/sys/fs/cgroup/agent"));
         assert_eq!(unified(container, "0::/\n").as_deref(), Some("/sys/fs/cgroup/"));
-        assert_eq!(unified(container, "0::/docker/other\n"), None, "outside of the container");
+        assert_eq!(unified(container, "0::/docker/other\n"), None, "groups outside of the container are ignored");
         assert_eq!(unified(pure, "0::/../outside\n"), None);
         assert_eq!(unified("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "0::/\n"), None);
     }

@@ -410,7 +410,7 @@ fn seat_forwards_signals_and_ends_like_its_command() {
     assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGSEGV, core_dumped: false });
 
     let mut launch = seated("x");
-    launch.env.last_mut().expect("just added").0 = crate::common::SEAT_PROGRAM.into();
+    launch.env.last_mut().expect("the variable was just added").0 = crate::common::SEAT_PROGRAM.into();
     let (mut pty, mut shepherd) = Pty::start(&mut launch);
     pty.expect("cannot execute `x`: No such file or directory");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 127 });

@@ -160,7 +160,7 @@ pub(crate) fn ends(shepherd: &Shepherd) -> bool {
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
-        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        assert!(Instant::now() < deadline, "this did not happen within {DEADLINE:?}: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

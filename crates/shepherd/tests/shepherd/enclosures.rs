@@ -42,11 +42,13 @@ fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure>
 fn dispose(enclosure: Enclosure, leaf: &LeafSpec) {
     eventually("the enclosure is empty", || enclosure.is_empty());
     let mut enclosure = Some(enclosure);
-    eventually("the enclosure can be removed", || match enclosure.take().expect("the enclosure is not yet removed").remove() {
-        Ok(()) => true,
-        Err(_) => {
-            enclosure = Some(Enclosure::again(leaf).expect("the leaf still exists"));
-            false
+    eventually("the enclosure can be removed", || {
+        match enclosure.take().expect("the enclosure is not yet removed").remove() {
+            Ok(()) => true,
+            Err(_) => {
+                enclosure = Some(Enclosure::again(leaf).expect("the leaf still exists"));
+                false
+            }
         }
     });
     assert!(groups(leaf).iter().all(|group| !group.exists()), "the leaf is removed");
@@ -81,7 +83,7 @@ fn enclosed_process_and_its_later_children_are_limited_and_killed() {
     assert!(!enclosure.is_empty());
     enclosure.signal_all(libc::SIGTERM);
     child.wait().expect("ours");
-    eventually("all except one end by TERM", || {
+    eventually("all processes except one end on SIGTERM", || {
         fs::read_to_string(leaf.path.join("cgroup.procs")).is_ok_and(|members| members == format!("{inner}\n"))
     });
     enclosure.kill().expect("can");

@@ -94,7 +94,7 @@ fn output_above_the_limit_uses_no_disk_space_and_the_run_continues() {
     let mut shepherd = start_run(&launch);
     eventually("the job has written its output", || dir.path().join("written").exists());
     let stdout = || fs::metadata(dir.path().join("stdout")).expect("the file exists");
-    eventually("the rest is dropped", || stdout().blocks() * 512 < LIMIT + 100_000);
+    eventually("output above the limit is dropped", || stdout().blocks() * 512 < LIMIT + 100_000);
     assert_eq!(stdout().len(), 9_000_000);
     let kept = fs::read(dir.path().join("stdout")).expect("the file exists");
     assert!(kept[..LIMIT as usize].chunks(2).all(|line| line == b"y\n"));

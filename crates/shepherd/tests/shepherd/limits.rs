@@ -180,7 +180,8 @@ fn tries_devices(directory: &std::path::Path) {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     for (name, device) in [("mine", FULL), ("theirs", ZERO)] {
         let number = makedev(device.major.into(), device.minor.into());
-        mknod(&directory.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), number).expect("as root");
+        mknod(&directory.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), number)
+            .expect("creating device nodes needs root");
         fs::File::open(directory.join(name)).expect("these tests need a directory whose devices can be opened");
     }
     let text = "for it in mine theirs /dev/zero; do (: < $it) && echo $it; done; \

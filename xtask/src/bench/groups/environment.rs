@@ -4,7 +4,7 @@
 //! figure of Hostler is the difference between two jobs that do nothing, one with requirements and one without,
 //! measured in pairs.
 
-#![expect(clippy::disallowed_methods, reason = "the trees are the benchmark's own, and shallow")]
+#![expect(clippy::disallowed_methods, reason = "the benchmark owns the directories, and they are shallow")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The time until a folder is stored on another machine: for new content, and for unchanged content.
 
-#![expect(clippy::disallowed_methods, reason = "the trees are the benchmark's own, and shallow")]
+#![expect(clippy::disallowed_methods, reason = "the benchmark owns the directories, and they are shallow")]
 
 use std::fs;
 use std::path::Path;

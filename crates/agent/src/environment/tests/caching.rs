@@ -87,7 +87,7 @@ fn concurrent_jobs_build_once() {
     assert_eq!(results.iter().filter(|(built, _)| *built).count(), 1);
     assert_eq!(place.uv_installs(), 1);
     let waited = results.iter().filter(|(_, log)| log.contains("waiting for another job to build this environment"));
-    assert!(waited.count() > 0, "the log of a waiting job says so");
+    assert!(waited.count() > 0, "the log of a waiting job shows the wait");
 }
 
 #[test]
@@ -226,9 +226,9 @@ fn cancelling_kills_the_build_and_a_waiting_job_builds() {
         fs::remove_file(place.path("stall")).expect("this test owns the path");
         cancelled.cancel.store(true, Ordering::Relaxed);
         let started = Instant::now();
-        assert!(matches!(first.join().expect("no panic"), Err(EnvError::Cancelled)));
+        assert!(matches!(first.join().expect("the thread does not panic"), Err(EnvError::Cancelled)));
         assert!(started.elapsed() < Duration::from_secs(5));
-        assert!(next.join().expect("no panic").expect("six can be installed"));
+        assert!(next.join().expect("the thread does not panic").expect("six can be installed"));
     });
     let builder = fs::read_to_string(place.path("stalled")).expect("the file exists");
     wait_until("the build process is gone", || !is_running(builder.trim()));

@@ -210,7 +210,7 @@ impl Runner for Unconfined {
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        output(&printed.join().expect("no panic").map_err(Stopped::System)?);
+        output(&printed.join().expect("the thread does not panic").map_err(Stopped::System)?);
         Ok(status.code().map_or_else(|| Ended::Signaled(status.signal().unwrap_or(0)), Ended::Exited))
     }
 }

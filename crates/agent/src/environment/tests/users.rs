@@ -265,5 +265,5 @@ fn deeply_nested_includes_and_toml_are_refused() {
         .spawn(on_small_stack)
         .expect("the disk has space")
         .join()
-        .expect("no panic");
+        .expect("the thread does not panic");
 }

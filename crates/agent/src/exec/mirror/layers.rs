@@ -356,7 +356,7 @@ mod tests {
             let generation = fixture.mirror.carry_out(plan).expect("the disk has space");
             most_layers = most_layers.max(generation.layers.len());
         }
-        assert!(laid_out < 180 * 16, "{laid_out} files for 180 calls that make one each");
+        assert!(laid_out < 180 * 16, "{laid_out} files were laid out for 180 calls");
         assert!(most_layers <= 9, "{most_layers}");
     }
 

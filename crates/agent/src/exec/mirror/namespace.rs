@@ -232,7 +232,7 @@ mod tests {
             setns(namespace, CloneFlags::CLONE_NEWNS).expect("root has permission");
             act()
         };
-        std::thread::spawn(act).join().expect("no panic")
+        std::thread::spawn(act).join().expect("the thread does not panic")
     }
 
     /// Needs root to make namespaces.

@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             (meter.draws_mw, meter.measured),
             (200_000, None),
-            "by the plan's wattages until the next measurement"
+            "the plan's wattages apply until the next measurement"
         );
     }
 

@@ -170,13 +170,13 @@ fn node_removed_from_the_plan_while_it_stops_gets_no_work_until_the_order_expire
     assert_eq!((head.stage("r1"), head.state_of(job)), (Stage::Stopping, JobState::Pending));
     head.answer(&["r1"]);
     head.plan(plan(&[("r1", 300)]));
-    assert_eq!(head.stage("r1"), Stage::Stopping, "also when it is back in the plan");
+    assert_eq!(head.stage("r1"), Stage::Stopping, "the order still counts when the node is back in the plan");
     head.plan(plan(&[]));
     head.pass(5 * MINUTE, &["r1"]);
     assert_eq!(head.state_of(job), JobState::Pending);
     head.agent_reports(11, None);
     assert_eq!(head.state_of(job), JobState::Starting);
-    assert!(head.state.power.node(&name("r1")).is_none(), "its power state is deleted");
+    assert!(head.state.power.node(&name("r1")).is_none(), "the node's power state is deleted");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn node_that_does_not_shut_down_gets_work_again() {
     head.agent_reports(11, None);
     assert_eq!(head.answer(&["r1"]), [("r1".to_owned(), PowerVerb::OffGracefully)]);
     assert_eq!(head.pass(6 * MINUTE, &["r1"]), [], "force is used only if the policy allows it");
-    assert_eq!(head.stage("r1"), Stage::Stopping, "its agent has not confirmed yet that it stays on");
+    assert_eq!(head.stage("r1"), Stage::Stopping, "the agent has not yet confirmed that the machine stays on");
     head.agent_reports(11, None);
     assert_eq!(head.stage("r1"), Stage::Up);
     assert!(head.why("r1").contains("still on"), "{}", head.why("r1"));
