@@ -13,9 +13,8 @@ use std::path::Path;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use super::Place;
-use super::leaf::create_group;
-use super::limits::put;
+use super::files::{create_group, put};
+use super::spec::Place;
 use crate::sys;
 
 /// A character device.

@@ -9,10 +9,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use super::files::put;
 use super::hierarchies::Hierarchies;
 use super::leaf::{Entrant, Leaf};
-use super::limits::{Limit, put};
-use super::{LeafSpec, Place, wanted};
+use super::limits::Limit;
+use super::spec::{LeafSpec, Place};
+use super::wanted;
 use crate::launch::Options;
 use crate::record::Limits;
 use crate::sys;

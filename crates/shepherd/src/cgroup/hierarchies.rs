@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::Controller;
+use super::spec::Controller;
 
 /// Path of the calling process's group in each hierarchy.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -11,8 +11,9 @@ use std::time::Duration;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 
-use super::limits::{Limit, put};
-use super::{Controller, LeafSpec, Place};
+use super::files::{create_group, put, remove_groups};
+use super::limits::Limit;
+use super::spec::{Controller, LeafSpec, Place};
 use crate::record::Enforcement;
 use crate::sys;
 
@@ -283,35 +284,6 @@ fn make(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             remove_groups(path)?;
             fs::create_dir(path)
-        }
-        other => other,
-    }
-}
-
-/// Creates a group. Also creates the parent group if somebody removed it while it was empty.
-pub(super) fn create_group(path: &Path) -> io::Result<()> {
-    match (fs::create_dir(path), path.parent()) {
-        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-            match fs::create_dir(parent) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            fs::create_dir(path)
-        }
-        (made, _) => made,
-    }
-}
-
-pub(super) fn remove_groups(path: &Path) -> io::Result<()> {
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            for entry in fs::read_dir(path)?.filter_map(Result::ok) {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    remove_groups(&entry.path())?;
-                }
-            }
-            fs::remove_dir(path)
         }
         other => other,
     }

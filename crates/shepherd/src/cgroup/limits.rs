@@ -1,11 +1,12 @@
 //! Limits: prepares the groups for each controller, and writes limits.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
-use super::leaf::create_group;
-use super::{ASIDE, Base, Controller, Device, Place, devices};
+use super::devices::{self, Device};
+use super::files::{ensure_group, put};
+use super::spec::{Controller, Place};
 use crate::sys;
 
 /// A limit that can be written to controllers of both versions.
@@ -73,7 +74,7 @@ impl Limit {
 
 /// Creates the parent of the leaves' groups in a version 1 hierarchy.
 pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
-    let prepared = create_group(parent).or_else(unless_there).and_then(|()| match controller {
+    let prepared = ensure_group(parent).and_then(|()| match controller {
         Controller::Cpuset => {
             copy_from_parent(parent, "cpuset.mems")?;
             copy_from_parent(parent, "cpuset.cpus")
@@ -97,7 +98,7 @@ pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
         return Place::Missing(format!("the group `{}` has no {name} controller", own.display()));
     }
     let enable = |group: &Path| put(&group.join("cgroup.subtree_control"), &format!("+{name}"));
-    match enable(own).and_then(|()| create_group(parent).or_else(unless_there)).and_then(|()| enable(parent)) {
+    match enable(own).and_then(|()| ensure_group(parent)).and_then(|()| enable(parent)) {
         Ok(()) => Place::Unified,
         Err(error) => Place::Missing(format!(
             "cannot use the {name} controller of `{}`: {}; run as root, or under systemd with `Delegate=yes`",
@@ -113,51 +114,9 @@ pub(super) fn count_io(parent: &Path) {
     let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
 }
 
-/// Moves the processes of the base's group into its child group [`ASIDE`], because only a group without processes of
-/// its own can pass on controllers. Moves other programs' processes only if the base is reserved for jobs. Returns a
-/// message if processes remain.
-pub(super) fn vacate(base: &Base) -> Result<(), String> {
-    let group = &base.group;
-    // The kernel's root group has no type and no such restriction.
-    if !group.join("cgroup.type").exists() {
-        return Ok(());
-    }
-    let moved = move_aside(base);
-    moved.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => format!(
-            "other processes are in the group `{}`, so it cannot pass controllers on; start the agent as a service, or with \
-             `systemd-run --scope -p Delegate=yes`",
-            group.display()
-        ),
-        _ => format!("cannot move processes within the group `{}`: {}", group.display(), sys::explain(&error)),
-    })
-}
-
-fn move_aside(base: &Base) -> io::Result<()> {
-    let members = fs::read_to_string(base.group.join("cgroup.procs"))?;
-    let members: Vec<u32> = members.lines().filter_map(|line| line.parse().ok()).collect();
-    if members.is_empty() {
-        return Ok(());
-    }
-    let me = std::process::id();
-    let is_ours = |pid: u32| pid == me || crate::process::stat(pid).is_some_and(|stat| stat.parent == me);
-    if !base.is_for_jobs && !members.iter().all(|&pid| is_ours(pid)) {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
-    }
-    let aside = base.group.join(ASIDE);
-    create_group(&aside).or_else(unless_there)?;
-    members.iter().try_for_each(|pid| put(&aside.join("cgroup.procs"), &pid.to_string()))
-}
-
 fn copy_from_parent(group: &Path, name: &str) -> io::Result<()> {
     let parent = group.parent().unwrap_or(group);
     put(&group.join(name), fs::read_to_string(parent.join(name))?.trim())
-}
-
-/// Writes to an existing control file. Never tries to create the file: cgroup file systems would report a missing file
-/// as a permission error.
-pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
-    fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
 /// Formats a CPU list as the kernel does: `0,2,3`.
@@ -167,8 +126,4 @@ fn list(cpus: &[u32]) -> String {
 
 fn unless_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-fn unless_there(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }

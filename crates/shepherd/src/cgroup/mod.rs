@@ -16,11 +16,14 @@
 //!
 //! An [`Enclosure`] puts an existing process into a separate leaf, without a shepherd.
 
+mod base;
 mod devices;
 mod enclosure;
+mod files;
 mod hierarchies;
 mod leaf;
 mod limits;
+mod spec;
 pub(crate) mod wanted;
 
 use std::collections::{BTreeMap, HashSet};
@@ -29,61 +32,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+use self::base::{Base, vacate};
 pub use self::devices::Device;
 pub use self::enclosure::Enclosure;
+use self::files::{create_group, remove_groups};
 use self::hierarchies::Hierarchies;
 pub(crate) use self::leaf::{Entrant, Leaf};
+pub use self::spec::{Controller, LeafSpec, Place};
 
 /// Name of the group that contains all leaves.
 const PARENT: &str = "hostler";
 
-/// Name of the sibling of [`PARENT`] for processes that are not jobs.
-const ASIDE: &str = "hostler-agent";
-
-/// Service with a group reserved for jobs; a sibling of the agent's service.
-const JOBS: &str = "hostler-jobs.service";
-
-/// How long [`Tree::sweep`] and [`Tree::end`] wait for a killed leaf to become empty.
+/// Timeout of [`Tree::sweep`] for a killed leaf to become empty.
 const SWEEP_BOUND: Duration = Duration::from_secs(5);
-
-/// A cgroup controller, which enforces one kind of limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Controller {
-    Cpuset,
-    Memory,
-    Pids,
-    /// Denied devices. With version 2, this is a BPF program instead of a controller.
-    Devices,
-}
-
-impl Controller {
-    pub const ALL: [Controller; 4] = [Controller::Cpuset, Controller::Memory, Controller::Pids, Controller::Devices];
-
-    /// Name in the kernel.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Controller::Cpuset => "cpuset",
-            Controller::Memory => "memory",
-            Controller::Pids => "pids",
-            Controller::Devices => "devices",
-        }
-    }
-}
-
-/// Where the limits of a controller are applied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// In the leaf itself.
-    Unified,
-    /// In this group of the controller's version 1 hierarchy.
-    V1(PathBuf),
-    /// Nowhere: the controller is unavailable, for this reason.
-    Missing(String),
-}
 
 /// The parent of all leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,37 +54,13 @@ pub struct Tree {
     controllers: BTreeMap<Controller, Place>,
 }
 
-/// The group of the unified hierarchy that passes on controllers to the leaves' parent.
-#[derive(Debug, PartialEq, Eq)]
-struct Base {
-    group: PathBuf,
-    /// Whether the group is reserved for jobs. All processes in a reserved group may be moved.
-    is_for_jobs: bool,
-}
-
-impl Base {
-    /// The base for a process in the group `own`.
-    fn of(own: &Path) -> Base {
-        let name = own.file_name().unwrap_or_default();
-        let jobs = own.with_file_name(JOBS);
-        match own.parent() {
-            Some(parent) if name == ASIDE => Base { group: parent.to_owned(), is_for_jobs: false },
-            Some(_) if Path::new(name).extension().is_some_and(|kind| kind == "service") && jobs.is_dir() => {
-                Base { group: jobs, is_for_jobs: true }
-            }
-            _ => Base { group: own.to_owned(), is_for_jobs: false },
-        }
-    }
-}
-
-/// Moves this process from its unified group into a child group, if no other process is in the group. Agents started by
-/// this process can then pass on controllers to leaves. If the move fails, these agents report which limits are
-/// missing.
+/// Moves this process from its unified group into a child group, if it is alone there. Agents that it starts can then
+/// pass on controllers to leaves. If this fails, the agents report which limits are missing.
 pub fn step_aside() {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = Hierarchies::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")).unified;
     if let Some(own) = own.filter(|own| Tree::below(own).is_ok()) {
-        let _ = limits::vacate(&Base::of(&own));
+        let _ = vacate(&Base::of(&own));
     }
 }
 
@@ -142,16 +79,6 @@ pub enum Unavailable {
     /// The name is not a single path component.
     #[error("`{0}` is not a valid leaf name")]
     Name(String),
-}
-
-/// A leaf for the shepherd to create.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeafSpec {
-    /// Path in the unified hierarchy.
-    pub path: PathBuf,
-    /// Where each limit of the leaf is applied.
-    #[serde(default)]
-    pub controllers: BTreeMap<Controller, Place>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -174,7 +101,7 @@ impl Tree {
         let mut tree = Tree::below(&base.group)?;
         // With processes in the group, it could not pass on further controllers, and child groups could not get
         // processes.
-        let vacated = limits::vacate(&base);
+        let vacated = vacate(&base);
         for controller in Controller::ALL {
             let v1 = own.v1.get(&controller).map(|group| limits::prepare_v1(controller, &group.join(PARENT)));
             let place = match v1 {
@@ -207,7 +134,7 @@ impl Tree {
             .map_err(|errno| refused(errno.into()))?;
         let parent = own.join(PARENT);
         let probe = parent.join(format!("probe-{}", std::process::id()));
-        leaf::create_group(&probe).and_then(|()| fs::remove_dir(&probe)).map_err(refused)?;
+        create_group(&probe).and_then(|()| fs::remove_dir(&probe)).map_err(refused)?;
         Ok(Tree { parent, controllers: BTreeMap::new() })
     }
 
@@ -280,7 +207,7 @@ impl Tree {
         let ended = end_leaf(leaf);
         for place in self.controllers.values() {
             if let (Place::V1(parent), Some(name)) = (place, leaf.file_name()) {
-                let _ = leaf::remove_groups(&parent.join(name));
+                let _ = remove_groups(&parent.join(name));
             }
         }
         ended
@@ -317,7 +244,7 @@ fn sweep_v1(parent: &Path, prefix: &str, live: &HashSet<String>) -> io::Result<(
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if entry.file_type()?.is_dir() && name.starts_with(prefix) && !live.contains(&name) {
-            let _ = leaf::remove_groups(&entry.path());
+            let _ = remove_groups(&entry.path());
         }
     }
     Ok(())
@@ -326,28 +253,6 @@ fn sweep_v1(parent: &Path, prefix: &str, live: &HashSet<String>) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base_group_allows_agent_restarts() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let at = |name: &str| directory.path().join(name);
-        let base = |name: &str| Base::of(&at(name));
-        let own = |name: &str| Base { group: at(name), is_for_jobs: false };
-        assert_eq!(
-            base("hostler-agent.service"),
-            own("hostler-agent.service"),
-            "without hostler-jobs.service, the agent's own group is used"
-        );
-        assert_eq!(
-            base("run-7.scope/hostler-agent"),
-            own("run-7.scope"),
-            "the agent has already moved into its subgroup"
-        );
-        fs::create_dir(at(JOBS)).expect("the parent directory is writable");
-        assert_eq!(base("hostler-agent.service"), Base { group: at(JOBS), is_for_jobs: true });
-        assert_eq!(base("session-3.scope"), own("session-3.scope"), "a session, not a service");
-        assert_eq!(Base::of(Path::new("/")), Base { group: "/".into(), is_for_jobs: false });
-    }
 
     #[test]
     fn leaf_names_stay_inside_the_tree() {

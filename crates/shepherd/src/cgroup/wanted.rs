@@ -2,7 +2,7 @@
 
 use super::leaf::Leaf;
 use super::limits::Limit;
-use super::{Controller, Place};
+use super::spec::{Controller, Place};
 use crate::launch::Options;
 use crate::record::{Enforcement, Limits};
 
