@@ -271,7 +271,7 @@ impl Keeper {
             leaf: self.leaf.as_ref(),
         };
         start.moment = Moment::now();
-        let child = spawn::spawn(&program).map_err(|error| (error.message, error.code))?;
+        let child = spawn::spawn(&program)?;
         if let Some(error) = child.outside_leaf {
             let reason = format!("cannot enter the cgroup leaf: {}", sys::explain(&error));
             start.containment = Containment::Descent { reason };

@@ -57,6 +57,7 @@ mod keeper;
 mod launch;
 mod launcher;
 mod members;
+mod oom;
 mod process;
 pub mod ranks;
 mod record;

@@ -15,8 +15,8 @@ use nix::unistd::{ForkResult, fork};
 
 use crate::credentials;
 use crate::keeper;
+use crate::oom;
 use crate::process;
-use crate::spawn;
 use crate::sys;
 use crate::wire;
 
@@ -37,7 +37,7 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     sys::set_name(c"hostler-launch");
     nix::unistd::setsid()?;
     nix::unistd::chdir("/")?;
-    spawn::offer_jobs_to_oom_killer();
+    oom::offer_jobs_to_oom_killer();
     settle_limits()?;
     // Blocked in this process and in shepherds, which therefore end only by KILL. Jobs get an empty mask.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;

@@ -1,0 +1,153 @@
+//! Code of the child between `clone` and `execve`.
+//!
+//! The memory may be the shepherd's, and a lock may be held in a copy of it. The code therefore only makes system calls
+//! with prepared data, and writes only to its stack, the report, the prepared data and `errno`.
+
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+
+use super::prepare::{Lowered, Prepared};
+use super::report::Step;
+use crate::{credentials, oom, sys};
+
+/// Executes the program, or reports the failed step and exits.
+pub(super) fn become_program(prepared: &mut Prepared<'_>) -> ! {
+    let (step, errno) = match settle(prepared) {
+        Ok(()) => (Step::Execute, execute(prepared)),
+        Err(step) => (step, errno()),
+    };
+    prepared.report.fail(step, errno);
+    sys::exit(127)
+}
+
+fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
+    let program = prepared.program;
+    enter_leaf(prepared);
+    set_oom_score();
+    bind_to_cpus(prepared);
+    own_session(prepared)?;
+    lower_limits(prepared)?;
+    if let Some(namespace) = program.namespace {
+        // SAFETY: the system call takes plain integers.
+        check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)?;
+    }
+    if let Some(user) = program.credentials {
+        credentials::become_user(user).map_err(|()| Step::Credentials)?;
+    }
+    // After the change of user, which clears the signal.
+    end_with_parent(prepared.parent)?;
+    // SAFETY: the path is NUL-terminated.
+    check(unsafe { libc::chdir(program.cwd.as_ptr()) }, Step::Directory)?;
+    unblock_signals();
+    Ok(())
+}
+
+/// Enters the leaf, unless `clone` has put the child there.
+fn enter_leaf(prepared: &Prepared<'_>) {
+    if let Some(members) = &prepared.members {
+        // "0" means the writing process.
+        // SAFETY: the buffer is a literal with this length.
+        if unsafe { libc::write(members.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
+            prepared.report.leaf_errno.store(errno(), Ordering::Release);
+        }
+    }
+}
+
+/// Sets the score for the OOM killer. A failure is harmless.
+fn set_oom_score() {
+    if let Some(score) = oom::job_score() {
+        // SAFETY: both strings are NUL-terminated and outlive the calls.
+        unsafe {
+            let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(file, score.as_ptr().cast(), score.count_bytes());
+            libc::close(file);
+        }
+    }
+}
+
+fn bind_to_cpus(prepared: &Prepared<'_>) {
+    let mask = &prepared.cpu_mask;
+    // SAFETY: the mask is valid for its size; pid 0 means the calling process.
+    let set = || unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(mask.as_slice()), mask.as_ptr()) };
+    if !mask.is_empty() && set() == -1 {
+        prepared.report.cpus_errno.store(errno(), Ordering::Release);
+    }
+}
+
+/// Creates a session with the program's streams and, if requested, its controlling terminal.
+fn own_session(prepared: &Prepared<'_>) -> Result<(), Step> {
+    let program = prepared.program;
+    // SAFETY: system calls with integers.
+    unsafe {
+        libc::umask(program.umask as libc::mode_t);
+        check(libc::setsid(), Step::Session)?;
+        for (wanted, fd) in (0..).zip(program.stdio) {
+            check(libc::dup2(fd.as_raw_fd(), wanted), Step::Output)?;
+        }
+        if program.terminal {
+            check(libc::ioctl(0, libc::TIOCSCTTY, 0), Step::Terminal)?;
+        }
+    }
+    Ok(())
+}
+
+fn lower_limits(prepared: &Prepared<'_>) -> Result<(), Step> {
+    let nothing = ptr::null_mut::<Lowered>();
+    prepared.limits.iter().try_for_each(|(resource, limit)| {
+        // SAFETY: the kernel reads the limit.
+        let set = unsafe { libc::syscall(libc::SYS_prlimit64, 0, *resource, ptr::from_ref(limit), nothing) };
+        check(set as c_int, Step::Limits)
+    })
+}
+
+/// Makes the kernel kill this process when the shepherd ends.
+fn end_with_parent(parent: u32) -> Result<(), Step> {
+    // SAFETY: the system calls take plain integers.
+    let is_alive = unsafe {
+        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0), Step::Parent)?;
+        libc::getppid() as u32 == parent
+    };
+    if is_alive { Ok(()) } else { sys::exit(126) }
+}
+
+/// Resets the signal mask. The launcher process has reset all signal dispositions.
+fn unblock_signals() {
+    // SAFETY: zeroes are a valid set, and the calls only access this variable.
+    unsafe {
+        let mut none = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// Tries the candidates like `execvpe`. Returns the most informative errno.
+fn execute(prepared: &mut Prepared<'_>) -> i32 {
+    let mut result = libc::ENOENT;
+    for candidate in &prepared.candidates {
+        // SAFETY: the arrays are null-terminated, and the prepared data keeps their strings alive.
+        unsafe { libc::execve(candidate.as_ptr(), prepared.argv.as_ptr(), prepared.env.as_ptr()) };
+        match errno() {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => result = libc::EACCES,
+            libc::ENOEXEC => {
+                prepared.shell_argv[1] = candidate.as_ptr();
+                // SAFETY: see above.
+                unsafe { libc::execve(c"/bin/sh".as_ptr(), prepared.shell_argv.as_ptr(), prepared.env.as_ptr()) };
+                return libc::ENOEXEC;
+            }
+            other => return other,
+        }
+    }
+    result
+}
+
+fn check(returned: c_int, step: Step) -> Result<(), Step> {
+    if returned == -1 { Err(step) } else { Ok(()) }
+}
+
+fn errno() -> i32 {
+    nix::errno::Errno::last_raw()
+}

@@ -1,0 +1,86 @@
+//! Starts the main process of a run with `clone`, a few settings and `execve`.
+//!
+//! 1. [`prepare`] collects all data that the child needs, so that the child never allocates.
+//! 2. [`clone`] creates the child and suspends the shepherd until the child has executed its program or failed. When
+//!    [`spawn`] returns, the outcome is therefore known without a pipe.
+//! 3. [`child`] is the code of the child: only system calls.
+//! 4. [`report`] is a shared page in which the child records a failed step and its errno.
+
+mod child;
+mod clone;
+mod prepare;
+mod report;
+
+use std::io;
+
+use self::prepare::Prepared;
+pub(crate) use self::prepare::Program;
+use self::report::{Page, Step, error};
+use crate::launch::Credentials;
+use crate::sys;
+
+/// A child that runs its program.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) pid: u32,
+    /// Why the child is not in the requested leaf; `None` if it is.
+    pub(crate) outside_leaf: Option<io::Error>,
+    /// Why the child is not bound to the requested CPUs; `None` if it is.
+    pub(crate) unbound: Option<io::Error>,
+}
+
+/// Starts the program.
+///
+/// # Errors
+/// Why it could not be started, and the exit code of a shell. No process of the program is left.
+pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, (String, i32)> {
+    let failed = |what: &str, error: &io::Error| {
+        let why = sys::describe(error.raw_os_error().unwrap_or(0));
+        (format!("cannot start a process: {what}: {why}"), 126)
+    };
+    let page = Page::new().map_err(|error| failed("shared memory", &error))?;
+    let report = page.report();
+    let mut prepared = Prepared::new(program, report);
+    let pid = clone::clone(&mut prepared).map_err(|error| failed("clone", &error))?;
+    match report.failure() {
+        None => Ok(Child { pid, outside_leaf: error(&report.leaf_errno), unbound: error(&report.cpus_errno) }),
+        Some((step, errno)) => {
+            let mut status = 0;
+            // SAFETY: waits for a child of this process that is exiting.
+            unsafe { libc::waitpid(pid as libc::pid_t, &raw mut status, libc::__WALL) };
+            Err(explain(step, errno, &prepared))
+        }
+    }
+}
+
+/// Describes a failed step.
+fn explain(step: Step, errno: i32, prepared: &Prepared<'_>) -> (String, i32) {
+    let program = prepared.program;
+    let why = sys::describe(errno);
+    let name = program.argv[0].to_string_lossy();
+    let cwd = program.cwd.to_string_lossy();
+    let message = match step {
+        Step::Session => format!("cannot create a session: {why}"),
+        Step::Terminal => format!("cannot take the terminal: {why}"),
+        Step::Output => format!("cannot redirect output: {why}"),
+        Step::Limits => format!("cannot lower a resource limit: {why}"),
+        Step::Namespace => format!("cannot enter its mount namespace: {why}"),
+        Step::Credentials => format!("cannot switch to user{}: {why}", named(program.credentials)),
+        Step::Parent => format!("cannot tie the process to its shepherd: {why}"),
+        Step::Directory if program.credentials.is_some() => {
+            format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
+        }
+        Step::Directory => format!("cannot enter directory `{cwd}`: {why}"),
+        Step::Execute if errno == libc::ENOENT && prepared.is_there() => {
+            format!("cannot execute `{name}`: its interpreter is missing")
+        }
+        Step::Execute => format!("cannot execute `{name}`: {why}"),
+    };
+    let code = if step == Step::Execute && matches!(errno, libc::ENOENT | libc::ENOTDIR) { 127 } else { 126 };
+    (message, code)
+}
+
+/// Name and uid of the user, for messages.
+fn named(user: Option<&Credentials>) -> String {
+    user.map_or_else(String::new, |user| format!(" `{}` (uid {})", user.name, user.uid))
+}

@@ -1,0 +1,168 @@
+//! The program to start, and the data that is prepared for the child.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use libc::{c_char, c_int};
+
+use super::report::Report;
+use crate::cgroup::Leaf;
+use crate::launch::{Credentials, ResourceLimit};
+use crate::sys;
+
+/// Search path for programs if the environment has no `PATH`.
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+
+/// Program and settings of the child.
+pub(crate) struct Program<'a> {
+    pub(crate) argv: &'a [&'a CStr],
+    pub(crate) env: &'a [&'a CStr],
+    pub(crate) cwd: &'a CStr,
+    /// Standard input, output and error. Descriptors 0 to 2 are allowed only in their own position.
+    pub(crate) stdio: [BorrowedFd<'a>; 3],
+    /// Whether standard input is a terminal that should become the controlling one.
+    pub(crate) terminal: bool,
+    pub(crate) umask: u32,
+    /// Resource limits, applied where they are lower than those of this process.
+    pub(crate) limits: &'a [ResourceLimit],
+    /// Mount namespace of the program.
+    pub(crate) namespace: Option<BorrowedFd<'a>>,
+    pub(crate) credentials: Option<&'a Credentials>,
+    pub(crate) cpus: Option<&'a [u32]>,
+    pub(crate) leaf: Option<&'a Leaf>,
+}
+
+/// All data of the child.
+pub(super) struct Prepared<'a> {
+    pub(super) program: &'a Program<'a>,
+    pub(super) report: &'a Report,
+    /// Pid of this process.
+    pub(super) parent: u32,
+    /// Paths to try, in order.
+    pub(super) candidates: Vec<CString>,
+    pub(super) argv: Vec<*const c_char>,
+    /// Arguments for a script without `#!`: `/bin/sh`, the script's path (set by the child), the arguments.
+    pub(super) shell_argv: Vec<*const c_char>,
+    pub(super) env: Vec<*const c_char>,
+    pub(super) cpu_mask: Vec<u64>,
+    pub(super) limits: Vec<(c_int, Lowered)>,
+    /// `cgroup.procs` of the leaf, opened only if the child must move itself.
+    pub(super) members: Option<OwnedFd>,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(program: &'a Program<'a>, report: &'a Report) -> Prepared<'a> {
+        let pointers = |strings: &[&CStr]| -> Vec<*const c_char> {
+            strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+        };
+        let argv = pointers(program.argv);
+        Prepared {
+            program,
+            report,
+            parent: std::process::id(),
+            candidates: candidates(program.argv[0], program.env),
+            shell_argv: [c"/bin/sh".as_ptr(), ptr::null()].into_iter().chain(argv[1..].iter().copied()).collect(),
+            argv,
+            env: pointers(program.env),
+            cpu_mask: cpu_mask(program.cpus.unwrap_or_default()),
+            limits: program.limits.iter().filter_map(lower).collect(),
+            members: None,
+        }
+    }
+
+    /// Whether any candidate is a file, although executing it failed with "no such file".
+    pub(super) fn is_there(&self) -> bool {
+        let path = |text: &CStr| Path::new(OsStr::from_bytes(text.to_bytes())).to_owned();
+        let cwd = path(self.program.cwd);
+        self.candidates.iter().any(|candidate| cwd.join(path(candidate)).is_file())
+    }
+}
+
+/// Paths that a shell would try for `name`.
+fn candidates(name: &CStr, env: &[&CStr]) -> Vec<CString> {
+    if name.to_bytes().contains(&b'/') {
+        return vec![name.to_owned()];
+    }
+    if name.is_empty() {
+        return Vec::new();
+    }
+    let path = env.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH);
+    let join = |directory: &[u8]| {
+        let directory = if directory.is_empty() { b"." } else { directory };
+        CString::new([directory, b"/", name.to_bytes()].concat()).expect("the parts contain no NUL")
+    };
+    path.split(|&byte| byte == b':').map(join).collect()
+}
+
+fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
+    let words = cpus.iter().max().map_or(0, |&highest| highest as usize / 64 + 1);
+    let mut mask = vec![0; words];
+    for &cpu in cpus {
+        mask[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
+    mask
+}
+
+/// A resource limit to set in the child, in the kernel's 64-bit format.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lowered {
+    soft: u64,
+    hard: u64,
+}
+
+impl Lowered {
+    /// `wanted`, limited to what `own` allows.
+    fn new(own: Lowered, wanted: &ResourceLimit) -> Lowered {
+        let hard = wanted.hard.min(own.hard);
+        Lowered { soft: wanted.soft.min(hard), hard }
+    }
+}
+
+/// The value to set for a wanted limit; `None` if the kernel does not know it.
+fn lower(wanted: &ResourceLimit) -> Option<(c_int, Lowered)> {
+    let mut own = Lowered::default();
+    let nothing = ptr::null::<Lowered>();
+    // SAFETY: the kernel writes two 64-bit words to a local variable.
+    sys::check(unsafe { libc::syscall(libc::SYS_prlimit64, 0, wanted.resource, nothing, &raw mut own) }).ok()?;
+    Some((wanted.resource, Lowered::new(own, wanted)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_up_like_in_a_shell() {
+        let texts = |name: &CStr, env: &[&CStr]| -> Vec<String> {
+            candidates(name, env).into_iter().map(|path| path.into_string().expect("plain")).collect()
+        };
+        assert_eq!(texts(c"./a", &[c"PATH=/x"]), ["./a"]);
+        assert_eq!(texts(c"a", &[c"B=1", c"PATH=/x::/y"]), ["/x/a", "./a", "/y/a"]);
+        assert_eq!(texts(c"a", &[]), ["/usr/local/bin/a", "/usr/bin/a", "/bin/a"]);
+        assert!(texts(c"", &[]).is_empty());
+    }
+
+    #[test]
+    fn limits_are_lowered_and_never_raised() {
+        let own = Lowered { soft: 10, hard: 100 };
+        let lowered = |soft, hard| {
+            let Lowered { soft, hard } = Lowered::new(own, &ResourceLimit { resource: 0, soft, hard });
+            (soft, hard)
+        };
+        assert_eq!(lowered(5, 50), (5, 50));
+        assert_eq!(lowered(50, u64::MAX), (50, 100));
+        assert_eq!(lowered(u64::MAX, u64::MAX), (100, 100));
+        assert_eq!(lowered(70, 50), (50, 50), "the soft limit must not exceed the hard limit");
+        assert_eq!(lower(&ResourceLimit { resource: 1000, soft: 1, hard: 1 }), None);
+    }
+
+    #[test]
+    fn cpu_masks_have_one_bit_each() {
+        assert_eq!(cpu_mask(&[0, 3, 64]), [0b1001, 1]);
+        assert!(cpu_mask(&[]).is_empty());
+    }
+}
