@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
-use hostler_shepherd::{LostReason, RunningRecord};
+use hostler_shepherd::LostReason;
+use hostler_shepherd::journal::Story;
 
 use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
@@ -70,6 +71,6 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
 
 /// Returns the name of the leaf with a run's processes. A reused shepherd keeps the leaf of an earlier run.
 fn leaf_of(directory: &RunDirectory) -> Option<String> {
-    let record = RunningRecord::read(directory.path()).ok()??;
+    let record = Story::read(directory.path()).ok()?.taken?;
     Some(record.leaf?.file_name()?.to_string_lossy().into_owned())
 }

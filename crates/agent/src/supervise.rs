@@ -90,11 +90,7 @@ impl Watched {
         namespace: Option<BorrowedFd<'_>>,
     ) -> bool {
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        let asked = match namespace {
-            Some(namespace) => self.shepherd.call_next_in(orders, stdio, namespace),
-            None => self.shepherd.call_next(orders, stdio),
-        };
-        asked.is_ok() && self.says_started().await
+        self.shepherd.call_next(orders, stdio, namespace).is_ok() && self.says_started().await
     }
 
     async fn says_started(&mut self) -> bool {

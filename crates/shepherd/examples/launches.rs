@@ -134,12 +134,12 @@ impl Kind {
                 let null = File::options().read(true).write(true).open("/dev/null")?;
                 let first = launch(&directories[0], options());
                 let mut shepherd =
-                    if *is_call { launcher.call(&first, [null.as_fd(); 3])? } else { launcher.launch(&first)? };
+                    if *is_call { launcher.call(&first, [null.as_fd(); 3], None)? } else { launcher.launch(&first)? };
                 shepherd.wait()?;
                 for directory in &directories[1..] {
                     let directory = if *one_directory { &directories[0] } else { directory };
                     if *is_call {
-                        shepherd.call_next(&launch(directory, options()), [null.as_fd(); 3])?;
+                        shepherd.call_next(&launch(directory, options()), [null.as_fd(); 3], None)?;
                     } else {
                         begin(directory, "", &())?;
                         shepherd.launch_next(&launch(directory, options()))?;

@@ -90,8 +90,8 @@ fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
 /// Returns the state of a run whose shepherd has ended. Reads the journal again, because the shepherd may have written
 /// the exit record since the last check.
 fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
-    Ok(match ExitRecord::read(directory)? {
-        Some(record) => Adopted::Ended(Box::new(record)),
+    Ok(match Story::read(directory)?.ended {
+        Some(record) => Adopted::Ended(record),
         None => lost(reason, Some(record)),
     })
 }
@@ -102,8 +102,8 @@ fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<A
     let connected = Link::connect(&record);
     // A shepherd writes the exit record, then accepts waiting connections, then announces the end. If there is no
     // record now, this connection will receive the announcement.
-    if let Some(record) = ExitRecord::read(directory)? {
-        return Ok(Adopted::Ended(Box::new(record)));
+    if let Some(record) = Story::read(directory)?.ended {
+        return Ok(Adopted::Ended(record));
     }
     let handle = pidfd.try_clone();
     match connected.and_then(|link| introduce(Shepherd::adopted(pid, handle?, link))) {
@@ -112,9 +112,9 @@ fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<A
         Err(_) if sys::wait_readable(pidfd.as_fd(), Some(SETTLE_BOUND)).unwrap_or(false) => {
             after_the_end(directory, LostReason::ShepherdGone, record)
         }
-        Err(source) => match ExitRecord::read(directory)? {
-            // The shepherd has claimed another run.
-            Some(record) => Ok(Adopted::Ended(Box::new(record))),
+        Err(source) => match Story::read(directory)?.ended {
+            // The shepherd has taken another run.
+            Some(record) => Ok(Adopted::Ended(record)),
             None => Err(AdoptError::Unreachable { pid, source }),
         },
     }

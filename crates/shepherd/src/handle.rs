@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, socket};
 
+use crate::journal::Story;
 use crate::launch::{Launch, WindowSize};
 use crate::process::ProcessId;
 use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
@@ -177,23 +178,15 @@ impl Shepherd {
     /// [`crate::Launcher::call`].
     ///
     /// # Errors
-    /// If the launch is invalid or the shepherd has ended.
-    pub fn call_next(&mut self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<(), ControlError> {
-        Ok(self.link.send_along(&launch_frame(launch)?, &stdio)?)
-    }
-
-    /// Like [`Shepherd::call_next`], for a program in the mount namespace `namespace`; see
-    /// [`crate::Launcher::call_in`].
-    ///
-    /// # Errors
-    /// As for [`Shepherd::call_next`].
-    pub fn call_next_in(
+    /// If the launch is invalid or the shepherd is gone.
+    pub fn call_next(
         &mut self,
         launch: &Launch,
-        [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
-        namespace: BorrowedFd<'_>,
+        stdio: [BorrowedFd<'_>; 3],
+        namespace: Option<BorrowedFd<'_>>,
     ) -> Result<(), ControlError> {
-        Ok(self.link.send_along(&launch_frame(launch)?, &[stdin, stdout, stderr, namespace])?)
+        let along: Vec<_> = stdio.into_iter().chain(namespace).collect();
+        Ok(self.link.send_along(&launch_frame(launch)?, &along)?)
     }
 }
 
@@ -220,12 +213,12 @@ impl Attachment {
     /// If the run has ended or has no terminal.
     pub fn open(directory: &Path, size: WindowSize) -> Result<Attachment, ControlError> {
         let gone = || ControlError::Refused("the run has ended, or never started".into());
-        let Ok(Some(record)) = RunningRecord::read(directory) else { return Err(gone()) };
+        let Ok(Story { taken: Some(record), .. }) = Story::read(directory) else { return Err(gone()) };
         let mut link = Link::connect(&record).map_err(|_| gone())?;
         link.send(&attach_frame(size))?;
         match link.next_event_exactly()? {
             // A lingering shepherd may have started another run.
-            Event::Attached if matches!(ExitRecord::read(directory), Ok(Some(_))) => Err(gone()),
+            Event::Attached if matches!(Story::read(directory), Ok(Story { ended: Some(_), .. })) => Err(gone()),
             Event::Attached => Ok(Attachment { stream: link.stream }),
             Event::Refused(reason) => Err(ControlError::Refused(reason)),
             _ => Err(LinkError::Unexpected.into()),

@@ -143,9 +143,11 @@ impl Journal {
 pub struct Story {
     identity: Option<String>,
     note: Option<Box<RawValue>>,
-    pub(crate) taken: Option<RunningRecord>,
+    /// The record of the shepherd that took the run.
+    pub taken: Option<RunningRecord>,
     pub(crate) is_void: bool,
-    pub(crate) ended: Option<Box<ExitRecord>>,
+    /// How the run ended, if it has.
+    pub ended: Option<Box<ExitRecord>>,
     /// Whether the last line is truncated or invalid.
     pub(crate) is_torn: bool,
     /// Length of all complete lines in bytes.
@@ -182,11 +184,6 @@ impl Story {
     #[cfg(feature = "fuzzing")]
     pub(crate) fn length(&self) -> usize {
         self.length
-    }
-
-    /// Whether the shepherd has recorded the run's end.
-    pub fn has_ended(&self) -> bool {
-        self.ended.is_some()
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Story {

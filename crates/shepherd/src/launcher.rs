@@ -86,29 +86,21 @@ impl Launcher {
         self.start_shepherd(launch, &[])
     }
 
-    /// Starts a call; [`crate::Options::call`] must be set. The call's standard input, output and error are the
-    /// descriptors in `stdio`, which the caller may close when this function returns. The call has no directory and no
-    /// journal, and ends when the connection of the returned shepherd closes.
+    /// Starts a call; [`crate::Options::call`] must be set. Its standard input, output and error are the caller's
+    /// descriptors, which the caller may close when this returns. Its program runs in the mount namespace, which is
+    /// given if [`crate::CallOptions::namespace`] is set. It has no directory and no journal, and ends with the
+    /// connection of the returned shepherd.
     ///
     /// # Errors
-    /// If no shepherd accepted the call. A shepherd that accepted the call but did not answer ends the call when the
-    /// connection closes.
-    pub fn call(&self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<Shepherd, LaunchError> {
-        self.start_shepherd(launch, &stdio)
-    }
-
-    /// Like [`Launcher::call`], for a program in the mount namespace `namespace`; [`crate::CallOptions::namespace`]
-    /// must be set.
-    ///
-    /// # Errors
-    /// As for [`Launcher::call`].
-    pub fn call_in(
+    /// If no shepherd took the call. A shepherd that took it without answering ends it when it sees the closed
+    /// connection.
+    pub fn call(
         &self,
         launch: &Launch,
-        [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
-        namespace: BorrowedFd<'_>,
+        stdio: [BorrowedFd<'_>; 3],
+        namespace: Option<BorrowedFd<'_>>,
     ) -> Result<Shepherd, LaunchError> {
-        self.start_shepherd(launch, &[stdin, stdout, stderr, namespace])
+        self.start_shepherd(launch, &stdio.into_iter().chain(namespace).collect::<Vec<_>>())
     }
 
     fn start_shepherd(&self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<Shepherd, LaunchError> {

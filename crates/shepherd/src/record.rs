@@ -3,13 +3,11 @@
 //! Agents may read records of older shepherds, and newer shepherds may write for older agents. New fields therefore
 //! have defaults, and existing fields never change.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Story;
 use crate::process::ProcessId;
 use crate::sys;
 
@@ -65,16 +63,6 @@ pub struct ExitRecord {
     /// Error while writing terminal output to `stdout`, e.g. because of a full disk.
     #[serde(default)]
     pub log_error: Option<String>,
-}
-
-impl ExitRecord {
-    /// Reads the record in the run's directory; `None` if the run has not ended.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
-    pub fn read(directory: &Path) -> io::Result<Option<ExitRecord>> {
-        Ok(Story::read(directory)?.ended.map(|record| *record))
-    }
 }
 
 /// How the main process of a run ended.
@@ -211,16 +199,6 @@ pub struct RunningRecord {
     /// Pid of the main process, from a separate line of the journal; `None` before that line is written.
     #[serde(skip)]
     pub child: Option<u32>,
-}
-
-impl RunningRecord {
-    /// Reads the record in the run's directory; `None` if no shepherd has finished claiming the run.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
-    pub fn read(directory: &Path) -> io::Result<Option<RunningRecord>> {
-        Ok(Story::read(directory)?.taken)
-    }
 }
 
 /// Answer to [`crate::Shepherd::status`].

@@ -162,7 +162,7 @@ impl Runner for Confined<'_> {
             options,
         };
         let streams = [input.as_fd(), writer.as_fd(), writer.as_fd()];
-        let shepherd = self.launcher.call(&launch, streams).map_err(system)?;
+        let shepherd = self.launcher.call(&launch, streams, None).map_err(system)?;
         // Close our copy, so that the output can end.
         drop(writer);
         let record = self.follow(shepherd, reader, output)?;

@@ -294,11 +294,7 @@ async fn launch(
         drop(shepherd);
         orders.options.leaf = own_leaf;
     }
-    let launcher = &exec.node.launcher;
-    let called = match namespace {
-        Some(namespace) => launcher.call_in(orders, stdio, namespace),
-        None => launcher.call(orders, stdio),
-    };
+    let called = exec.node.launcher.call(orders, stdio, namespace);
     called.map(Watched::new).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 

@@ -84,7 +84,7 @@ fn time_limit_is_enforced_without_an_agent() {
     launch.options.time_limit = Some(Duration::from_millis(200));
     let shepherd = start_run(&launch);
     drop(shepherd);
-    eventually("the run ends without an agent", || Story::read(dir.path()).expect("readable").has_ended());
+    eventually("it ends by itself", || Story::read(dir.path()).expect("readable").ended.is_some());
     let Adopted::Ended(record) = adopt(dir.path()).expect("readable") else { panic!("ended") };
     assert_eq!(record.cause, Some(Cause::TimeLimit));
 }

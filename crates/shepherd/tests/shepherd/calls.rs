@@ -38,14 +38,14 @@ fn null() -> OwnedFd {
 /// Starts a call without input whose output is discarded.
 pub(crate) fn start_quietly(launch: &Launch) -> Shepherd {
     let null = null();
-    launcher().call(launch, [null.as_fd(); 3]).expect("starts")
+    launcher().call(launch, [null.as_fd(); 3], None).expect("starts")
 }
 
 /// Runs a call to its end. Returns its standard output and standard error.
 fn run_call(launch: &Launch, input: &[u8]) -> (Status, String, String) {
     let (stdin, mut typed) = pipe();
     let ((mut output, stdout), (mut errors, stderr)) = (pipe(), pipe());
-    let mut shepherd = launcher().call(launch, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).expect("starts");
+    let mut shepherd = launcher().call(launch, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], None).expect("starts");
     drop((stdin, stdout, stderr));
     File::from(std::mem::replace(&mut typed, null())).write_all(input).expect("the input fits into the pipe");
     let [mut printed, mut complained] = [const { String::new() }; 2];
@@ -73,7 +73,8 @@ fn large_data_passes_through_a_call() {
     const BYTES: usize = 64 << 20;
     let ((stdin, typed), (mut output, stdout)) = (pipe(), pipe());
     let null = null();
-    let mut shepherd = launcher().call(&call(["cat"]), [stdin.as_fd(), stdout.as_fd(), null.as_fd()]).expect("starts");
+    let mut shepherd =
+        launcher().call(&call(["cat"]), [stdin.as_fd(), stdout.as_fd(), null.as_fd()], None).expect("starts");
     drop((stdin, stdout));
     let writer = thread::spawn(move || {
         let mut typed = File::from(typed);
@@ -97,7 +98,7 @@ fn call_without_streams_is_refused_and_run_ignores_them() {
     let dir = directory();
     let launch = crate::common::script(dir.path(), "ls /proc/$PPID/fd /proc/self/fd; exit 4");
     let (mut output, stdout) = pipe();
-    let mut shepherd = launcher().call(&launch, [null.as_fd(), stdout.as_fd(), null.as_fd()]).expect("a run");
+    let mut shepherd = launcher().call(&launch, [null.as_fd(), stdout.as_fd(), null.as_fd()], None).expect("a run");
     drop(stdout);
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).expect("closed at once");
@@ -190,8 +191,8 @@ fn lingering_shepherds_leak_no_descriptors_over_many_calls() {
         File::from(typed).write_all(b"hello").expect("fits");
         let streams: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stdout.as_fd()];
         // A late request for the previous call must not affect this one.
-        shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("the shepherd waits for another run");
-        shepherd.call_next(&task(name), streams).expect("the shepherd waits for another run");
+        shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("it lingers");
+        shepherd.call_next(&task(name), streams, None).expect("it lingers");
         drop((stdin, stdout));
         let mut printed = String::new();
         output.read_to_string(&mut printed).expect("ends");
@@ -297,7 +298,7 @@ impl Pty {
         nix::fcntl::fcntl(&master, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC)).expect("ours");
         let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
         nix::fcntl::fcntl(&master, flags).expect("ours");
-        let shepherd = launcher().call(launch, [slave.as_fd(); 3]).expect("starts");
+        let shepherd = launcher().call(launch, [slave.as_fd(); 3], None).expect("starts");
         (Pty { master: master.into(), seen: String::new() }, shepherd)
     }
 
@@ -457,18 +458,18 @@ fn call_starts_in_the_given_namespace() {
     let namespace = namespace();
     let (null, (mut output, stdout)) = (null(), pipe());
     let stdio = [null.as_fd(), stdout.as_fd(), null.as_fd()];
-    let mut shepherd = launcher().call_in(&launch, stdio, namespace.as_fd()).expect("starts");
+    let mut shepherd = launcher().call(&launch, stdio, Some(namespace.as_fd())).expect("starts");
     finished(&mut shepherd);
-    shepherd.call_next_in(&launch, stdio, namespace.as_fd()).expect("the shepherd waits for another run");
-    while !matches!(shepherd.next_event().expect("the shepherd runs"), Event::Finished(_)) {}
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("the shepherd runs").count();
+    shepherd.call_next(&launch, stdio, Some(namespace.as_fd())).expect("it lingers");
+    while !matches!(shepherd.next_event().expect("it is there"), Event::Finished(_)) {}
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("it lingers").count();
     assert!(descriptors < 12, "{descriptors} descriptors are open");
     drop(stdout);
     let mut printed = String::new();
     output.read_to_string(&mut printed).expect("ends");
     assert_eq!(printed, "seen\n2000\nNoNewPrivs:\t1\n".repeat(2));
-    assert!(!std::path::Path::new("/mnt/only-there").exists(), "the file is invisible outside the namespace");
-    let refused = launcher().call(&launch, stdio_of(&null)).expect_err("a call without a namespace is refused");
+    assert!(!std::path::Path::new("/mnt/only-there").exists(), "not visible in this namespace");
+    let refused = launcher().call(&launch, stdio_of(&null), None).expect_err("no namespace");
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
     assert_eq!(reason, "a call with a namespace needs four descriptors, but got 3");
     drop_and_end(shepherd);

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::{LeafSpec, Tree};
+use hostler_shepherd::journal::Story;
 use hostler_shepherd::{Event, ExitRecord, Launch, Launcher, Options, Shepherd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tempfile::TempDir;
@@ -124,9 +125,8 @@ pub(crate) fn run(launch: &Launch) -> ExitRecord {
 /// Waits for the end of a run and of its shepherd.
 pub(crate) fn finish(shepherd: &mut Shepherd, directory: &Path) -> ExitRecord {
     let record = finished(shepherd);
-    let on_disk =
-        ExitRecord::read(directory).expect("readable").expect("the record is written before the end is reported");
-    assert_eq!(record, on_disk);
+    let on_disk = Story::read(directory).expect("readable").ended.expect("written before it is announced");
+    assert_eq!(record, *on_disk);
     assert!(ends(shepherd), "the shepherd exits after its record");
     record
 }
