@@ -1,211 +1,33 @@
 //! The engine: a loop that feeds local events and messages of the head to the state machine and executes the effects.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use hostler_client::Client;
-use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Uncollected, Why, update};
-use hostler_model::{Advisory, CpuSet, NodeFacts, NodeName, Request, RunId, Work};
+use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Uncollected, Why, update};
+use hostler_model::{NodeFacts, RunId, Work};
 use hostler_power::{MacAddress, WakeUp};
-use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, OUTPUT_CAP_BYTES, StreamKind, StreamRequest, Usage};
-use hostler_shepherd::cgroup::{Controller, LeafSpec};
-use hostler_shepherd::{Launch, Launcher, cgroup};
-use hostler_snapshot::ChunkStore;
-use tokio::sync::{mpsc, oneshot};
+use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest, Usage};
+use hostler_shepherd::Launch;
+use tokio::sync::mpsc;
 
-use crate::account::Accounts;
-use crate::activity::{Activity, power_off};
-use crate::directory::{RunDirectory, Runs};
-use crate::environment::Environments;
-use crate::gossip::Gossiping;
-use crate::gpus::Gpus;
-use crate::roster::{self, NewAccounts};
+use crate::activity::power_off;
+use crate::directory::RunDirectory;
+use crate::handle::{Handle, Input, Inputs};
+use crate::node::Node;
 use crate::stage::NoEnvironment;
-use crate::steps::Own;
-use crate::supervise::{IdleShepherds, Kept, LaunchOutcome, Order};
-use crate::{collect, output, stage, supervise, terminal, transfer, variables};
-
-/// Capacity of each run's order queue. At most three orders are usually queued: begin, end, kill.
-const ORDERS_LEN: usize = 8;
-
-/// The node's properties and services that the modules share.
-pub(crate) struct Node {
-    pub(crate) name: NodeName,
-    /// Facts about the node for the hello. `hello` adds the facts that change while the agent runs.
-    pub(crate) facts: NodeFacts,
-    pub(crate) gpus: Gpus,
-    pub(crate) head: Client,
-    pub(crate) launcher: Launcher,
-    /// Path of this executable, which starts the processes of multi-process runs.
-    pub(crate) program: String,
-    /// The cgroup tree for jobs, or the reason why there is none.
-    pub(crate) cgroups: Result<cgroup::Tree, String>,
-    /// Prefix of this agent's cgroup leaf names, unique on this machine.
-    pub(crate) leaf_prefix: String,
-    pub(crate) chunks: ChunkStore,
-    pub(crate) chunk_cap_bytes: u64,
-    pub(crate) accounts: Arc<Accounts>,
-    pub(crate) environments: Environments,
-    pub(crate) runs: Runs,
-    pub(crate) idle: IdleShepherds,
-    pub(crate) new_accounts: NewAccounts,
-    /// The node's load gossip; `None` if the node does not gossip.
-    pub(crate) gossiping: Option<Arc<Gossiping>>,
-    /// Running remote commands, and the block on new ones during a shutdown.
-    pub(crate) activity: Arc<Activity>,
-    /// Whether the machine has no other use than this node. If so, activity outside of jobs prevents a shutdown.
-    pub(crate) has_whole_machine: bool,
-}
-
-impl Node {
-    /// Requests the list of gossiping nodes. `head` is the head's IP address, given only after a new connection to the
-    /// head.
-    pub(crate) fn ask_for_peers(&self, head: Option<IpAddr>) {
-        if let Some(gossiping) = &self.gossiping {
-            gossiping.ask(head);
-        }
-    }
-
-    /// Describes the cgroup leaf with this name, if cgroups are available.
-    pub(crate) fn leaf(&self, name: &str) -> Option<LeafSpec> {
-        self.cgroups.as_ref().ok()?.leaf(&format!("{}{name}", self.leaf_prefix)).ok()
-    }
-
-    /// Returns the protections that this node does not provide, each with the reason.
-    fn advisory(&self) -> Advisory {
-        Advisory {
-            cpus: self.missing(Controller::Cpuset),
-            memory: self.missing(Controller::Memory),
-            gpus: self.open_gpus(),
-            users: self.accounts.shortcoming(),
-            refuses_root: self.accounts.refuse_root(),
-        }
-    }
-
-    /// Why jobs can use GPUs of other jobs; `None` if the kernel prevents it.
-    pub(crate) fn open_gpus(&self) -> Option<String> {
-        self.gpus.shortcoming(self.missing(Controller::Devices))
-    }
-
-    /// Why the kernel does not enforce the limits of `controller`; `None` if it does.
-    fn missing(&self, controller: Controller) -> Option<String> {
-        match &self.cgroups {
-            Ok(tree) => tree.missing(controller).map(str::to_owned),
-            Err(reason) => Some(reason.clone()),
-        }
-    }
-}
-
-/// Handle to send events to the engine and to read its state. Clones are cheap.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    inputs: mpsc::UnboundedSender<Input>,
-    state: Arc<Mutex<State>>,
-}
-
-enum Input {
-    Event(Event),
-    Connected(Option<IpAddr>, oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
-}
-
-impl Handle {
-    /// Creates a handle, and the inputs for [`Engine::run`].
-    pub(crate) fn new() -> (Self, Inputs) {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a run has a handful of events, and runs are bounded by the node"
-        )]
-        let (inputs, receiver) = mpsc::unbounded_channel();
-        (Self { inputs, state: Arc::default() }, Inputs(receiver))
-    }
-
-    pub(crate) fn happened(&self, event: Event) {
-        // Sending fails only while the agent stops; the next agent recovers the state from the disk.
-        let _ = self.inputs.send(Input::Event(event));
-    }
-
-    /// Reports a new link. `address` is this machine's address on that link. Returns the hello to send, and the
-    /// messages to send afterwards.
-    pub(crate) async fn connected(
-        &self,
-        address: Option<IpAddr>,
-    ) -> Option<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)> {
-        let (reply, answer) = oneshot::channel();
-        self.inputs.send(Input::Connected(address, reply)).ok()?;
-        answer.await.ok()
-    }
-
-    pub(crate) fn disconnected(&self) {
-        self.happened(Event::Disconnected);
-    }
-
-    pub(crate) fn received(&self, message: HeadMessage) {
-        self.happened(Event::Received(message));
-    }
-
-    /// Whether the run's process may still write output.
-    pub(crate) fn is_live(&self, run: RunId) -> bool {
-        let state = self.state();
-        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
-    }
-
-    /// Limit for each stored output of a run, in bytes.
-    pub(crate) fn output_cap_bytes(&self, run: RunId) -> u64 {
-        self.state().run(run).map_or(OUTPUT_CAP_BYTES, |run| run.launch.job.output_cap_bytes())
-    }
-
-    /// CPUs and memory of this node that jobs hold.
-    pub(crate) fn held(&self) -> Request {
-        let (cpus, memory_bytes) = self.held_parts();
-        Request::new(cpus.len(), memory_bytes)
-    }
-
-    /// CPUs and bytes of memory of this node that jobs hold.
-    pub(crate) fn held_parts(&self) -> (CpuSet, u64) {
-        let state = self.state();
-        let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
-        held.map(|(_, run)| &run.launch.placement.resources).fold(
-            (CpuSet::default(), 0),
-            |(mut cpus, memory_bytes): (_, u64), held| {
-                cpus.add_all(&held.cpus);
-                (cpus, memory_bytes.saturating_add(held.memory_bytes))
-            },
-        )
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-pub(crate) struct Inputs(mpsc::UnboundedReceiver<Input>);
+use crate::steps::{Own, free_port};
+use crate::supervise::{Control, Controlled, Order, RunState, control};
+use crate::{collect, output, roster, stage, supervise, terminal, transfer, variables};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
     handle: Handle,
     link: Option<mpsc::UnboundedSender<AgentMessage>>,
     controls: HashMap<RunId, Control>,
-}
-
-/// Controls a run that is starting or running.
-pub(crate) struct Control {
-    cancel: Arc<AtomicBool>,
-    orders: mpsc::Sender<Order>,
-}
-
-/// Receiving ends of a [`Control`].
-pub(crate) struct Controlled {
-    pub(crate) cancel: Arc<AtomicBool>,
-    pub(crate) orders: mpsc::Receiver<Order>,
-}
-
-pub(crate) fn control() -> (Control, Controlled) {
-    let (orders, receiver) = mpsc::channel(ORDERS_LEN);
-    let cancel = Arc::new(AtomicBool::new(false));
-    (Control { cancel: Arc::clone(&cancel), orders }, Controlled { cancel, orders: receiver })
 }
 
 impl Engine {
@@ -254,7 +76,7 @@ impl Engine {
         match effect {
             Effect::Start(launch) => self.start(launch),
             Effect::Begin { run, port, doors } => self.order(run, Order::Begin { port, doors }),
-            Effect::End { run, grace_ms } => self.end(run, grace_ms),
+            Effect::End { run, grace_ms } => self.order(run, Order::End { grace: Duration::from_millis(grace_ms) }),
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
                 if let Err(error) = self.node.runs.of(run).store_end(&end) {
@@ -326,17 +148,9 @@ impl Engine {
         }
     }
 
-    fn end(&mut self, run: RunId, grace_ms: u64) {
-        let Some(control) = self.controls.get(&run) else { return };
-        control.cancel.store(true, Ordering::Relaxed);
-        self.order(run, Order::End { grace: std::time::Duration::from_millis(grace_ms) });
-    }
-
     fn order(&self, run: RunId, order: Order) {
         if let Some(control) = self.controls.get(&run) {
-            // The receiver is gone if the run is just ending. If the queue is full, earlier orders to end the run are
-            // pending.
-            let _ = control.orders.try_send(order);
+            control.order(order);
         }
     }
 
@@ -379,8 +193,8 @@ impl Engine {
             let result = match what {
                 StreamKind::Output { output, from, follow } => {
                     let part = (from, handle.output_cap_bytes(run));
-                    let follow = follow.then_some((handle, run));
-                    output::send(&node.head, &stream, directory.output(output), part, follow).await
+                    let is_live = || follow && handle.is_live(run);
+                    output::send(&node.head, &stream, directory.output(output), part, is_live).await
                 }
                 StreamKind::Terminal { rows, columns } => {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await
@@ -422,12 +236,12 @@ async fn start_run(
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
     match supervise::launch(&node, &launch, &mut orders).await {
-        Ok(LaunchOutcome::Ended(exit)) => handle.happened(Event::Exited { run, exit }),
-        Ok(LaunchOutcome::Started(shepherd)) => {
+        Ok(RunState::Ended(exit)) => handle.happened(Event::Exited { run, exit }),
+        Ok(RunState::Running(shepherd)) => {
             handle.happened(Event::Started { run });
             let owner = supervise::owner_of(&orders);
-            let kept = Kept { shepherd, place: Some((orders.options.leaf, owner)) };
-            supervise::watch(node, handle, launch, kept, controlled.orders).await;
+            let place = Some((orders.options.leaf, owner));
+            supervise::watch(node, handle, launch, shepherd, place, controlled.orders).await;
         }
         Err(error) => {
             let message = format!("node {} cannot start the job: {error:#}", node.name);
@@ -460,11 +274,6 @@ async fn join_others(
     };
     orders.env.extend(variables::meeting_port(port));
     own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &doors, orders))
-}
-
-/// A port that is free at the moment.
-pub(crate) fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
 }
 
 /// Exit of a run that never started.

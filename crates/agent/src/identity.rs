@@ -23,7 +23,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::link::random;
+use crate::random::random;
 
 /// Lock file in the node's directory, held by the running agent.
 pub(crate) const LOCK: &str = "lock";

@@ -4,10 +4,10 @@
 //! `hostler_core::agent` makes the decisions; this crate carries them out. Modules, in the order in which a run meets
 //! them:
 //!
-//! - [`engine`]: the loop that owns the state.
+//! - [`engine`]: the loop that owns the state; [`handle`]: events for it; [`node`]: what all modules share.
 //! - [`link`]: the WebSocket to the head.
 //! - [`stage`] and [`environment`]: folder, environment and command line.
-//! - [`supervise`]: shepherds and their reports.
+//! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them.
 //! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
 //! - [`output`] and [`terminal`]: live output and terminals.
 //! - [`account`]: the user of a run, and actions with that user's rights.
@@ -31,14 +31,19 @@ pub mod environment;
 mod exec;
 mod gossip;
 mod gpus;
+mod handle;
 mod identity;
 mod link;
+mod mutex;
+mod node;
 mod output;
+mod random;
 mod rapl;
 mod readiness;
 mod recover;
 mod renewal;
 mod roster;
+mod shepherds;
 mod stage;
 mod start;
 mod steps;

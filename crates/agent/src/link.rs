@@ -8,16 +8,19 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{ClientError, ConnectFailure, Stream};
-use hostler_core::link::{AgentLink, Attempt, Dialler, HELLO_TIMEOUT, LinkEnd, Terms};
-use hostler_proto::link::{AgentMessage, MAX_FRAME_BYTES};
+use hostler_core::agent::Event;
+use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
+use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use crate::engine::{Handle, Node};
+use crate::handle::Handle;
 use crate::identity::Identity;
+use crate::node::Node;
+use crate::random::random;
 use crate::rapl::{POWERCAP, Rapl};
 use crate::renewal::Due;
 
@@ -49,9 +52,8 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
                 }
             }
         }
-        let mut attempt = Attempt::Failed;
-        let outcome = connect_once(&engine, node, identity, &renew, &mut attempt).await;
-        engine.disconnected();
+        let outcome = connect_once(&engine, node, identity, &renew, &mut terms).await;
+        engine.happened(Event::Disconnected);
         if let Err(error) = outcome {
             if matches!(error.downcast_ref(), Some(LinkEnd::Refused(_))) {
                 attempt = Attempt::Refused;
@@ -72,14 +74,18 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
     }
 }
 
-/// Random bits from the system, for names and for delays that differ between nodes.
-pub(crate) fn random_bits() -> u64 {
-    u64::from_ne_bytes(hostler_sys::random())
-}
+/// The head refuses this agent, for the given reason.
+#[derive(Debug, thiserror::Error)]
+#[error("the head refuses this agent: {0}")]
+struct Refused(String);
 
-/// A random number from 0 to 1.
-pub(crate) fn random() -> f64 {
-    (random_bits() >> 11) as f64 / (1_u64 << 53) as f64
+/// Parameters from the head's welcome.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    heartbeat: Duration,
+    /// Time span for a random reconnect delay. It spreads reconnections, because all agents lose a head at the same
+    /// time.
+    return_within: Duration,
 }
 
 /// Opens one connection and serves it until it ends.
@@ -181,11 +187,15 @@ async fn carry(
             }
             () = tokio::time::sleep_until(start + link.wake_at()) => {}
         }
-        while let Ok(message) = outgoing.try_recv() {
-            link.send(message, start.elapsed());
-        }
-        while let Some(frame) = link.next_frame(start.elapsed())? {
-            socket.send(Message::binary(hostler_proto::encode(&frame))).await?;
+    };
+    let receive = async move {
+        let mut inbox = Inbox::default();
+        while let Some(bytes) = next_frame(&mut source).await? {
+            check_awake(&beat.get(), start.elapsed())?;
+            let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes)?;
+            for message in inbox.accept(frame)? {
+                engine.happened(Event::Received(message));
+            }
         }
     }
 }
@@ -208,18 +218,4 @@ where
         }
     }
     Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::random;
-
-    #[test]
-    fn random_reconnect_delays_are_spread_evenly() {
-        let mut all: Vec<f64> = (0..1_000).map(|_| random()).collect();
-        all.sort_by(f64::total_cmp);
-        assert!((0.0..1.0).contains(&all[0]) && (0.0..1.0).contains(&all[999]));
-        let widest_gap = all.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-        assert!(widest_gap < 0.05, "the widest gap is {widest_gap}");
-    }
 }

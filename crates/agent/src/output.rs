@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{Client, Uplink};
-use hostler_model::{RunId, format_bytes};
+use hostler_model::format_bytes;
 use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-use crate::engine::Handle;
 use crate::readiness::Readiness;
 
 /// Read size in bytes.
@@ -34,24 +33,20 @@ pub(crate) fn cut_notice(cap_bytes: u64) -> Vec<u8> {
     format!("\nhostler: the rest of this output was cut: {kept} are kept (setting output-cap)\n").into_bytes()
 }
 
-/// Sends the first `cap_bytes` of the file at `path`, starting at `from`. With `follow`, continues until the run has
-/// ended.
+/// Sends the first `cap_bytes` of the file at `path`, starting at `from`, and continues while `is_live`.
 pub(crate) async fn send(
     head: &Client,
     stream: &str,
     path: PathBuf,
     (from, cap_bytes): (u64, u64),
-    follow: Option<(Handle, RunId)>,
+    is_live: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
     let mut uplink = head.send_stream(stream);
     let mut file = None;
     let watch = Watch::on(path.parent().unwrap_or(&path));
     loop {
         // Check before reading, so that everything written before the end is read.
-        let goes_on = match &follow {
-            Some((engine, run)) => engine.is_live(*run),
-            None => false,
-        };
+        let goes_on = is_live();
         if file.is_none() {
             file = Capped::open(&path, from, cap_bytes).await;
         }

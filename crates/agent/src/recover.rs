@@ -9,9 +9,11 @@ use hostler_shepherd::LostReason;
 use hostler_shepherd::journal::Story;
 
 use crate::directory::{FoundRun, RunDirectory};
-use crate::engine::{Control, Handle, Node, control};
 use crate::exec;
-use crate::supervise::{self, Kept, RunState, Watched};
+use crate::handle::Handle;
+use crate::node::Node;
+use crate::shepherds::Watched;
+use crate::supervise::{self, Control, RunState, control};
 
 /// Recovers all runs found on the disk. Returns the controls of the runs that continue.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
@@ -29,8 +31,8 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
             let (control, controlled) = control();
             controls.insert(run, control);
             // The leaf of this shepherd is unknown, so it is not kept for later runs.
-            let kept = Kept { shepherd, place: None };
-            tokio::spawn(supervise::watch(Arc::clone(node), handle.clone(), launch, kept, controlled.orders));
+            let watch = supervise::watch(Arc::clone(node), handle.clone(), launch, shepherd, None, controlled.orders);
+            tokio::spawn(watch);
         }
     }
     clean_up(node, &going_on, &leaves);
@@ -57,15 +59,13 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
         return (Found::Over(end), None);
     }
     match supervise::determine_state(node, launch).await {
-        RunState::Running(shepherd) => (Found::Shepherd, Some(shepherd)),
-        RunState::Ended(exit) => (Found::Exit(exit), None),
+        Some(RunState::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
+        Some(RunState::Ended(exit)) => (Found::Exit(exit), None),
         // A power failure may have lost the shepherd's journal entry. Its absence proves that the run never began only
         // within the same boot.
-        RunState::NeverBegan if *boot != node.facts.boot => {
-            (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None)
-        }
+        None if *boot != node.facts.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
         // The run may begin now, in a new directory.
-        RunState::NeverBegan => (Found::Launch, None),
+        None => (Found::Launch, None),
     }
 }
 

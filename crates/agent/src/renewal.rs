@@ -3,13 +3,12 @@
 //! The head sends the remaining time with every welcome and every certificate. The node measures it on its monotonic
 //! clock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use hostler_client::Client;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::engine::Node;
 use crate::identity::Identity;
 
 /// First and longest delay after a failed renewal. When renewal begins, a third of the certificate's life is left for
@@ -19,7 +18,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// Time until the renewal, from the head; `None` for never.
 pub(crate) type Due = Option<Duration>;
 
-pub(crate) async fn keep(node: &Arc<Node>, identity: &Identity, mut due: watch::Receiver<Due>) {
+pub(crate) async fn keep(head: &Client, identity: &Identity, mut due: watch::Receiver<Due>) {
     let mut pause = PAUSES.0;
     let mut wait = *due.borrow_and_update();
     loop {
@@ -36,7 +35,7 @@ pub(crate) async fn keep(node: &Arc<Node>, identity: &Identity, mut due: watch::
         }
         match identity.renew().await {
             Ok(renew_in_ms) => {
-                node.head.renew_connections();
+                head.renew_connections();
                 tracing::info!(renew_in_ms, "the node has a new certificate");
                 pause = PAUSES.0;
                 wait = Some(Duration::from_millis(renew_in_ms).max(PAUSES.0));

@@ -19,9 +19,10 @@ use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
 use crate::account::{Account, Ids, act_as};
 use crate::directory::RunDirectory;
-use crate::engine::Node;
 use crate::environment::{BuildError, Confined, EnvError, Lease, Requirements, detect, entry_command, first_on_path};
-use crate::{supervise, transfer, variables};
+use crate::node::Node;
+use crate::shepherds::LINGER;
+use crate::{transfer, variables};
 
 /// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
@@ -261,7 +262,7 @@ impl Preparation {
             umask: spec.umask.unwrap_or(0o022),
             credentials: account.as_ref().map(|account| account.credentials()),
             leaf: node.leaf(&launch.run().to_string()),
-            linger: spec.pty.is_none().then_some(supervise::LINGER),
+            linger: spec.pty.is_none().then_some(LINGER),
             ..self.limits()
         };
         Launch {

@@ -23,11 +23,13 @@ use tokio::sync::watch;
 use crate::account::Accounts;
 use crate::directory::Runs;
 use crate::door::Door;
-use crate::engine::{Engine, Handle, Node};
+use crate::engine::Engine;
 use crate::environment::{self, Environments};
 use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weights};
 use crate::gpus::{Gpus, MachineGpu};
+use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
+use crate::node::Node;
 use crate::roster::NewAccounts;
 use crate::{exec, link, recover, renewal};
 
@@ -208,7 +210,8 @@ async fn serve(
     let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
     let (renew, due) = watch::channel(None);
     if let Some(gossiping) = &gossiping {
-        gossiping.start(handle.clone(), cpus)?;
+        let engine = handle.clone();
+        gossiping.start(move || engine.held(), config.cpus)?;
     }
     if !config.calls {
         tracing::info!("this node does not accept remote commands, as configured");
@@ -224,7 +227,7 @@ async fn serve(
     tokio::select! {
         () = engine.run(inputs) => {}
         () = link::keep(handle, &node, &identity, renew) => {}
-        () = renewal::keep(&node, &identity, due) => {}
+        () = renewal::keep(&node.head, &identity, due) => {}
         never = receive_users(config.socket, &head, gossiping.as_ref()) => match never {},
         never = keep_gossiping(gossiping.as_ref(), &node.head) => match never {},
         _ = terminate.recv() => {}

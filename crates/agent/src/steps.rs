@@ -4,7 +4,7 @@
 //! to the other nodes. The files belong to the job's user, in a directory that no other user can enter.
 
 use std::fs::DirBuilder;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use hostler_remote::step::{
 use hostler_shepherd::Launch;
 
 use crate::directory::RunDirectory;
-use crate::engine::{Node, free_port};
+use crate::node::Node;
 use crate::temporary;
 
 /// Name of the file with the nodes' addresses and this node's key, for launching steps.
@@ -110,7 +110,12 @@ impl Own {
     }
 }
 
-/// Creates the directory for the run's temporary files. Returns `None` if the job's environment sets `TMPDIR`.
+/// A port that is free at the moment.
+pub(crate) fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
+}
+
+/// Creates the directory for the run's temporary files. Returns `None` if the job's environment sets one.
 ///
 /// The directory's name is the same on all nodes if possible, because some launchers copy the first node's environment.
 /// The name contains the fingerprint of the first node's certificate, which is new for each run. If several nodes share

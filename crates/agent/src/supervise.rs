@@ -1,40 +1,31 @@
-//! Shepherds: starts one for each run, receives the run's end, and keeps idle shepherds for later runs.
+//! Supervision: starts a shepherd for each run, and receives the run's end.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
-use hostler_model::{CpuSet, format_bytes};
+use hostler_model::format_bytes;
 use hostler_proto::link::{IoSource, IoUsage, StepDoor, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
     Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunningRecord,
-    Shepherd, Status, adopt,
+    Status, adopt,
 };
 use tokio::sync::mpsc;
 
-use crate::engine::{Handle, Node};
-use crate::readiness::Readiness;
+use crate::handle::Handle;
+use crate::node::Node;
+use crate::shepherds::Watched;
 
-/// Timeout for an idle shepherd to confirm its next run. After the timeout, the agent uses another shepherd.
-const NEXT_BOUND: Duration = Duration::from_secs(10);
-
-/// How long an idle shepherd waits for another run. Shepherds are reused because starting one and creating its leaf
-/// takes longer than a short command.
-pub(crate) const LINGER: Duration = Duration::from_secs(10);
-
-/// How long the agent gives runs to an idle shepherd: slightly shorter than [`LINGER`], when the shepherd exits.
-const STAYS: Duration = Duration::from_secs(9);
+/// Queued orders per run: one to end it, one to end it at once, and a reserve.
+const ORDERS_LEN: usize = 8;
 
 /// Delay between attempts to determine the state of a run.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Maximum number of idle shepherds; each takes a fraction of a mebibyte.
-const MAX_IDLE: usize = 64;
-
-/// Order of the engine for a run that the agent watches.
+/// Order for a run.
 pub(crate) enum Order {
     /// All nodes of the run are ready: begin.
     Begin {
@@ -50,150 +41,67 @@ pub(crate) enum Order {
     },
 }
 
-/// Shepherds that have finished a run and wait for the next one, newest last.
-#[derive(Default)]
-pub(crate) struct IdleShepherds {
-    waiting: Mutex<Vec<Idle>>,
+/// Controls a run that is starting or running.
+pub(crate) struct Control {
+    cancel: Arc<AtomicBool>,
+    orders: mpsc::Sender<Order>,
 }
 
-/// A shepherd with a connection that is registered with the async runtime.
-pub(crate) struct Watched {
-    shepherd: Shepherd,
-    /// The control connection; `None` if no file descriptor was free. The agent then polls the run's journal.
-    connection: Option<Readiness<OwnedFd>>,
-    has_started: bool,
+/// Receiving ends of a [`Control`].
+pub(crate) struct Controlled {
+    pub(crate) cancel: Arc<AtomicBool>,
+    pub(crate) orders: mpsc::Receiver<Order>,
 }
 
-impl Watched {
-    /// Registers the connection with the runtime.
-    pub(crate) fn new(shepherd: Shepherd) -> Self {
-        let connection = shepherd.connection().try_clone_to_owned().and_then(Readiness::of);
-        if let Err(error) = &connection {
-            tracing::error!(%error, "cannot watch a shepherd's connection");
+pub(crate) fn control() -> (Control, Controlled) {
+    let (orders, receiver) = mpsc::channel(ORDERS_LEN);
+    let cancel = Arc::new(AtomicBool::new(false));
+    (Control { cancel: Arc::clone(&cancel), orders }, Controlled { cancel, orders: receiver })
+}
+
+impl Control {
+    pub(crate) fn order(&self, order: Order) {
+        if let Order::End { .. } = order {
+            self.cancel.store(true, Ordering::Relaxed);
         }
-        Self { has_started: shepherd.child().is_some(), shepherd, connection: connection.ok() }
-    }
-
-    /// Hands another run to the shepherd. Returns whether the shepherd confirmed the start.
-    async fn take(&mut self, orders: &Launch) -> bool {
-        // Pending events belong to the previous run.
-        while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        self.shepherd.launch_next(orders).is_ok() && self.says_started().await
-    }
-
-    /// Hands another remote command to the shepherd, optionally in a mount namespace. Returns whether the shepherd
-    /// confirmed the start.
-    pub(crate) async fn take_call(
-        &mut self,
-        orders: &Launch,
-        stdio: [BorrowedFd<'_>; 3],
-        namespace: Option<BorrowedFd<'_>>,
-    ) -> bool {
-        while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        self.shepherd.call_next(orders, stdio, namespace).is_ok() && self.says_started().await
-    }
-
-    async fn says_started(&mut self) -> bool {
-        match tokio::time::timeout(NEXT_BOUND, self.next_event()).await {
-            Ok(Some(ShepherdEvent::Started(started))) => {
-                self.has_started = started.child.is_some();
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether the last program could be started.
-    pub(crate) const fn has_started(&self) -> bool {
-        self.has_started
-    }
-
-    pub(crate) const fn shepherd(&self) -> &Shepherd {
-        &self.shepherd
-    }
-
-    /// The next event from the shepherd; `None` if the shepherd has ended or is unreachable.
-    pub(crate) async fn next_event(&mut self) -> Option<ShepherdEvent> {
-        let connection = self.connection.as_ref()?;
-        loop {
-            match self.shepherd.try_next_event() {
-                Ok(Some(event)) => return Some(event),
-                Ok(None) => connection.readable().await,
-                Err(_) => return None,
-            }
-        }
+        // The receiver is gone if the run is just ending. If the queue is full, earlier orders to end the run are
+        // pending.
+        let _ = self.orders.try_send(order);
     }
 }
 
-struct Idle {
-    shepherd: Watched,
-    /// The cgroup leaf of the last run. The shepherd's next run reuses this leaf at no cost.
-    leaf: Option<LeafSpec>,
-    /// CPUs of the leaf.
-    cpus: CpuSet,
-    /// User of the last run; `None` for the agent's own user. The shepherd serves only this user.
-    owner: Option<u32>,
-    since: Instant,
-}
-
-impl IdleShepherds {
-    /// Takes an idle shepherd of the user `owner`, preferably one whose leaf has the CPUs `cpus`, and the leaf.
-    pub(crate) fn take(&self, cpus: &CpuSet, owner: Option<u32>) -> Option<(Watched, Option<LeafSpec>)> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|idle| idle.since.elapsed() < STAYS);
-        let best = waiting.iter().rposition(|idle| idle.owner == owner && idle.cpus == *cpus);
-        let at = best.or_else(|| waiting.iter().rposition(|idle| idle.owner == owner))?;
-        let Idle { shepherd, leaf, .. } = waiting.remove(at);
-        Some((shepherd, leaf))
-    }
-
-    /// Keeps a shepherd with its leaf, the leaf's CPUs, and the user of the last run.
-    pub(crate) fn put(&self, shepherd: Watched, leaf: Option<LeafSpec>, cpus: CpuSet, owner: Option<u32>) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|idle| idle.since.elapsed() < STAYS);
-        if waiting.len() >= MAX_IDLE {
-            // Dropping the connection ends the shepherd.
-            waiting.remove(0);
-        }
-        waiting.push(Idle { shepherd, leaf, cpus, owner, since: Instant::now() });
-    }
-}
-
-pub(crate) enum LaunchOutcome {
-    /// The run has started under this shepherd.
-    Started(Watched),
-    /// The run began and has ended, or its state is unknown. In both cases the agent must not start the run again.
+/// State of a run that has begun.
+pub(crate) enum RunState {
+    /// It runs under this shepherd.
+    Running(Watched),
+    /// It has ended, or its state is unknown: it must not begin again.
     Ended(Exit),
 }
 
 /// Starts a run with an idle shepherd or a new one.
 ///
 /// # Errors
-/// If no shepherd claimed the run. Nothing is running then, and nothing will start later.
-pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<LaunchOutcome> {
+/// If no shepherd took the run; nothing is running then, and nothing will start later.
+pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<RunState> {
     if orders.options.linger.is_some()
         && let Some((mut shepherd, leaf)) = node.idle.take(&launch.placement.resources.cpus, owner_of(orders))
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         if shepherd.take(orders).await {
-            return Ok(LaunchOutcome::Started(shepherd));
+            return Ok(RunState::Running(shepherd));
         }
         // The shepherd has probably exited. The run must neither begin late nor twice.
-        match determine_state(node, launch).await {
-            RunState::Running(shepherd) => return Ok(LaunchOutcome::Started(shepherd)),
-            RunState::Ended(exit) => return Ok(LaunchOutcome::Ended(exit)),
-            RunState::NeverBegan => {
-                orders.options.identity = node.runs.of(launch.run()).begin(launch, &node.facts.boot)?;
-            }
+        if let Some(state) = determine_state(node, launch).await {
+            return Ok(state);
         }
+        orders.options.identity = node.runs.of(launch.run()).begin(launch, &node.facts.boot)?;
         orders.options.leaf = own_leaf;
     }
     match node.launcher.launch(orders) {
-        Ok(shepherd) => Ok(LaunchOutcome::Started(Watched::new(shepherd))),
+        Ok(shepherd) => Ok(RunState::Running(Watched::new(shepherd))),
         Err(LaunchError::NoAnswer(error)) => match determine_state(node, launch).await {
-            RunState::Running(shepherd) => Ok(LaunchOutcome::Started(shepherd)),
-            RunState::Ended(exit) => Ok(LaunchOutcome::Ended(exit)),
-            RunState::NeverBegan => Err(error).context("no answer from the job's shepherd"),
+            Some(state) => Ok(state),
+            None => Err(error).context("no answer from its shepherd"),
         },
         Err(error) => Err(error.into()),
     }
@@ -204,53 +112,40 @@ pub(crate) fn owner_of(orders: &Launch) -> Option<u32> {
     orders.options.credentials.as_ref().map(|user| user.uid)
 }
 
-/// The shepherd of a watched run, with the data that the shepherd's next run needs.
-pub(crate) struct Kept {
-    pub(crate) shepherd: Watched,
-    /// Leaf and user of the run; `None` for an adopted shepherd, for which they are unknown.
-    pub(crate) place: Option<(Option<LeafSpec>, Option<u32>)>,
-}
-
-/// Watches a run until all its processes are gone, and reports its end to the engine.
+/// Watches a run until all its processes are gone, and reports its end to the engine. `place` is the shepherd's leaf and
+/// the user of the run; unknown for adopted shepherds.
 pub(crate) async fn watch(
     node: Arc<Node>,
     handle: Handle,
     launch: Arc<RunLaunch>,
-    Kept { mut shepherd, place }: Kept,
+    mut shepherd: Watched,
+    place: Option<(Option<LeafSpec>, Option<u32>)>,
     mut orders: mpsc::Receiver<Order>,
 ) {
-    let run = launch.run();
-    let record = loop {
-        match follow(&mut shepherd, &mut orders).await {
-            Some(record) => break Ok(record),
-            // The connection closed without a report: check the disk and the kernel.
-            None => match determine_state(&node, &launch).await {
-                RunState::Running(again) => {
-                    if again.connection.is_none() {
-                        tokio::time::sleep(LOOK_AGAIN).await;
-                    }
-                    shepherd = again;
-                }
-                RunState::Ended(exit) => break Err(exit),
-                RunState::NeverBegan => break Err(lost(&node, LostReason::NeverStarted)),
-            },
-        }
-    };
-    let exit = match record {
-        Ok(record) => {
-            let exit = exit_of(&record, &launch);
+    let exit = loop {
+        if let Some(record) = follow(&mut shepherd, &mut orders).await {
             if let Some((leaf, owner)) = place
                 && launch.spec().pty.is_none()
                 && leaf.is_some() == node.cgroups.is_ok()
             {
-                let cpus = launch.placement.resources.cpus.clone();
-                node.idle.put(shepherd, leaf, cpus, owner);
+                node.idle.put(shepherd, leaf, launch.placement.resources.cpus.clone(), owner);
             }
-            exit
+            break exit_of(&record, &launch);
         }
-        Err(exit) => exit,
+        // The connection closed without a report: check the disk and the kernel.
+        match determine_state(&node, &launch).await {
+            Some(RunState::Running(again)) => {
+                if !again.is_connected() {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                shepherd = again;
+            }
+            Some(RunState::Ended(exit)) => break exit,
+            None => break lost(&node, LostReason::NeverStarted),
+        }
     };
-    handle.happened(Event::Exited { run, exit: with_disk(&node, exit) });
+    let exit = with_disk(&node, exit);
+    handle.happened(Event::Exited { run: launch.run(), exit });
 }
 
 /// Adds a note that the disk is full to a failed run, because the run's own message may not have fit on the disk.
@@ -273,7 +168,7 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
             },
             Some(order) = orders.recv() => match order {
                 // If the run has just ended, its report is on the way.
-                Order::End { grace } => drop(shepherd.shepherd.terminate(Cause::Cancelled, grace)),
+                Order::End { grace } => drop(shepherd.shepherd().terminate(Cause::Cancelled, grace)),
                 // The run has already begun.
                 Order::Begin { .. } => {}
             },
@@ -281,27 +176,18 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
     }
 }
 
-/// State of a run after its shepherd stopped responding.
-pub(crate) enum RunState {
-    /// The run continues under this shepherd.
-    Running(Watched),
-    /// The run has ended.
-    Ended(Exit),
-    /// The run never began, and cannot begin without a new journal.
-    NeverBegan,
-}
-
-/// Determines the state of a run. Retries after system errors, such as a lack of file descriptors.
-pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> RunState {
+/// Determines the state of a run whose shepherd does not respond; `None` if the run never began, and cannot begin
+/// without a new journal. Retries as long as the system lacks the resources to find out.
+pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<RunState> {
     let directory = node.runs.of(launch.run());
     loop {
         match adopt(directory.path()) {
-            Ok(Adopted::Running(shepherd)) => return RunState::Running(Watched::new(shepherd)),
-            Ok(Adopted::Ended(record)) => return RunState::Ended(exit_of(&record, launch)),
-            Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return RunState::NeverBegan,
+            Ok(Adopted::Running(shepherd)) => return Some(RunState::Running(Watched::new(shepherd))),
+            Ok(Adopted::Ended(record)) => return Some(RunState::Ended(exit_of(&record, launch))),
+            Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return None,
             Ok(Adopted::Lost(found)) => {
                 end_leaf(node, found.record.as_ref());
-                return RunState::Ended(lost(node, found.reason));
+                return Some(RunState::Ended(lost(node, found.reason)));
             }
             Err(error) => {
                 tracing::warn!(run = %launch.run(), %error, "cannot determine the state of a run; retrying");
@@ -334,7 +220,7 @@ pub(crate) fn lost(node: &Node, reason: LostReason) -> Exit {
 }
 
 /// Converts an exit record to the report for the head.
-pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
+fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
     let code = record.status.exit_code();
     let why = match &record.cause {
         _ if record.oom_kill == Some(true) && code != 0 => Why::OutOfMemory(code),

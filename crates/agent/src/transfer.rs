@@ -2,7 +2,7 @@
 //!
 //! Users control the number of chunks and files, so all work except waiting runs outside the async runtime.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,7 +13,8 @@ use hostler_proto::manifest::{EntryKind, Manifest};
 use hostler_snapshot::{Sources, pack, wire};
 
 use crate::account::{Ids, act_as};
-use crate::engine::Node;
+use crate::mutex::lock;
+use crate::node::Node;
 
 /// Content bytes per request: enough to keep the connection busy, few enough to hold in memory.
 const REQUEST_BYTES: u64 = 4 << 20;
@@ -41,7 +42,7 @@ pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow
         let chunks = &again.chunks;
         let manifest = {
             let is_large = chunks.length_of(&snapshot).is_none_or(|bytes| bytes > LARGE_MANIFEST_BYTES);
-            let _turn = is_large.then(|| LARGE_MANIFESTS.lock().unwrap_or_else(PoisonError::into_inner));
+            let _turn = is_large.then(|| lock(&LARGE_MANIFESTS));
             hostler_proto::decode::<Manifest>(&chunks.get(&snapshot)?).context("the manifest is damaged")?
         };
         let mut wanted: Vec<(Digest, u64)> = Vec::new();

@@ -5,13 +5,44 @@
 //! of file system. The caller's agent then remembers the directory's identity on that node, which changes when another
 //! file system is mounted there.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
+use hostler_model::NodeName;
 use hostler_remote::{Command, DirectoryId, Proof, Refusal, RefusalKind};
 
-use super::unsuitable;
+use super::refusal::unsuitable;
 use crate::account::{Ids, act_as};
+use crate::mutex::lock;
+
+/// Known identities of this machine's directories on other nodes.
+#[derive(Default)]
+pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
+
+/// The identity of a directory on another node.
+#[derive(Clone)]
+pub(super) struct There {
+    pub(super) id: DirectoryId,
+    /// Whether that node mounts the directory over the network.
+    pub(super) is_shared: bool,
+}
+
+impl Directories {
+    pub(super) fn known(&self, node: &NodeName, here: &DirectoryId) -> Option<There> {
+        lock(&self.0).get(&(node.clone(), here.device, here.inode)).cloned()
+    }
+
+    pub(super) fn learn(&self, node: &NodeName, here: &DirectoryId, there: There) {
+        const MOST: usize = 10_000;
+        let mut known = lock(&self.0);
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert((node.clone(), here.device, here.inode), there);
+    }
+}
 
 /// Returns the identity of the command's directory on this node, looked up with the user's rights. Blocks, on network
 /// file systems possibly for minutes.

@@ -4,27 +4,30 @@
 //! allowed. If a node does not answer a start request, the node may have started the command, so no other node is
 //! tried.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
 use hostler_remote::Paths;
 use hostler_remote::{
-    Ask, Caller, Channel, Choice, Command, Cost, DirectoryId, Event, Frame, How, Open, Placed, Proof, Refusal,
-    RefusalKind, Reply, Start, Started, Tried,
+    Ask, Caller, Channel, Choice, Command, Cost, Event, Frame, How, Open, Placed, Proof, Refusal, RefusalKind, Reply,
+    Start, Started, Tried,
 };
 use tokio::time::sleep;
 
 use super::connections::NoWay;
+use super::directory::There;
 use super::peer::Peer;
+use super::refusal::unsuitable;
+use super::shared::Exec;
 use super::written::{Disk, newest};
-use super::{Exec, local, lock, micros, mirror, run, unsuitable};
+use super::{local, mirror, run};
 use crate::account::act_as;
-use crate::link::random_bits;
+use crate::mutex::lock;
+use crate::random::random_bits;
 
 /// Timeout for starting a command on a node. The node may have to look up an account, or wait for a disk to spin up.
 const START_BOUND: Duration = Duration::from_secs(60);
@@ -39,33 +42,6 @@ const HEARING_LOOK: Duration = Duration::from_millis(100);
 
 /// Timeout for the caller to prove its directory.
 const PROOF_BOUND: Duration = Duration::from_secs(60);
-
-/// The identities that this machine's directories have on other nodes, as far as known.
-#[derive(Default)]
-pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
-
-/// The identity of a directory on another node.
-#[derive(Clone)]
-struct There {
-    id: DirectoryId,
-    /// Whether the other node mounts the directory over the network.
-    is_shared: bool,
-}
-
-impl Directories {
-    fn known(&self, node: &NodeName, here: &DirectoryId) -> Option<There> {
-        lock(&self.0).get(&(node.clone(), here.device, here.inode)).cloned()
-    }
-
-    fn learn(&self, node: &NodeName, here: &DirectoryId, there: There) {
-        const MOST: usize = 10_000;
-        let mut known = lock(&self.0);
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert((node.clone(), here.device, here.inode), there);
-    }
-}
 
 /// Why a command did not run on a node.
 enum Failed {
@@ -304,13 +280,13 @@ async fn elsewhere(
 /// Opens a channel to a node. If the user named the node, retries until the node has this node's certificate.
 async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
     let until = Instant::now() + HEARING_BOUND;
+    let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
     loop {
-        match exec.connections.call(exec, &candidate.name).await {
+        match exec.connections.call(gossiping, &exec.own.credentials, &candidate.name).await {
             Ok(channel) => return Ok(channel),
             Err(NoWay::NotYet(_)) if is_named && Instant::now() < until => sleep(HEARING_LOOK).await,
             Err(NoWay::NotYet(why)) => return Err(why),
             Err(NoWay::Unreachable(why)) => {
-                let gossiping = exec.node.gossiping.as_ref().expect("candidates exist only while this node gossips");
                 gossiping.unreachable(candidate.id);
                 return Err(why);
             }
@@ -388,6 +364,11 @@ async fn pass_on(caller: &mut Channel, there: &mut Channel, node: &NodeName) -> 
             },
         }
     }
+}
+
+/// A duration in whole microseconds.
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn needs_of(ask: &Ask) -> Needs {

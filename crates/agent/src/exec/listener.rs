@@ -15,8 +15,10 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::dispatch;
 use super::peer::Peer;
-use super::{Exec, dispatch, unsuitable};
+use super::refusal::unsuitable;
+use super::shared::Exec;
 use crate::door::{Crowd, Door};
 
 /// Maximum number of concurrent requests. Further requests wait.

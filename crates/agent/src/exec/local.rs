@@ -17,9 +17,10 @@ use nix::libc;
 use tokio::time::{Instant, sleep};
 
 use super::peer::Peer;
-use super::{Exec, run};
+use super::run;
+use super::shared::Exec;
 use crate::activity::Going;
-use crate::engine::Node;
+use crate::node::Node;
 use crate::readiness::Readiness;
 
 /// Start of a cgroup's name without the agent's prefix. The whole name is `here-PID-START_TIME-NUMBER`.
@@ -49,7 +50,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
         return Vec::new();
     }
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
-    let Some(spec) = run::leaf(exec, &name(process, number)) else { return none("cannot name the command's cgroup") };
+    let Some(spec) = exec.node.leaf(&name(process, number)) else { return none("it cannot be named") };
     // The kernel takes a while to move a process.
     let options = run::options(exec, memory_bytes);
     let made =
@@ -112,7 +113,7 @@ pub(crate) fn live_leaves(node: &Node) -> HashSet<String> {
 pub(super) fn take_up(exec: &Arc<Exec>) {
     for name in live_leaves(&exec.node) {
         let own = name.strip_prefix(&exec.node.leaf_prefix).unwrap_or_default();
-        let (process, spec) = (process_of(own), run::leaf(exec, own));
+        let (process, spec) = (process_of(own), exec.node.leaf(own));
         if let (Some(process), Some(spec)) = (process, spec)
             && let Ok(enclosure) = Enclosure::again(&spec)
         {

@@ -24,12 +24,14 @@ use nix::unistd::{geteuid, pipe2};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::directory;
 use super::mirror::MirroredTree;
+use super::refusal::unsuitable;
+use super::shared::Exec;
 use super::written::Disk;
-use super::{Exec, directory, unsuitable};
 use crate::account::{Account, act_as};
+use crate::shepherds::{LINGER, Watched};
 use crate::stage::PROCESS_LIMIT;
-use crate::supervise::{LINGER, Watched};
 
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
@@ -230,7 +232,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     options.umask = command.umask;
     options.credentials = account.map(Account::credentials);
     options.linger = command.terminal.is_none().then_some(LINGER);
-    options.leaf = leaf(exec, &format!("call-{number}"));
+    options.leaf = node.leaf(&format!("call-{number}"));
     let limit = |limit: &Limit| ResourceLimit { resource: limit.resource, soft: limit.soft, hard: limit.hard };
     options.call = Some(CallOptions {
         terminal: command.terminal.is_some(),
@@ -252,7 +254,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
 /// Returns the limits of a remote command on this node: the CPUs and memory that no job holds, and no GPU.
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
-    let (held_cpus, held_bytes) = exec.engine.held_parts();
+    let (held_cpus, held_bytes) = exec.engine.held();
     let mut cpus = node.facts.resources.cpus.clone();
     cpus.remove_all(&held_cpus);
     if cpus.is_empty() {
@@ -267,11 +269,6 @@ pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
         denied_devices: node.gpus.denied(&BTreeSet::new()),
         ..Options::default()
     }
-}
-
-/// Describes a command's cgroup, if cgroups are available.
-pub(super) fn leaf(exec: &Exec, name: &str) -> Option<LeafSpec> {
-    exec.node.leaf(name)
 }
 
 /// Starts the command with an idle shepherd, or with a new one.

@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 
-use super::lock;
+use crate::mutex::lock;
 
 /// How long a written file is reported. With usual settings, file systems cache attributes for a shorter time.
 const RECENT: Duration = Duration::from_secs(60);

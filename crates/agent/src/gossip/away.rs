@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use super::ports::{self, Question, Source};
 use super::views;
 use super::{Machines, counts};
-use crate::link::random_bits;
+use crate::random::random_bits;
 
 /// How long an answer of the agent is cached. Caching limits the load on the agent.
 const FRESH: Duration = Duration::from_millis(250);

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use hostler_gossip::{Candidate, Explanation, MemberId, Needs, Ticket, Version, choose, explain};
 use hostler_model::{Digest, NodeName};
 
-use super::{Gossiping, Part, lock};
-use crate::link::random_bits;
+use super::{Gossiping, Part};
+use crate::mutex::lock;
+use crate::random::random_bits;
 
 /// Address and key of a node for remote commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

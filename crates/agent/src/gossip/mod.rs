@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hostler_gossip::{
@@ -33,8 +33,8 @@ pub(crate) use self::measure::Measure;
 pub use self::ports::StatusPorts;
 pub(crate) use self::ports::{Ports, Question, Source};
 use self::views::view;
-use crate::engine::Handle;
-use crate::link::{random, random_bits};
+use crate::mutex::lock;
+use crate::random::{random, random_bits};
 
 /// Receive buffer size. Longer datagrams are truncated, and then refused as invalid.
 const RECEIVE_BYTES: usize = 2048;
@@ -241,16 +241,20 @@ impl Gossiping {
         *part = Some(now_on);
     }
 
-    /// Starts the gossip thread.
+    /// Starts the thread. `held` returns CPUs and bytes of memory that jobs hold; `cpu_ids` are the node's CPUs.
     ///
     /// # Errors
     /// If the system cannot start a thread.
-    pub(crate) fn start(self: &Arc<Self>, engine: Handle, cpu_ids: CpuSet) -> io::Result<()> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        held: impl Fn() -> (CpuSet, u64) + Send + 'static,
+        cpu_ids: CpuSet,
+    ) -> io::Result<()> {
         let gossiping = Arc::clone(self);
         let mut measure = Measure::of(cpu_ids);
         let talk = move || loop {
             gossiping.listen();
-            gossiping.speak(&engine, &mut measure);
+            gossiping.speak(held(), &mut measure);
         };
         std::thread::Builder::new().name("gossip".to_owned()).spawn(talk)?;
         Ok(())
@@ -289,9 +293,8 @@ impl Gossiping {
     }
 
     /// Measures the load and runs a gossip round.
-    fn speak(&self, engine: &Handle, measure: &mut Measure) {
+    fn speak(&self, (held_cpus, held_bytes): (CpuSet, u64), measure: &mut Measure) {
         let measured = measure.take();
-        let held = engine.held();
         let port = self.command_port.load(Ordering::Relaxed);
         // The IP address is the one used for gossip.
         let commands = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
@@ -303,8 +306,8 @@ impl Gossiping {
             runnable: measured.runnable,
             free_memory_mib: mib(measured.free_memory_bytes).min(memory_mib),
             pressure: measured.pressure,
-            unallocated_cpus: self.total.cpus.saturating_sub(held.cpus),
-            unallocated_memory_mib: mib(self.total.memory_bytes.saturating_sub(held.memory_bytes)),
+            unallocated_cpus: self.total.cpus.saturating_sub(held_cpus.len()),
+            unallocated_memory_mib: mib(self.total.memory_bytes.saturating_sub(held_bytes)),
             load_weight: self.weights.load.hundredths(),
             memory_weight: self.weights.memory.hundredths(),
             accepts: port > 0 && !self.is_drained(),
@@ -394,10 +397,6 @@ impl Source for Gossiping {
 /// Whether a node may get remote commands: `machines` contains the node, or is `None`.
 fn counts(machines: Option<&Machines>, node: &Node<'_>) -> bool {
     machines.is_none_or(|machines| machines.find(&node.member.name).is_some())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens a socket at the first free address.

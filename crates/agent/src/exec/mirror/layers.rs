@@ -12,15 +12,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 use hostler_remote::mirror::{Delta, Tree};
 use hostler_snapshot::mirror::whiteout;
-use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out};
+use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out, remove_tree};
 
-use super::remove_later;
+use crate::mutex::lock;
 
 /// Number of remembered states of a tree. Concurrent commands may have different states.
 const REMEMBERED: usize = 8;
@@ -95,12 +95,12 @@ impl Mirror {
 
     /// Returns the remembered state with this digest.
     pub(super) fn known(&self, digest: Digest) -> Option<Arc<Generation>> {
-        self.recent().iter().find(|generation| generation.digest == digest).cloned()
+        lock(&self.recent).iter().find(|generation| generation.digest == digest).cloned()
     }
 
     /// Returns the most recent state.
     pub(super) fn latest(&self) -> Option<Arc<Generation>> {
-        self.recent().back().cloned()
+        lock(&self.recent).back().cloned()
     }
 
     /// Plans the layer to write for the state `tree`, and the layers that the new layer replaces.
@@ -141,7 +141,7 @@ impl Mirror {
         }
         let layers = [Arc::new(layer)].into_iter().chain(below).collect();
         let generation = Arc::new(Generation { digest, tree, layers });
-        let mut recent = self.recent();
+        let mut recent = lock(&self.recent);
         recent.push_back(Arc::clone(&generation));
         let forgotten = (recent.len() > REMEMBERED).then(|| recent.pop_front());
         drop(recent);
@@ -172,15 +172,11 @@ impl Mirror {
     fn next_name(&self, kind: char) -> String {
         format!("{kind}{}", self.names.fetch_add(1, Ordering::Relaxed))
     }
-
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Generation>>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        self.recent().clear();
+        lock(&self.recent).clear();
         remove_later(std::mem::take(&mut self.directory));
     }
 }
@@ -235,6 +231,15 @@ impl Drop for CallDirectory {
 impl AsRef<Path> for CallDirectory {
     fn as_ref(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Removes a directory in the background. The next agent removes anything left over.
+pub(super) fn remove_later(path: PathBuf) {
+    let remove = move || drop(remove_tree(&path));
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+        Err(_) => remove(),
     }
 }
 

@@ -15,7 +15,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hostler_model::{Digest, NodeName, format_bytes};
@@ -30,10 +30,12 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use self::layers::{CallDirectory, Generation, Mirror, Plan};
+use self::layers::{CallDirectory, Generation, Mirror, Plan, remove_later};
 pub(super) use self::relay::{answer_of, begin_anew};
-use super::unsuitable;
+use super::refusal::unsuitable;
 use crate::account::{Account, Ids};
+use crate::mutex::lock;
+use crate::random::random_bits;
 
 /// Maximum number of trees. The least recently used tree is removed first.
 const MOST_MIRRORS: usize = 32;
@@ -86,8 +88,7 @@ impl Mirrors {
     /// Opens the trees in the agent's directory. Removes a previous agent's trees, but keeps the chunks of these trees.
     pub(super) fn open(agent: &Path) -> Self {
         let directory = agent.join("mirrors");
-        let (trees, old) =
-            (directory.join("trees"), directory.join(format!("old-{:016x}", crate::link::random_bits())));
+        let (trees, old) = (directory.join("trees"), directory.join(format!("old-{:016x}", random_bits())));
         match fs::rename(&trees, &old) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => drop(remove_tree(&trees)),
             Ok(()) | Err(_) => {}
@@ -176,7 +177,7 @@ impl Mirrors {
     }
 
     fn mirror(&self, key: Key, owner: Option<(u32, u32)>) -> io::Result<Arc<Mirror>> {
-        let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mirrors = lock(&self.mirrors);
         if let Some((used, mirror)) = mirrors.get_mut(&key) {
             *used = Instant::now();
             return Ok(Arc::clone(mirror));
@@ -194,7 +195,7 @@ impl Mirrors {
 
     /// Returns the user's own chunk store. Users share no chunks, so they cannot detect each other's files.
     fn store(&self, uid: u32) -> io::Result<Arc<ChunkStore>> {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = lock(&self.stores);
         if let Some(store) = stores.get(&uid) {
             return Ok(Arc::clone(store));
         }
@@ -460,20 +461,11 @@ fn make_private(path: &Path) -> io::Result<()> {
 /// Creates a new directory with a unique name.
 fn tempfile_in(directory: &Path) -> io::Result<PathBuf> {
     loop {
-        let path = directory.join(format!("{:08x}", crate::link::random_bits() as u32));
+        let path = directory.join(format!("{:08x}", random_bits() as u32));
         match fs::create_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| path),
         }
-    }
-}
-
-/// Removes a directory in the background. The agent removes leftovers at its next start.
-fn remove_later(path: PathBuf) {
-    let remove = move || drop(remove_tree(&path));
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(remove)),
-        Err(_) => remove(),
     }
 }
 

@@ -1,0 +1,86 @@
+//! The node: its properties, and the services that the modules share.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hostler_client::Client;
+use hostler_model::{Advisory, NodeFacts, NodeName};
+use hostler_shepherd::cgroup::{Controller, LeafSpec};
+use hostler_shepherd::{Launcher, cgroup};
+use hostler_snapshot::ChunkStore;
+
+use crate::account::Accounts;
+use crate::activity::Activity;
+use crate::directory::Runs;
+use crate::environment::Environments;
+use crate::gossip::Gossiping;
+use crate::gpus::Gpus;
+use crate::roster::NewAccounts;
+use crate::shepherds::IdleShepherds;
+
+/// The node's properties and services that the modules share.
+pub(crate) struct Node {
+    pub(crate) name: NodeName,
+    /// Facts about the node for the hello. `hello` adds the facts that change while the agent runs.
+    pub(crate) facts: NodeFacts,
+    pub(crate) gpus: Gpus,
+    pub(crate) head: Client,
+    pub(crate) launcher: Launcher,
+    /// Path of this executable, which starts the processes of multi-process runs.
+    pub(crate) program: String,
+    /// The cgroup tree for jobs, or the reason why there is none.
+    pub(crate) cgroups: Result<cgroup::Tree, String>,
+    /// Prefix of this agent's cgroup leaf names, unique on this machine.
+    pub(crate) leaf_prefix: String,
+    pub(crate) chunks: ChunkStore,
+    pub(crate) chunk_cap_bytes: u64,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) environments: Environments,
+    pub(crate) runs: Runs,
+    pub(crate) idle: IdleShepherds,
+    pub(crate) new_accounts: NewAccounts,
+    /// Load gossip, if the node takes part.
+    pub(crate) gossiping: Option<Arc<Gossiping>>,
+    /// Activity on the node other than jobs.
+    pub(crate) activity: Arc<Activity>,
+    /// Whether other activity on the machine keeps it from being switched off.
+    pub(crate) has_whole_machine: bool,
+}
+
+impl Node {
+    /// Requests the list of gossiping nodes. `head` is the address at which the head was reached, if it is new.
+    pub(crate) fn ask_for_peers(&self, head: Option<IpAddr>) {
+        if let Some(gossiping) = &self.gossiping {
+            gossiping.ask(head);
+        }
+    }
+
+    /// The leaf with this name, if cgroups are available.
+    pub(crate) fn leaf(&self, name: &str) -> Option<LeafSpec> {
+        self.cgroups.as_ref().ok()?.leaf(&format!("{}{name}", self.leaf_prefix)).ok()
+    }
+
+    /// Limits that the kernel does not enforce here, and why.
+    pub(crate) fn advisory(&self) -> Advisory {
+        Advisory {
+            cpus: self.missing(Controller::Cpuset),
+            memory: self.missing(Controller::Memory),
+            gpus: self.open_gpus(),
+            users: self.accounts.shortcoming(),
+            refuses_root: self.accounts.refuse_root(),
+        }
+    }
+
+    /// Why jobs can use GPUs of other jobs; `None` if the kernel prevents it.
+    pub(crate) fn open_gpus(&self) -> Option<String> {
+        self.gpus.shortcoming(self.missing(Controller::Devices))
+    }
+
+    /// Why the kernel does not enforce limits of this kind.
+    fn missing(&self, controller: Controller) -> Option<String> {
+        match &self.cgroups {
+            Ok(tree) => tree.missing(controller).map(str::to_owned),
+            Err(reason) => Some(reason.clone()),
+        }
+    }
+}
