@@ -14,7 +14,7 @@ use std::hash::Hash;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::Credentials;
@@ -22,7 +22,9 @@ use nix::libc;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
 use tokio::sync::watch;
 
-/// How long an account lookup stays cached; a lookup may query a directory server.
+use crate::mutex::lock;
+
+/// Time that an account lookup is cached, because it may involve a directory server.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// Maximum time that a job waits for the creation of its user's account.
@@ -128,8 +130,8 @@ impl Making {
     /// Calls `make`, which creates accounts and returns errors by user name, and stores the errors for later jobs of
     /// these users. Runs one batch at a time. Blocks.
     pub(crate) fn with(self, make: impl FnOnce() -> HashMap<String, String>) {
-        let _alone = self.0.making.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.0.not_made.lock().unwrap_or_else(PoisonError::into_inner) = make();
+        let _alone = lock(&self.0.making);
+        *lock(&self.0.not_made) = make();
     }
 }
 
@@ -154,14 +156,14 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
     where
         K: Borrow<Q>,
     {
-        let answers = self.lock();
+        let answers = lock(&self.0);
         let (since, answer) = answers.get(key)?;
         (since.elapsed() < REMEMBERED).then(|| answer.clone())
     }
 
     fn put(&self, key: K, answer: V) {
         const MOST: usize = 1000;
-        let mut answers = self.lock();
+        let mut answers = lock(&self.0);
         if answers.len() >= MOST {
             answers.clear();
         }
@@ -172,11 +174,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).remove(key);
     }
 }
 
@@ -256,7 +254,7 @@ impl Accounts {
     pub(crate) fn keep_out(&self, accounts: &[hostler_proto::link::Account]) {
         let names = accounts.iter().map(|account| account.name.to_string()).collect();
         let uids = accounts.iter().map(|account| account.uid).collect();
-        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Blocked { names, uids };
+        *lock(&self.blocked) = Blocked { names, uids };
     }
 
     /// Refuses a blocked account, identified by name or uid.
@@ -264,14 +262,14 @@ impl Accounts {
     /// # Errors
     /// [`AccountError::Blocked`].
     pub(crate) fn let_in(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
-        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocked = lock(&self.blocked);
         let is_blocked = blocked.names.contains(user) || uid.is_some_and(|uid| blocked.uids.contains(&uid));
         if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }
     }
 
     /// Replaces the list of accounts for which other nodes may not act.
     pub(crate) fn guard(&self, uids: Vec<u32>) {
-        *self.guarded.lock().unwrap_or_else(PoisonError::into_inner) = uids;
+        *lock(&self.guarded) = uids;
     }
 
     /// Refuses an account for which other nodes may not act.
@@ -279,7 +277,7 @@ impl Accounts {
     /// # Errors
     /// [`AccountError::Guarded`].
     pub(crate) fn let_in_from_elsewhere(&self, user: &str, uid: u32) -> Result<(), AccountError> {
-        let guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        let guarded = lock(&self.guarded);
         if guarded.contains(&uid) { Err(AccountError::Guarded(user.to_owned())) } else { Ok(()) }
     }
 
@@ -304,7 +302,7 @@ impl Accounts {
     /// Adds the cause to the error if the creation of the account failed.
     fn explained(&self, error: AccountError) -> AccountError {
         let AccountError::Unknown(name) = error else { return error };
-        match self.not_made.lock().unwrap_or_else(PoisonError::into_inner).get(&name) {
+        match lock(&self.not_made).get(&name) {
             Some(why) => AccountError::NotMade { name, why: why.clone() },
             None => AccountError::Unknown(name),
         }

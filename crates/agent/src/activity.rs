@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use hostler_model::CpuSet;
@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::gossip::Measure;
+use crate::mutex::lock;
 
 /// Duration of the CPU usage measurement.
 const WATCH: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ pub(crate) struct Going(Arc<Activity>);
 impl Activity {
     /// Registers a remote command; `None` if the machine is about to be switched off.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<Going> {
-        let mut now = self.now();
+        let mut now = lock(&self.0);
         if now.is_resting {
             return None;
         }
@@ -50,7 +51,7 @@ impl Activity {
     /// Blocks new remote commands, unless remote commands are running: then returns a sentence about the running
     /// commands.
     fn rest(&self) -> Option<String> {
-        let mut now = self.now();
+        let mut now = lock(&self.0);
         if now.calls > 0 {
             return Some(format!("the node is running {} of `hostler exec`", counted(now.calls, "command")));
         }
@@ -60,7 +61,7 @@ impl Activity {
 
     /// Allows new remote commands again after [`Activity::may_rest`] has blocked them.
     pub(crate) fn rise(&self) {
-        self.now().is_resting = false;
+        lock(&self.0).is_resting = false;
     }
 
     /// Returns a sentence about activity that prevents a shutdown. Without such activity, returns `None` and blocks new
@@ -78,15 +79,11 @@ impl Activity {
         }
         busy
     }
-
-    fn now(&self) -> MutexGuard<'_, Now> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Going {
     fn drop(&mut self) {
-        self.0.now().calls -= 1;
+        lock(&self.0.0).calls -= 1;
     }
 }
 

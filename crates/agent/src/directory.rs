@@ -25,7 +25,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use hostler_core::agent::RunLaunch;
@@ -35,6 +35,7 @@ use hostler_shepherd::journal::{self, Story};
 use hostler_snapshot::remove_tree;
 use serde::{Deserialize, Serialize};
 
+use crate::mutex::lock;
 use crate::temporary;
 
 /// Maximum number of directories kept for reuse.
@@ -95,7 +96,7 @@ impl Runs {
     /// user, if known. Returns the journal's identity, which a shepherd must present to start the run.
     pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId, owner: Option<u32>) -> io::Result<String> {
         let directory = self.of(launch.run());
-        match owner.and_then(|owner| self.spares().take(owner)) {
+        match owner.and_then(|owner| lock(&self.spares).take(owner)) {
             Some(spare) if fs::rename(&spare.path, &directory.path).is_ok() => {}
             // The run's directory already exists.
             Some(Spare { path, .. }) => {
@@ -116,7 +117,7 @@ impl Runs {
             // The new name hides the directory; `wipe` detects processes that still use it.
             directory.path = spare;
             if let Ok(Some(owner)) = directory.wipe() {
-                return self.spares().waiting.push(Spare { path: directory.path, owner });
+                return lock(&self.spares).waiting.push(Spare { path: directory.path, owner });
             }
         }
         self.discard(directory);
@@ -137,7 +138,7 @@ impl Runs {
     /// Renames a directory immediately and removes it in the background, because a user may have left many files in it.
     fn discard(&self, mut directory: RunDirectory) {
         let doomed = {
-            let mut spares = self.spares();
+            let mut spares = lock(&self.spares);
             spares.count += 1;
             self.root.join(format!("doomed-{}-{}", std::process::id(), spares.count))
         };
@@ -153,16 +154,12 @@ impl Runs {
 
     /// Path for another spare directory; `None` if [`MAX_SPARE`] spare directories exist.
     fn name_spare(&self) -> Option<PathBuf> {
-        let mut spares = self.spares();
+        let mut spares = lock(&self.spares);
         if spares.waiting.len() >= MAX_SPARE {
             return None;
         }
         spares.count += 1;
         Some(self.root.join(format!("spare-{}", spares.count)))
-    }
-
-    fn spares(&self) -> std::sync::MutexGuard<'_, Spares> {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the disk of the run directories is full.

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hostler_model::Digest;
 use hostler_remote::Command;
 use hostler_remote::mirror::{Mark, is_program, places_of_program};
 
 use crate::account::{Ids, act_as};
+use crate::mutex::lock;
 
 /// Maximum number of remembered digests.
 const MOST: usize = 1000;
@@ -25,9 +26,9 @@ impl Programs {
         act_as(ids, || {
             let path = places_of_program(command).into_iter().find(is_here)?;
             let (file, mark) = Mark::open(&path).ok()?;
-            let known = self.lock().get(&path).filter(|(known, _)| *known == mark).map(|(_, digest)| *digest);
+            let known = lock(&self.0).get(&path).filter(|(known, _)| *known == mark).map(|(_, digest)| *digest);
             let digest = known.or_else(|| mark.digest(file).ok())?;
-            let mut all = self.lock();
+            let mut all = lock(&self.0);
             if all.len() >= MOST {
                 all.clear();
             }
@@ -36,9 +37,5 @@ impl Programs {
         })
         .ok()
         .flatten()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, (Mark, Digest)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
