@@ -14,11 +14,12 @@ use std::time::Instant;
 
 use hostler_snapshot::remove_tree;
 
-use super::cache::Cache;
 use super::detect::{LOCK_BYTES, Line, List, PROJECT_BYTES, Plan, Requirements};
+use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, system_error};
+use super::files;
 use super::runner::{Ended, Runner, Step, Stopped};
+use super::settings::Settings;
 use super::tools::{Interpreter, Python, Tools, Uv};
-use super::{BuildError, EnvError, IoContext, files};
 use crate::account::act_as;
 
 /// Maximum size in bytes of the command output in an error: the cause is usually at the end of the output.
@@ -47,7 +48,11 @@ const MISLEADING: [&str; 12] = [
 ];
 
 pub(super) struct Build<'a> {
-    pub(super) cache: &'a Cache,
+    /// Directory of the cache.
+    pub(super) root: &'a Path,
+    /// Directory with the download caches of the tools.
+    pub(super) downloads: PathBuf,
+    pub(super) settings: &'a Settings,
     pub(super) requirements: &'a Requirements,
     pub(super) tools: &'a Tools,
     pub(super) runner: &'a dyn Runner,
@@ -69,10 +74,9 @@ impl Build<'_> {
             temporary: attempt.join("tmp"),
         };
         for dir in [&site.work, &site.temporary] {
-            fs::create_dir_all(dir).map_err(|error| system_error(&self.cache.root, &error))?;
+            fs::create_dir_all(dir).map_err(|error| system_error(self.root, &error))?;
         }
         self.hand_over(attempt)?;
-        let _downloads = self.cache.use_downloads();
         match &self.tools.uv {
             Some(uv) => self.with_uv(uv, &site, log)?,
             None => self.with_pip(&site, log)?,
@@ -146,7 +150,7 @@ impl Build<'_> {
                 .env("UV_PYTHON_PREFERENCE", "only-managed")
                 .env("UV_PYTHON_DOWNLOADS", "automatic")
                 .env("UV_PYTHON_INSTALL_DIR", &site.python)
-                .env("UV_PYTHON_CACHE_DIR", self.cache.downloads().join("python")),
+                .env("UV_PYTHON_CACHE_DIR", self.downloads.join("python")),
         };
     }
 
@@ -157,7 +161,7 @@ impl Build<'_> {
     /// Copies the files that uv reads, or the whole project with `whole_tree`.
     fn copy_project(&self, whole_tree: bool, work: &Path) -> Result<(), EnvError> {
         let from = self.requirements.project_dir();
-        let failed = |error: io::Error| system_error(&self.cache.root, &error);
+        let failed = |error: io::Error| system_error(self.root, &error);
         if whole_tree {
             return files::copy_tree(from, work).map_err(failed);
         }
@@ -186,7 +190,7 @@ impl Build<'_> {
                 text.push_str(&self.line(line, work)?);
                 text.push('\n');
             }
-            fs::write(work.join(name), text).map_err(|error| system_error(&self.cache.root, &error))?;
+            fs::write(work.join(name), text).map_err(|error| system_error(self.root, &error))?;
             install.args([option, name]);
         }
         Ok(())
@@ -200,8 +204,8 @@ impl Build<'_> {
                 // A wheel must keep its name. A folder may have any name; the project's own depends on the job.
                 let copy =
                     if path.is_file() { dir.join(path.file_name().unwrap_or_default()) } else { dir.join("source") };
-                fs::create_dir(&dir).map_err(|error| system_error(&self.cache.root, &error))?;
-                files::copy_tree(path, &copy).map_err(|error| system_error(&self.cache.root, &error))?;
+                fs::create_dir(&dir).map_err(|error| system_error(self.root, &error))?;
+                files::copy_tree(path, &copy).map_err(|error| system_error(self.root, &error))?;
                 Ok(format!("{before}{}{after}", copy.display()))
             }
         }
@@ -209,7 +213,7 @@ impl Build<'_> {
 
     /// Gives the empty attempt directory to the building user. The build may write only there.
     fn hand_over(&self, attempt: &Path) -> Result<(), EnvError> {
-        if let Some(ids) = self.cache.settings.builder() {
+        if let Some(ids) = self.settings.builder() {
             fs::set_permissions(attempt, Permissions::from_mode(0o700)).context("close", attempt)?;
             files::chown_tree(attempt, ids.uid, ids.gid).context("change the owner of", attempt)?;
         }
@@ -218,7 +222,7 @@ impl Build<'_> {
 
     /// Accesses files of the project or the attempt with the rights of the building user, who owns them.
     fn with_rights(&self, work: impl FnOnce() -> Result<(), EnvError>) -> Result<(), EnvError> {
-        act_as(self.cache.settings.builder(), work).map_err(|error| system_error(&self.cache.root, &error))?
+        act_as(self.settings.builder(), work).map_err(|error| system_error(self.root, &error))?
     }
 
     /// Runs one command to its end, and explains a failure.
@@ -234,7 +238,7 @@ impl Build<'_> {
             Err(Stopped::TimedOut { limit_secs }) => {
                 Err(BuildError::TimedOut { limit_secs, output: tail.lines() }.into())
             }
-            Err(stopped) => Err(stopped.explain(&self.cache.root)),
+            Err(stopped) => Err(stopped.explain(self.root)),
         }
     }
 
@@ -250,19 +254,19 @@ impl Build<'_> {
                 Err(BuildError::VenvMissing { python: python.executable.clone(), package }.into())
             }
             Ok(ended) => Err(self.verdict("python -c 'import venv'", &ended, &tail).into()),
-            Err(stopped) => Err(stopped.explain(&self.cache.root)),
+            Err(stopped) => Err(stopped.explain(self.root)),
         }
     }
 
     /// Adds the variables of a build to `command`: those of the agent and the settings that do not mislead a build, and
     /// the paths of the cache's directories. Variables that `command` already has take precedence.
     fn surroundings(&self, command: Step, site: &Site) -> Step {
-        let settings = &self.cache.settings;
+        let settings = self.settings;
         let own = [
             ("PATH", settings.search_path.clone()),
             ("TMPDIR", site.temporary.clone().into()),
-            ("UV_CACHE_DIR", self.cache.downloads().join("uv").into()),
-            ("PIP_CACHE_DIR", self.cache.downloads().join("pip").into()),
+            ("UV_CACHE_DIR", self.downloads.join("uv").into()),
+            ("PIP_CACHE_DIR", self.downloads.join("pip").into()),
             ("UV_PYTHON_DOWNLOADS", "never".into()),
             // The environment is built once and used often, maybe by users who cannot write here.
             ("UV_COMPILE_BYTECODE", "1".into()),
@@ -284,8 +288,8 @@ impl Build<'_> {
         }
         // Not all tools pass on the system's error: `python -m venv` hides that of ensurepip.
         let told = output.contains("No space left on device") || output.contains("os error 28");
-        if told || free_bytes(&self.cache.root) < FULL_BELOW_BYTES {
-            return disk_full(&self.cache.root);
+        if told || free_bytes(self.root) < FULL_BELOW_BYTES {
+            return disk_full(self.root);
         }
         BuildError::Failed { command: name.to_owned(), status: ended.to_string(), output }
     }
@@ -329,28 +333,5 @@ impl Tail {
         let text = String::from_utf8_lossy(&self.0);
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
-    }
-}
-
-/// Converts a system error during a build to an error that can be stored for waiting jobs.
-pub(super) fn system_error(root: &Path, error: &io::Error) -> EnvError {
-    let error = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(root),
-        _ => BuildError::System(error.to_string()),
-    };
-    error.into()
-}
-
-fn disk_full(root: &Path) -> BuildError {
-    BuildError::DiskFull { path: root.to_owned(), free_bytes: free_bytes(root) }
-}
-
-/// Free space in bytes; zero if no file can be created. An unknown size counts as unlimited.
-fn free_bytes(root: &Path) -> u64 {
-    match nix::sys::statvfs::statvfs(root) {
-        // Some file systems have no fixed number of files and report zero.
-        Ok(stat) if stat.files() > 0 && stat.files_available() == 0 => 0,
-        Ok(stat) => stat.blocks_available() * stat.fragment_size(),
-        Err(_) => u64::MAX,
     }
 }

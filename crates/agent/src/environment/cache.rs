@@ -5,13 +5,11 @@
 //! no `ready` marker and is repeated. Jobs outlive the agent and its locks, so they use pins, which are files. All this
 //! works between processes, so agents on one machine may share a cache.
 
-use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::HashSet;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -19,13 +17,15 @@ use hostler_snapshot::remove_tree;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use super::build::{self, Build};
+use super::build::Build;
 use super::detect::{Kind, Requirements};
+use super::error::{BuildError, EnvError, IoContext, system_error};
+use super::files;
 use super::key::{self, Key};
-use super::runner::{Runner, Step};
+use super::runner::Runner;
+use super::settings::Settings;
 use super::tools::ToolBox;
-use super::{BuildError, EnvError, IoContext, files};
-use crate::account::{Account, Ids, act_as};
+use crate::account::act_as;
 
 /// Poll interval while another job builds the environment. A build takes much longer than the interval, and a check
 /// much less.
@@ -34,99 +34,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
 
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Size limit for environments and downloads in bytes. Above the limit, the least recently used environments and
-    /// downloads are removed.
-    pub cap_bytes: u64,
-    /// Search path for interpreters, uv and compilers; by default the agent's `PATH`.
-    pub search_path: OsString,
-    /// Interpreter to use instead of the first `python3` on the search path.
-    pub python: Option<PathBuf>,
-    /// Whether to use uv if present. Default: yes.
-    pub use_uv: bool,
-    /// Whether uv may install Python versions that projects require and this node lacks. Default: no.
-    pub install_python: bool,
-    /// Variables for builds in addition to the agent's own, e.g. `UV_INDEX_URL` and `PIP_INDEX_URL`.
-    pub variables: Vec<(String, String)>,
-    /// User who builds and owns this cache, because package installation can run arbitrary code. Default: the agent's
-    /// own user.
-    pub run_as: Option<Arc<Account>>,
-    /// Name of the node, which is part of each pin's name: agents on one machine may share a cache, but each knows only
-    /// its own runs.
-    pub node: String,
-}
-
-impl Settings {
-    pub fn new(cap_bytes: u64) -> Self {
-        Self {
-            cap_bytes,
-            search_path: std::env::var_os("PATH").unwrap_or_default(),
-            python: None,
-            use_uv: true,
-            install_python: false,
-            variables: Vec::new(),
-            run_as: None,
-            node: String::new(),
-        }
-    }
-
-    /// Variables for builds: the agent's, and those in the settings. If the building user is not the agent's own user,
-    /// only those agent variables are included that configure the locale or access to package indexes; others may be
-    /// confidential.
-    pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
-        let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
-        std::env::vars_os()
-            .filter(move |(name, _)| !overridden(name))
-            .filter(|(name, _)| self.run_as.is_none() || is_of_the_site(name))
-            .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
-    }
-
-    /// Whether the settings allow the installation of missing Python versions.
-    pub(super) fn installs_python(&self) -> bool {
-        self.install_python && self.use_uv && self.python.is_none()
-    }
-
-    /// Ids of the building user, with whose rights the agent accesses that user's files; `None` for the agent's own
-    /// user.
-    pub(super) fn builder(&self) -> Option<&Ids> {
-        self.run_as.as_ref().map(|user| &user.ids)
-    }
-
-    /// Configures a step to run as the building user, with that user's home directory and the permitted variables.
-    pub(super) fn as_builder(&self, mut step: Step) -> Step {
-        let mut env: BTreeMap<OsString, OsString> = self.environment().collect();
-        env.insert("PATH".into(), self.search_path.clone());
-        env.extend(self.identity().map(|(name, value)| (name.into(), value)));
-        env.extend(step.env);
-        step.env = env.into_iter().collect();
-        step.credentials = self.run_as.as_ref().map(|user| user.credentials());
-        step
-    }
-
-    /// Variables that identify the building user; empty for the agent's own user.
-    pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
-        let of = |user: &Arc<Account>| {
-            let name = OsString::from(&user.name);
-            [("HOME", user.home.clone().into_os_string()), ("USER", name.clone()), ("LOGNAME", name)]
-        };
-        self.run_as.iter().flat_map(of).collect::<Vec<_>>().into_iter()
-    }
-
-    pub(super) fn home(&self) -> Option<OsString> {
-        self.run_as.as_ref().map_or_else(|| std::env::var_os("HOME"), |user| Some(user.home.clone().into()))
-    }
-}
-
-/// Whether a variable configures access to package indexes or the locale.
-fn is_of_the_site(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    ["UV_", "PIP_", "SSL_CERT_", "LC_"].iter().any(|prefix| name.starts_with(prefix))
-        || ["LANG", "TZ", "REQUESTS_CA_BUNDLE"].contains(&&*name)
-        || name.to_ascii_lowercase().ends_with("_proxy")
-}
-
-/// The environments of one node or of one of its users. Threads can share a cache by reference or `Arc`.
+/// The environments of one node or of one of its users. Share it between threads by reference or `Arc`.
 pub struct Cache {
     pub(super) root: PathBuf,
     pub(super) settings: Settings,
@@ -254,7 +162,8 @@ impl Cache {
                 if self.read_ready(&key).is_none()
                     && self.last_failure(&key).map(|failure| failure.attempt) == earlier_failure
                 {
-                    let build = Build { cache: self, requirements, tools: &tools, runner };
+                    let (root, downloads, settings) = (self.root.as_path(), self.downloads(), &self.settings);
+                    let build = Build { root, downloads, settings, requirements, tools: &tools, runner };
                     return self.build(&key, &build, exclusive, log);
                 }
                 continue;
@@ -354,18 +263,19 @@ impl Cache {
         self.discard(key);
         let env = self.env_dir(key);
         let users = env.join("users");
-        fs::create_dir_all(&users).map_err(|error| build::system_error(&self.root, &error))?;
+        fs::create_dir_all(&users).map_err(|error| system_error(&self.root, &error))?;
         let attempt_dir = env.join(attempt);
+        let _downloads = self.use_downloads();
         build.run(&attempt_dir, log)?;
         let ready = Ready {
             attempt: attempt.to_owned(),
             size_bytes: act_as(self.settings.builder(), || files::disk_usage(&attempt_dir)).unwrap_or_default(),
             tool: build.tool(),
         };
-        File::create(env.join("last_used")).map_err(|error| build::system_error(&self.root, &error))?;
-        let marker = serde_json::to_vec(&ready).expect("a ready marker serializes to JSON");
+        File::create(env.join("last_used")).map_err(|error| system_error(&self.root, &error))?;
+        let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
         hostler_sys::replace_file(&env.join("ready"), &marker, 0o644)
-            .map_err(|error| build::system_error(&self.root, &error))?;
+            .map_err(|error| system_error(&self.root, &error))?;
         Ok(())
     }
 

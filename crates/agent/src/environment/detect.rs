@@ -16,11 +16,13 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use hostler_model::PythonVersions;
 
-use super::{Bound, EnvError, IoContext, files, one_line};
+use super::error::{Bound, EnvError, IoContext, one_line};
+use super::files;
+use crate::mutex::lock;
 
 /// Size limit for `pyproject.toml`, for a version file, and for a script up to the end of its metadata, in bytes.
 pub(super) const PROJECT_BYTES: u64 = 4 << 20;
@@ -293,7 +295,7 @@ fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Re
     let text = read(path, "uv.lock", LOCK_BYTES, Bound::Bytes(LOCK_BYTES))?;
     let whole_tree = {
         // Locked after reading, because a user can make reading slow.
-        let _turn = LOCK_TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&LOCK_TURN);
         let locked = parse_toml("uv.lock", &text)?;
         // Parsed and formatted again, to ignore layout and comments.
         hash_field(&mut hasher, locked.to_string().as_bytes());

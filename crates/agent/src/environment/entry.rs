@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use super::cache::Lease;
+use super::error::{EnvError, IoContext};
+use super::files;
 use super::tools::{is_executable, which};
-use super::{EnvError, IoContext, Lease, files};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryCommand {

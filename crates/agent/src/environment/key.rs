@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use super::cache::Settings;
 use super::detect::Requirements;
 use super::files::read_regular;
+use super::settings::Settings;
 use super::tools::Tools;
 use crate::account::act_as;
 

@@ -21,7 +21,7 @@ use hostler_shepherd::{
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{BuildError, EnvError, build};
+use super::error::{BuildError, EnvError, one_line, system_error};
 
 /// Interval of checks for cancellation and timeout, in milliseconds.
 const LOOK_MS: u16 = 50;
@@ -94,7 +94,7 @@ impl Stopped {
         match self {
             Self::Cancelled => EnvError::Cancelled,
             Self::TimedOut { limit_secs } => BuildError::TimedOut { limit_secs, output: String::new() }.into(),
-            Self::System(error) => build::system_error(root, &error),
+            Self::System(error) => system_error(root, &error),
         }
     }
 }
@@ -263,7 +263,7 @@ fn wait(set: &mut [PollFd<'_>], milliseconds: u16) -> Result<(), Stopped> {
 }
 
 fn system(error: impl std::error::Error + Send + Sync + 'static) -> Stopped {
-    Stopped::System(io::Error::other(super::one_line(&error)))
+    Stopped::System(io::Error::other(one_line(&error)))
 }
 
 #[cfg(test)]

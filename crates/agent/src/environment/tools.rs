@@ -14,17 +14,19 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_model::{Feature, PYTHON_INSTALL, PythonVersions};
 use serde::{Deserialize, Serialize};
 
-use super::cache::Settings;
+use super::error::{BuildError, EnvError};
+use super::files;
 use super::runner::{Ended, Runner, Step, Stopped};
-use super::{BuildError, EnvError, files};
+use super::settings::Settings;
 use crate::account::act_as;
+use crate::mutex::lock;
 
 /// Prints, one per line: the program to start, its version, and everything that makes interpreters incompatible.
 const WHO_ARE_YOU: &str = "\
@@ -104,9 +106,11 @@ pub(super) struct ToolBox {
     answers: Mutex<Answers>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Answers {
+    #[serde(default)]
     pythons: BTreeMap<PathBuf, Answer<Interpreter>>,
+    #[serde(default)]
     uvs: BTreeMap<PathBuf, Answer<String>>,
 }
 
@@ -126,21 +130,11 @@ struct Stamp {
     script: bool,
 }
 
-/// The answers stored on disk.
-#[derive(Default, Serialize, Deserialize)]
-struct Stored {
-    #[serde(default)]
-    pythons: BTreeMap<PathBuf, Answer<Interpreter>>,
-    #[serde(default)]
-    uvs: BTreeMap<PathBuf, Answer<String>>,
-}
-
 impl ToolBox {
     /// Opens the cache in `file`. An unreadable file counts as empty.
     pub(super) fn open(file: PathBuf) -> Self {
-        let stored: Stored =
-            fs::read(&file).ok().and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
-        Self { file, answers: Mutex::new(Answers { pythons: stored.pythons, uvs: stored.uvs }) }
+        let stored = fs::read(&file).ok().and_then(|content| serde_json::from_slice(&content).ok());
+        Self { file, answers: Mutex::new(stored.unwrap_or_default()) }
     }
 
     /// The tools selected by `settings`. Starts processes only for programs without a cached answer.
@@ -154,7 +148,7 @@ impl ToolBox {
         runner: &dyn Runner,
     ) -> Result<Tools, EnvError> {
         // Query under the lock, so that concurrent jobs start only one process.
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = lock(&self.answers);
         let fitting = answers.fitting(settings, wanted, runner);
         let (uv, asked_uv) = answers.uv(settings, runner)?;
         let (python, asked_python) = match (fitting, wanted) {
@@ -177,13 +171,13 @@ impl ToolBox {
         wanted: &PythonVersions,
         runner: &dyn Runner,
     ) -> Result<bool, EnvError> {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = lock(&self.answers);
         let (python, _) = answers.python(program.to_owned(), settings, runner)?;
         Ok(wanted.fit(python.full_version()))
     }
 
     fn store(&self, answers: &Answers) {
-        let stored = Stored { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
+        let stored = Answers { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
         let content = serde_json::to_vec_pretty(&stored).expect("paths of working programs and text are valid JSON");
         if let Err(error) = hostler_sys::replace_file(&self.file, &content, 0o644) {
             // Costs only a query after the next restart.
@@ -288,6 +282,11 @@ pub(super) fn which(name: &str, search_path: &OsStr) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
+/// The first of these programs found on a search path.
+pub(crate) fn first_on_path(names: &[&str], search_path: &OsStr) -> Option<PathBuf> {
+    names.iter().find_map(|name| which(name, search_path))
+}
+
 /// Whether `file` is a regular file with an execute permission.
 pub(super) fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
@@ -330,7 +329,7 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
 
 /// Features for the Python versions of this node, e.g. `python3.11`. The name of a binary determines its version; a
 /// script, such as a pyenv shim, is queried. One more feature states that uv may install other versions.
-pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
+pub fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     let mut programs = match &settings.python {
         Some(python) => vec![python.clone()],
         None => versioned_pythons(&settings.search_path),

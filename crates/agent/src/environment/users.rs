@@ -12,13 +12,16 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hostler_snapshot::remove_tree;
 
-use super::cache::{Cache, Settings};
-use super::{EnvError, IoContext, files, one_line};
+use super::cache::Cache;
+use super::error::{EnvError, IoContext, one_line};
+use super::files;
+use super::settings::Settings;
 use crate::account::Account;
+use crate::mutex::lock;
 
 /// Name prefix of directories that are being removed.
 const ORPHAN: &str = "orphan-";
@@ -59,7 +62,7 @@ impl Environments {
     pub fn of(&self, account: Option<&Arc<Account>>) -> Result<Arc<Cache>, EnvError> {
         let uid = account.map(|account| account.ids.uid);
         // Held while a cache is opened, so that each is opened only once.
-        let mut caches = self.caches();
+        let mut caches = lock(&self.caches);
         if let Some(cache) = caches.get(&uid) {
             return Ok(Arc::clone(cache));
         }
@@ -148,15 +151,11 @@ impl Environments {
     }
 
     fn all(&self) -> Vec<Arc<Cache>> {
-        self.caches().values().map(Arc::clone).collect()
+        lock(&self.caches).values().map(Arc::clone).collect()
     }
 
     fn directory(&self) -> PathBuf {
         self.root.join("users")
-    }
-
-    fn caches(&self) -> MutexGuard<'_, HashMap<Option<u32>, Arc<Cache>>> {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,0 +1,251 @@
+//! Errors of environments.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hostler_model::format_bytes;
+use serde::{Deserialize, Serialize};
+
+/// Why an environment or the entry point cannot be provided. [`EnvError::hint`] suggests a remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvError {
+    /// A file operation of the cache or on the project failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// Attempted action, as a verb.
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// A project file has invalid content.
+    #[error("{file}: {problem}")]
+    Project {
+        /// The file, relative to the project folder.
+        file: String,
+        problem: String,
+    },
+    /// A project file, or the files that it includes, exceed a size limit.
+    #[error("{file} is too large: {bound}")]
+    TooLong {
+        /// The file, relative to the project folder.
+        file: String,
+        bound: Bound,
+    },
+    /// A project file refers to a path outside the project folder, which is not copied to the node.
+    #[error("{file} refers to {target}, which is outside the project folder")]
+    OutsideProject {
+        /// The file, relative to the project folder.
+        file: String,
+        /// The path as written.
+        target: String,
+    },
+    /// No Python interpreter was found.
+    #[error("no python3 on this node (looked in {searched})")]
+    NoPython {
+        /// Search path, or the configured interpreter.
+        searched: String,
+    },
+    /// No interpreter has a version that the project accepts.
+    #[error(
+        "the project requires Python {wanted}, and this node has {}",
+        if found.is_empty() { "none".to_owned() } else { found.join(", ") }
+    )]
+    PythonVersion {
+        /// Versions from `requires-python` and `.python-version`.
+        wanted: String,
+        /// Versions of the interpreters that the job's user can start.
+        found: Vec<String>,
+        /// uv would be allowed to install such a version, but is missing.
+        lacks_uv: bool,
+    },
+    /// An interpreter or uv exists but does not work.
+    #[error("{} does not work: {problem}", program.display())]
+    BrokenTool {
+        program: PathBuf,
+        /// Error of the program or the system.
+        problem: String,
+    },
+    /// The project is locked by uv and the node has no uv.
+    #[error("the project has a uv.lock, but uv is not installed on this node")]
+    UvNeeded,
+    /// The build failed, here or in another job that built the same environment.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    #[error("cancelled while preparing the environment")]
+    Cancelled,
+    /// The run id cannot be used as a file name.
+    #[error("run id {0:?} is not a plain file name")]
+    RunId(String),
+    /// The entry point is neither a file of the project nor a command.
+    #[error("entry point {entry} is neither a file in the project folder nor a command on this node")]
+    NoEntry {
+        entry: String,
+        /// Python files in the folder that the user may have meant.
+        candidates: Vec<String>,
+    },
+    #[error("entry point {entry} is not executable")]
+    NotExecutable { entry: String },
+    #[error("path {} is not valid UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+}
+
+/// Why a build failed. It is stored as text, because jobs that waited for the build get the same error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum BuildError {
+    /// A command of the build failed.
+    #[error("building the environment failed: {command} {status}\n{output}")]
+    Failed {
+        /// Tool and subcommand, e.g. `uv pip install`.
+        command: String,
+        /// Exit status, e.g. `exited with 1`.
+        status: String,
+        /// The last lines of its output.
+        output: String,
+    },
+    /// The file system of the cache is full.
+    #[error("no space left for environments in {} ({} MiB free)", path.display(), free_bytes / (1024 * 1024))]
+    DiskFull {
+        /// Root directory of the cache.
+        path: PathBuf,
+        /// Free space right after the failure.
+        free_bytes: u64,
+    },
+    /// The interpreter cannot create environments.
+    #[error("{} cannot create environments: its venv or ensurepip module is missing", python.display())]
+    VenvMissing {
+        python: PathBuf,
+        /// Debian package with the missing modules, e.g. `python3.11-venv`.
+        package: String,
+    },
+    /// A command of the build reached the memory limit of the job.
+    #[error("building the environment exceeded the job's memory limit of {}: {command}\n{output}", format_bytes(*limit_bytes))]
+    OutOfMemory { command: String, limit_bytes: u64, output: String },
+    /// The build, or waiting for another job's build, exceeded the time limit of the job.
+    #[error("building the environment exceeded the job's time limit of {limit_secs} s\n{output}")]
+    TimedOut { limit_secs: u64, output: String },
+    /// Another system error during the build.
+    #[error("building the environment failed: {0}")]
+    System(String),
+}
+
+/// Size limits for files that describe a project, because the agent reads them outside the limits of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Bound {
+    /// Bytes of one file.
+    #[error("more than {}", format_bytes(*.0))]
+    Bytes(u64),
+    /// Bytes of a script up to the end of its inline metadata.
+    #[error("its `# /// script` block does not end within {}", format_bytes(*.0))]
+    ScriptBytes(u64),
+    /// Bytes of all requirements files and their includes.
+    #[error("requirements files and their includes have more than {} in total", format_bytes(*.0))]
+    RequirementsBytes(u64),
+    /// Lines of all requirements files and their includes.
+    #[error("requirements files and their includes have more than {0} lines in total")]
+    RequirementsLines(usize),
+}
+
+impl BuildError {
+    /// Whether the limits of the building job caused the failure, so that another job may succeed.
+    pub fn is_of_the_builder(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::TimedOut { .. })
+    }
+}
+
+impl EnvError {
+    /// What the user or the node's operator can do, if known.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
+            Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
+            Self::PythonVersion { lacks_uv: true, .. } => {
+                "install uv on the node, which may then install the required version, or change requires-python or .python-version".into()
+            }
+            Self::PythonVersion { .. } => {
+                "change requires-python or .python-version, or ask an admin of the node to install one (python3.N on the agent's PATH) \
+                 or to let uv install it (install_python = true in agent.toml)".into()
+            }
+            Self::UvNeeded => {
+                "install uv on the node, or replace uv.lock by `uv export --format requirements-txt -o requirements.txt`".into()
+            }
+            Self::Build(BuildError::VenvMissing { package, .. }) => {
+                format!("install uv on this node, or the missing modules (Debian, Ubuntu: apt install {package})")
+            }
+            Self::Build(BuildError::DiskFull { path, .. }) => {
+                format!("free some space on the file system of {}, or lower the size limit of the cache", path.display())
+            }
+            Self::Build(BuildError::OutOfMemory { .. }) => {
+                "environments are built within the limits of the job: request more with --memory".into()
+            }
+            Self::Build(BuildError::TimedOut { .. }) => {
+                "the time limit of the job includes building: request more with --time; a built environment is kept".into()
+            }
+            Self::NotExecutable { entry } => format!("chmod +x {entry}"),
+            Self::NoEntry { candidates, .. } if !candidates.is_empty() => {
+                format!("the folder contains {}", candidates.join(", "))
+            }
+            Self::Io { .. }
+            | Self::Project { .. }
+            | Self::TooLong { .. }
+            | Self::BrokenTool { .. }
+            | Self::Build(BuildError::Failed { .. } | BuildError::System(_))
+            | Self::Cancelled
+            | Self::RunId(_)
+            | Self::NoEntry { .. }
+            | Self::NotUtf8(_) => return None,
+        };
+        Some(hint)
+    }
+}
+
+/// Adds action and path to an I/O error.
+pub(super) trait IoContext<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, EnvError>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, EnvError> {
+        self.map_err(|source| EnvError::Io { action, path: path.to_owned(), source })
+    }
+}
+
+/// An error and its causes on one line.
+pub(super) fn one_line(error: &dyn std::error::Error) -> String {
+    struct Chain<'a>(&'a dyn std::error::Error);
+    impl fmt::Display for Chain<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}", self.0)?;
+            let mut cause = self.0.source();
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+            Ok(())
+        }
+    }
+    Chain(error).to_string()
+}
+
+/// Converts a system error during a build to an error that can be stored for waiting jobs.
+pub(super) fn system_error(root: &Path, error: &io::Error) -> EnvError {
+    let error = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(root),
+        _ => BuildError::System(error.to_string()),
+    };
+    error.into()
+}
+
+pub(super) fn disk_full(root: &Path) -> BuildError {
+    BuildError::DiskFull { path: root.to_owned(), free_bytes: free_bytes(root) }
+}
+
+/// Free space in bytes; zero if no file can be created. An unknown size counts as unlimited.
+pub(super) fn free_bytes(root: &Path) -> u64 {
+    match nix::sys::statvfs::statvfs(root) {
+        // Some file systems have no fixed number of files and report zero.
+        Ok(stat) if stat.files() > 0 && stat.files_available() == 0 => 0,
+        Ok(stat) => stat.blocks_available() * stat.fragment_size(),
+        Err(_) => u64::MAX,
+    }
+}
