@@ -6,19 +6,17 @@
 //! connections are joined. The agent stores and decides nothing here: the head knows which node forwarded a request,
 //! and checks the rights.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
-use std::hash::Hash;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{Endpoint, HEAD_AWAY};
+use hostler_core::doorway::{Share, Shares};
 use hostler_proto::api::{BASE, ErrorBody};
 use hostler_proto::peers::LOAD_PATH;
 use hostler_proto::users::RELAY_HEADER;
@@ -102,14 +100,14 @@ impl Door {
 
     pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let crowd = Arc::new(Crowd::of(CONNECTIONS_OF_ONE));
+        let shares = Shares::of(CONNECTIONS_OF_ONE);
         loop {
             let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
             match self.accept().await {
                 Ok(stream) => {
-                    let (head, gossiping, crowd) = (head.clone(), gossiping.cloned(), Arc::clone(&crowd));
+                    let (head, gossiping, shares) = (head.clone(), gossiping.cloned(), Arc::clone(&shares));
                     tokio::spawn(async move {
-                        if let Err(error) = serve_user(stream, head, gossiping, place, &crowd).await {
+                        if let Err(error) = serve_user(stream, head, gossiping, place, &shares).await {
                             tracing::debug!("a user's connection ended: {error:#}");
                         }
                     });
@@ -130,63 +128,21 @@ impl Drop for Door {
     }
 }
 
-/// Limits the number of connections per user, or per another key `K`.
-pub(crate) struct Crowd<K = u32> {
-    here: StdMutex<HashMap<K, usize>>,
-    most: usize,
-}
-
-/// A user's connection slot, freed on drop. A connection that becomes a terminal keeps its slot.
-pub(crate) struct Place<K: Copy + Eq + Hash = u32> {
-    crowd: Arc<Crowd<K>>,
-    who: K,
-    _any: OwnedSemaphorePermit,
-}
-
-impl<K: Copy + Eq + Hash> Crowd<K> {
-    /// Creates a counter with a limit per user.
-    pub(crate) fn of(most: usize) -> Self {
-        Self { here: StdMutex::default(), most }
-    }
-
-    /// Reserves a slot for another connection of `who`; `None` if `who` has reached the limit.
-    pub(crate) fn admit(self: &Arc<Self>, who: K, any: OwnedSemaphorePermit) -> Option<Place<K>> {
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = here.entry(who).or_default();
-        if *own >= self.most {
-            return None;
-        }
-        *own += 1;
-        Some(Place { crowd: Arc::clone(self), who, _any: any })
-    }
-}
-
-impl<K: Copy + Eq + Hash> Drop for Place<K> {
-    fn drop(&mut self) {
-        let mut here = self.crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut own) = here.entry(self.who) {
-            *own.get_mut() -= 1;
-            if *own.get() == 0 {
-                own.remove();
-            }
-        }
-    }
-}
-
 async fn serve_user(
     stream: UnixStream,
     head: Endpoint,
     gossiping: Option<Arc<Gossiping>>,
     any: OwnedSemaphorePermit,
-    crowd: &Arc<Crowd>,
+    shares: &Arc<Shares<u32>>,
 ) -> anyhow::Result<()> {
     let uid = stream.peer_cred()?.uid();
-    let Some(place) = crowd.admit(uid, any) else {
+    let Some(share) = shares.take(uid) else {
+        drop(any);
         turn_away(stream).await;
         return Ok(());
     };
     let user = user_called(uid).await?;
-    let relay = Arc::new(Relay { head, gossiping, user, connection: Mutex::default(), place: Arc::new(place) });
+    let relay = Arc::new(Relay { head, gossiping, user, connection: Mutex::default(), place: Arc::new((share, any)) });
     let service = service_fn(move |request| {
         let relay = Arc::clone(&relay);
         async move { Ok::<_, Infallible>(relay.pass(request).await) }
@@ -230,7 +186,8 @@ struct Relay {
     gossiping: Option<Arc<Gossiping>>,
     user: HeaderValue,
     connection: Mutex<Option<SendRequest<Incoming>>>,
-    place: Arc<Place>,
+    /// The user's connection slot. A connection that becomes a terminal keeps it.
+    place: Arc<(Share<u32>, OwnedSemaphorePermit)>,
 }
 
 impl Relay {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hostler_core::doorway::Shares;
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
 use hostler_shepherd::receive;
 use nix::sys::socket::MsgFlags;
@@ -19,7 +20,7 @@ use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::door::{Crowd, Door};
+use crate::door::Door;
 
 /// Maximum number of concurrent requests. Further requests wait.
 const CALLS: usize = 1024;
@@ -49,18 +50,18 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
         }
     };
     let places = Arc::new(Semaphore::new(CALLS));
-    let crowd = Arc::new(Crowd::of(CALLS_OF_ONE));
-    let turned_away = (Arc::new(Semaphore::new(TURNED_AWAY)), Arc::new(Crowd::of(TURNED_AWAY_OF_ONE)));
+    let shares = Shares::of(CALLS_OF_ONE);
+    let turned_away = (Arc::new(Semaphore::new(TURNED_AWAY)), Shares::of(TURNED_AWAY_OF_ONE));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match door.accept().await {
             Ok(stream) => {
                 let Ok(peer) = Peer::of(&stream) else { continue };
-                let place = crowd.admit(peer.uid(), place);
+                let place = shares.take(peer.uid()).map(|share| (share, place));
                 let is_admitted = place.is_some();
                 let to_be_told = || {
                     let any = Arc::clone(&turned_away.0).try_acquire_owned().ok()?;
-                    turned_away.1.admit(peer.uid(), any)
+                    Some((turned_away.1.take(peer.uid())?, any))
                 };
                 let Some(place) = place.or_else(to_be_told) else { continue };
                 let exec = Arc::clone(exec);
