@@ -7,7 +7,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -23,6 +23,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::mutex::lock;
 use crate::random::random;
 
 /// Lock file in the node's directory, held by the running agent.
@@ -36,10 +37,6 @@ const JOIN_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration:
 
 /// File with the certificate and its key.
 const CREDENTIALS: &str = "credentials.pem";
-
-/// Certificate file of earlier releases, which stored the key in a separate file.
-const OLD_CERTIFICATE: &str = "certificate.pem";
-const OLD_KEY: &str = "key.pem";
 
 const AUTHORITY: &str = "authority.pem";
 
@@ -179,12 +176,12 @@ impl Identity {
     }
 
     fn load(files: Files, head_file: Option<PathBuf>) -> anyhow::Result<Self> {
-        let (certificate, key) = files.credentials()?;
-        let own = Arc::new(OwnCertificate::from_pem(&certificate, &key).context("the node's certificate is damaged")?);
+        let both = files.read(CREDENTIALS)?;
+        let own = Arc::new(OwnCertificate::from_pem(&both, &both).context("the node's certificate is damaged")?);
         let authority = files.read(AUTHORITY)?;
         let config = tls::mutual_as(&authority, Arc::clone(&own))?;
-        let name = node_in(&certificate).context("the node's certificate names no node")?;
-        Ok(Self { files, name, own, config, known: Mutex::new((certificate, authority)), head_file })
+        let name = node_in(&both).context("the node's certificate names no node")?;
+        Ok(Self { files, name, own, config, known: Mutex::new((both, authority)), head_file })
     }
 
     pub(crate) fn name(&self) -> &NodeName {
@@ -211,7 +208,7 @@ impl Identity {
         let both = credentials(&joined.certificate, &key);
         self.files.store(CREDENTIALS, both.as_bytes())?;
         self.own.replace(&both, &both)?;
-        self.known().0 = both;
+        lock(&self.known).0 = both;
         Ok(joined.renew_in_ms)
     }
 
@@ -221,28 +218,24 @@ impl Identity {
     /// # Errors
     /// If the new identity is for another node name or cluster, which requires a restart.
     pub(crate) fn refresh(&self) -> anyhow::Result<bool> {
-        let (certificate, key) = self.files.credentials()?;
-        let mut known = self.known();
-        if certificate == known.0 {
+        let both = self.files.read(CREDENTIALS)?;
+        let mut known = lock(&self.known);
+        if both == known.0 {
             return Ok(false);
         }
-        let name = node_in(&certificate).context("the node's certificate names no node")?;
+        let name = node_in(&both).context("the node's certificate names no node")?;
         if name != self.name || self.files.read(AUTHORITY)? != known.1 {
             bail!(
                 "this node has joined again as {name}, but this agent was started as {}: restart the agent",
                 self.name
             );
         }
-        self.own.replace(&certificate, &key)?;
-        known.0 = certificate;
+        self.own.replace(&both, &both)?;
+        known.0 = both;
         Ok(true)
     }
 
-    fn known(&self) -> MutexGuard<'_, (String, String)> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Address that the head on this machine has written to `head_file`, if any.
+    /// Address that a head on this machine announced last.
     fn announced_address(&self) -> Option<String> {
         let text = fs::read(self.head_file.as_ref()?).ok()?;
         let announced: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -267,16 +260,7 @@ impl Files {
     }
 
     fn have_joined(&self) -> bool {
-        self.0.join(CREDENTIALS).exists() || self.0.join(OLD_CERTIFICATE).exists()
-    }
-
-    /// Certificate and key in PEM format, possibly in one text.
-    fn credentials(&self) -> anyhow::Result<(String, String)> {
-        if self.0.join(CREDENTIALS).exists() {
-            let both = self.read(CREDENTIALS)?;
-            return Ok((both.clone(), both));
-        }
-        Ok((self.read(OLD_CERTIFICATE)?, self.read(OLD_KEY)?))
+        self.0.join(CREDENTIALS).exists()
     }
 
     fn read(&self, name: &str) -> anyhow::Result<String> {
@@ -330,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_private_and_load_from_old_and_new_files() {
+    fn credentials_are_private_and_refreshed_after_another_join() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let files = Files::of(directory.path());
@@ -338,18 +322,12 @@ mod tests {
         assert!(!has_joined(directory.path()));
         let (authority, _) = self_signed("the authority");
         files.store(AUTHORITY, authority.as_bytes()).expect("this test owns the path");
-        let (certificate, key) = self_signed("n1");
-        files.store(OLD_KEY, key.serialize_pem().as_bytes()).expect("this test owns the path");
-        files.store(OLD_CERTIFICATE, certificate.as_bytes()).expect("this test owns the path");
-        assert!(has_joined(directory.path()));
-        let load = || Identity::load(Files::of(directory.path()), None).expect("the node has joined");
-        assert_eq!(load().name().as_str(), "n1");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
-        assert_eq!(load().name().as_str(), "n2", "the newer file format has precedence");
-
-        let identity = load();
-        assert!(!identity.refresh().expect("readable"), "unchanged files give no new identity");
+        assert!(has_joined(directory.path()));
+        let identity = Identity::load(Files::of(directory.path()), None).expect("the node has joined");
+        assert_eq!(identity.name().as_str(), "n2");
+        assert!(!identity.refresh().expect("readable"), "nothing is new");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         assert_eq!(

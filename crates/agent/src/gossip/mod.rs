@@ -167,8 +167,6 @@ impl Gossiping {
                         let _ = tokio::task::spawn_blocking(move || this.learn(peers)).await;
                         break;
                     }
-                    // A head of an older release, which does not support gossip.
-                    Err(error) if error.code() == Some("no_such_route") => break,
                     Err(error) => tracing::debug!("cannot get the peer list from the head: {error}"),
                 }
                 tokio::time::sleep(pause.mul_f64((1.0 + random()) / 2.0)).await;
