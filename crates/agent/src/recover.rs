@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
-use hostler_shepherd::LostReason;
 use hostler_shepherd::journal::Story;
 
 use crate::directory::{FoundRun, RunDirectory};
@@ -61,11 +60,7 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
     match supervise::determine_state(node, launch).await {
         Some(RunState::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
         Some(RunState::Ended(exit)) => (Found::Exit(exit), None),
-        // A power failure may have lost the shepherd's journal entry. Its absence proves that the run never began only
-        // within the same boot.
-        None if *boot != node.facts.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
-        // The run may begin now, in a new directory.
-        None => (Found::Launch, None),
+        None => (Found::Launch { is_of_this_boot: *boot == node.facts.boot }, None),
     }
 }
 

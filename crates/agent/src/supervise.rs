@@ -207,7 +207,7 @@ fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
 }
 
 /// Exit of a lost run, with a message for the user.
-pub(crate) fn lost(node: &Node, reason: LostReason) -> Exit {
+fn lost(node: &Node, reason: LostReason) -> Exit {
     let what = match reason {
         LostReason::Rebooted => "was restarted while the job ran",
         LostReason::ShepherdGone | LostReason::PidReused => {

@@ -111,11 +111,14 @@ pub enum Why {
 /// What a restarted agent finds on disk about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Only the launch: the process was never started.
-    Launch,
-    /// The run's shepherd, still alive; the agent has connected to it.
+    /// Only the launch: no shepherd has taken the run, and none can take it any longer.
+    Launch {
+        /// The machine has not restarted since the launch was stored.
+        is_of_this_boot: bool,
+    },
+    /// A live shepherd, which the agent has adopted.
     Shepherd,
-    /// The exit record of the process. The results are not yet collected.
+    /// The process has ended, and its results are not yet collected; or it is lost.
     Exit(Exit),
     /// The stored end of the run, which the head may not have recorded yet.
     Over(RunEnd),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use hostler_model::{Ending, JobState, RunId};
-use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult, StepDoor};
+use hostler_proto::link::{
+    AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult, StepDoor, Usage,
+};
 
 use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Uncollected, Why};
 
@@ -114,15 +116,19 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
 
 fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
     let run = launch.run();
+    let lost = |message, usage| Stage::Over(RunEnd { fate: Fate::Lost, message, result: None, usage });
     let stage = match found {
-        Found::Launch => {
+        Found::Launch { is_of_this_boot: true } => {
             effects.push(Effect::Start(Arc::clone(&launch)));
             Stage::Staging
         }
-        Found::Shepherd => Stage::Running,
-        Found::Exit(exit) if exit.why == Why::Lost => {
-            Stage::Over(RunEnd { fate: Fate::Lost, message: exit.message, result: None, usage: exit.usage })
+        // A power failure may have removed the shepherd's entry from the disk, so the run may have begun.
+        Found::Launch { is_of_this_boot: false } => {
+            let message = "its node was restarted, and nobody knows whether it had begun";
+            lost(Some(message.to_owned()), Usage::default())
         }
+        Found::Shepherd => Stage::Running,
+        Found::Exit(exit) if exit.why == Why::Lost => lost(exit.message, exit.usage),
         Found::Exit(exit) => {
             effects.push(Effect::Collect { launch: Arc::clone(&launch) });
             Stage::Collecting(exit)

@@ -59,7 +59,7 @@ impl World {
             let Ok(launch) = launch.map(Arc::new) else {
                 return self.books.wrong(format!("the launch of {run} on n{node} cannot be read"));
             };
-            let found = self.look(node, &launch);
+            let found = self.look(node, run);
             self.note(format_args!("n{node} finds {run}: {found:?}"));
             if found == Found::Shepherd {
                 let control = Control { is_watched: true, ..Control::default() };
@@ -69,15 +69,10 @@ impl World {
         }
     }
 
-    /// Determines a run's progress from its directory and its shepherd.
-    fn look(&mut self, node: usize, launch: &Arc<RunLaunch>) -> Found {
-        let run = launch.run();
-        let (forgets_boots, now_us) = (self.breaks(Rule::NothingTwiceAfterBoot), self.now_us);
-        let starts_again = self.breaks(Rule::AdoptShepherds);
-        let machine = &mut self.nodes[node];
-        let is_alive = machine.shepherds.contains_key(&run);
-        let boot = machine.boot();
-        let directory = machine.directories.get_mut(&run).expect("the caller listed this directory");
+    /// Returns what is left of a run.
+    fn look(&self, node: usize, run: RunId) -> Found {
+        let machine = &self.nodes[node];
+        let directory = &machine.directories[&run];
         if let Some(end) = &directory.end {
             return Found::Over(hostler_proto::decode(end).expect("ends are stored atomically"));
         }
@@ -85,21 +80,14 @@ impl World {
             return Found::Exit(exit.clone());
         }
         match directory.claim {
-            Some(then) if then != boot => lost("the node was restarted while the run was active"),
-            Some(_) if is_alive && starts_again => {
-                *directory = Directory::new(launch, boot, now_us);
-                Found::Launch
-            }
-            Some(_) if is_alive => Found::Shepherd,
-            Some(_) => lost("the node lost the shepherd of the run"),
-            // An unsynced disk cannot tell whether the run began in an earlier boot.
-            None if directory.boot != boot && !forgets_boots => {
-                lost("the node was restarted before the run could start")
-            }
             None => {
-                *directory = Directory::new(launch, boot, now_us);
-                Found::Launch
+                let is_of_this_boot = directory.boot == machine.boot() || self.breaks(Rule::NothingTwiceAfterBoot);
+                Found::Launch { is_of_this_boot }
             }
+            Some(then) if then != machine.boot() => lost("its node was restarted while it ran"),
+            Some(_) if !machine.shepherds.contains_key(&run) => lost("its node lost the process that looked after it"),
+            Some(_) if self.breaks(Rule::AdoptShepherds) => Found::Launch { is_of_this_boot: true },
+            Some(_) => Found::Shepherd,
         }
     }
 
