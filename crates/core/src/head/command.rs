@@ -8,13 +8,13 @@ use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
 
-use super::event::{ConnectionId, SubmissionKey};
+use super::ids::{ConnectionId, SubmissionKey};
 use super::job::Job;
 use super::member::Unwelcome;
-use super::partitions::PartitionsCommand;
+use super::partition::PartitionsCommand;
 use super::power::PowerCommand;
 use super::settings::Setting;
-use super::users::{UsersCommand, UsersRefusal};
+use super::user::{UsersCommand, UsersRefusal};
 
 /// The user who sends a command, as the shell authenticated the user.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,11 +14,14 @@ use hostler_sched::NeverFits;
 
 use super::command::{Caller, Command, Refusal};
 use super::ended::Ended;
-use super::event::{ConnectionId, Event, Now, SubmissionKey};
+use super::event::Event;
+use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::{Job, Phase};
-use super::member;
+use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
+use super::members::{decide_join, decide_key, decide_renewal};
 use super::node::{Node, Silence};
-use super::partitions::{self, Owner, decide_partitions, no_nodes};
+use super::partition::Owner;
+use super::partitions::{self, decide_partitions, no_nodes};
 use super::power::{decide_drew, decide_power, decide_resting};
 use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::schedule::asked;
@@ -31,17 +34,6 @@ const MAX_ARRAY_LEN: u64 = 1_000_001;
 
 /// The largest number of processes per node.
 const MAX_TASKS_PER_NODE: u32 = 4096;
-
-/// The largest number of dependencies of a job. Each is looked up, possibly in the store, before the submission is decided.
-pub(super) const MAX_DEPENDENCIES: usize = 1_000;
-
-/// The longest reason for a drain or a block, in characters.
-pub(super) const MAX_REASON_CHARACTERS: usize = 500;
-
-/// Returns whether a text is a valid reason: one line of limited length.
-pub(super) fn is_reason(text: &str) -> bool {
-    text.chars().count() <= MAX_REASON_CHARACTERS && !text.contains(char::is_control)
-}
 
 /// Returns the events that follow from `command`, in order. `ended` contains the ended jobs that the command refers to.
 ///
@@ -81,14 +73,10 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
         Command::ResumeNode { node } => decide_resume(state, node),
         Command::RemoveNode { node, by } => decide_remove_node(state, node, by),
-        Command::Join { node, key, life_ms, may_replace } => {
-            member::decide_join(state, node, *key, *life_ms, *may_replace)
-        }
-        Command::Renew { node, with, key, life_ms } => {
-            Ok(member::decide_renewal(state, node, *with, *key, *life_ms, now)?)
-        }
+        Command::Join { node, key, life_ms, may_replace } => decide_join(state, node, *key, *life_ms, *may_replace),
+        Command::Renew { node, with, key, life_ms } => Ok(decide_renewal(state, node, *with, *key, *life_ms, now)?),
         Command::Hello { connection, key, hello, complete } => {
-            let mut events = member::decide_key(state, &hello.node, *key, now)?;
+            let mut events = decide_key(state, &hello.node, *key, now)?;
             events.extend(decide_hello(state, *connection, hello, complete));
             Ok(events)
         }

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use hostler_model::{JobId, JobState, Timestamp};
 
 use super::command::Command;
-use super::decide::MAX_DEPENDENCIES;
-use super::event::{Record, SubmissionKey};
+use super::event::Record;
+use super::ids::SubmissionKey;
 use super::job::Job;
+use super::limits::MAX_DEPENDENCIES;
 use super::state::State;
 
 /// The ended jobs that a command refers to, read from the store before the command is decided.

@@ -4,35 +4,18 @@ use std::sync::Arc;
 
 use hostler_model::{
     Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerVerb, Resources, RunId, TaskId,
-    Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{HeadMessage, RunEnd, StepDoor};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::Job;
-use super::partitions::PartitionsEvent;
+use super::partition::PartitionsEvent;
 use super::power::PowerEvent;
 use super::settings::{Setting, SettingValue};
-use super::users::UsersEvent;
-
-/// Identifies one connection of an agent; never reused while a head runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ConnectionId(pub u64);
-
-/// A key that a client creates for each intended submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SubmissionKey(pub u128);
-
-/// The time of an event, on two clocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Now {
-    /// Time on the cluster's clock. Decisions use this time only.
-    pub at: Timestamp,
-    /// Time on the head's wall clock; only for display.
-    pub wall: WallTime,
-}
+use super::user::UsersEvent;
 
 /// An event with its time; one record of the head's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use hostler_model::{
 use hostler_proto::link::{EndCause, RunEnd, StepDoor};
 use serde::{Deserialize, Serialize};
 
-use super::event::SubmissionKey;
+use super::ids::SubmissionKey;
 
 /// A job. Each of its tasks is in exactly one of `pending`, `active` and `endings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use hostler_proto::api::Notice;
 use super::event::Effect;
 use super::member::Key;
 use super::node::Drain;
-use super::update::Step;
+use super::step::Step;
 
 impl Step<'_> {
     pub(super) fn set_drain(&mut self, name: &NodeName, drain: Option<Drain>) {

@@ -6,7 +6,7 @@ use hostler_model::{NodeFacts, NodeName, NodeState, Request, Resources, RunId, T
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
-use super::event::ConnectionId;
+use super::ids::ConnectionId;
 use super::settings::Settings;
 
 /// A node as the head knows it. The inventory is durable; the connection is not, and ends with the head's process.

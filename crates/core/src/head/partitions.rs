@@ -10,16 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, Reason, Submission, Timestamp,
-    UserName, format_duration,
+    Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, Submission, Timestamp, format_duration,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
-use serde::{Deserialize, Serialize};
 
 use super::command::Refusal;
 use super::job::Job;
 use super::node::Node;
+use super::partition::{NodeTraits, Owner, Partition, Partitions, PartitionsCommand, PartitionsEvent, Sets};
 use super::state::State;
 
 const MAX_PARTITIONS: usize = 1_000;
@@ -30,177 +29,10 @@ const MAX_NAMES: usize = 1_000;
 /// How many node sets are cached before unused ones are dropped.
 const SETS_BEFORE_CLEANING: usize = 1_024;
 
-/// A partition: a named group of nodes with its own limits, users and priority.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Partition {
-    /// The partition's name.
-    pub name: PartitionName,
-    /// The name patterns of the partition's nodes, such as `n[1-8]`.
-    pub nodes: NodePatterns,
-    /// Whether the partition accepts and starts jobs.
-    pub state: PartitionState,
-    /// The priority of the partition. Jobs in the partition with the higher number start first, regardless of their own
-    /// priority.
-    pub priority: i32,
-    /// The time limit of jobs that do not set one, in milliseconds.
-    pub default_time_ms: Option<u64>,
-    /// The longest allowed time limit, in milliseconds.
-    pub max_time_ms: Option<u64>,
-    /// The most nodes that a task may request.
-    pub max_nodes: Option<u32>,
-    /// Users who may use the partition. If this list and [`Self::groups`] are both empty, all users may.
-    pub users: BTreeSet<UserName>,
-    /// Groups whose users may use the partition.
-    pub groups: BTreeSet<UserName>,
-}
-
-/// Properties of a node that operators set.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeTraits {
-    /// The weight of the node. Jobs use nodes with a lower weight first.
-    pub weight: u32,
-    /// Features that operators give the node, in addition to those that the node's agent reports.
-    pub features: BTreeSet<Feature>,
-}
-
-/// All partitions and node traits.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Partitions {
-    all: BTreeMap<PartitionName, Partition>,
-    default: Option<PartitionName>,
-    traits: BTreeMap<NodeName, NodeTraits>,
-    /// A cache for jobs in the queue: the nodes that each may use. Jobs with the same restrictions share a set.
-    #[serde(skip)]
-    sets: Sets,
-    /// Whether nodes, partitions or features have changed since the sets were computed.
-    #[serde(skip)]
-    is_stale: bool,
-}
-
-/// Node sets by owner, partition and constraint. Nested maps allow lookups without copies.
-type Sets = BTreeMap<Owner, BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
-
-/// The kinds of job owners that differ in the nodes they may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
-    /// Any user except root.
-    User,
-    /// Root of the cluster's machines.
-    Root,
-    /// An account of one node, such as that node's root, whose name the cluster writes `root@NODE`.
-    ThroughNode,
-}
-
-impl Owner {
-    /// Returns whether a node's agent runs jobs of this kind of owner.
-    pub(super) const fn runs_on(self, node: &Node) -> bool {
-        match self {
-            Self::User => true,
-            Self::Root => !node.facts.advisory.refuses_root,
-            // A node that runs all jobs as one user needs no account for the owner.
-            Self::ThroughNode => node.facts.advisory.users.is_some(),
-        }
-    }
-}
-
-/// An operator's change of partitions or traits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PartitionsCommand {
-    /// Add a partition with these values; refused if the name exists.
-    Add(PartitionName, PartitionChange),
-    /// Change the given values of a partition.
-    Change(PartitionName, PartitionChange),
-    /// Remove a partition; refused while jobs wait in it.
-    Remove(PartitionName),
-    /// Set a node's weight or features. `None` keeps the current value.
-    SetTraits {
-        /// The node whose traits change.
-        node: NodeName,
-        /// The weight of the node. Jobs use nodes with a lower weight first.
-        weight: Option<u32>,
-        /// All features that operators give the node. The list replaces the earlier list.
-        features: Option<BTreeSet<Feature>>,
-    },
-}
-
-/// A partition or a node's traits have changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PartitionsEvent {
-    /// A partition was added or changed.
-    Put {
-        /// The partition after the change.
-        partition: Partition,
-        /// Whether the partition is the default, i.e. gets the jobs that name no partition.
-        is_default: bool,
-    },
-    /// A partition was removed.
-    Removed(PartitionName),
-    /// Traits of a node were set.
-    Traits {
-        /// The node whose traits were set.
-        node: NodeName,
-        /// All traits after the change.
-        traits: NodeTraits,
-    },
-}
-
 impl Partitions {
-    /// Iterates over the partitions by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Partition> {
-        self.all.values()
-    }
-
-    /// Returns a partition by name.
-    #[must_use]
-    pub fn get(&self, name: &PartitionName) -> Option<&Partition> {
-        self.all.get(name)
-    }
-
-    /// Returns the partition of jobs that name no partition; `None` if there is no default partition.
-    #[must_use]
-    pub const fn default(&self) -> Option<&PartitionName> {
-        self.default.as_ref()
-    }
-
-    /// Returns the traits that operators have set for a node.
-    #[must_use]
-    pub fn traits(&self, node: &NodeName) -> Option<&NodeTraits> {
-        self.traits.get(node)
-    }
-
-    /// Returns whether a node has a feature: from its agent, from operators, or its name.
-    fn has(&self, node: &Node, feature: &Feature) -> bool {
-        node.facts.features.contains(feature)
-            || node.name.as_str() == feature.as_str()
-            || self.traits.get(&node.name).is_some_and(|traits| traits.features.contains(feature))
-    }
-
-    /// Returns whether a job with this specification may use a node.
-    fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
-        let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
-        owner.runs_on(node)
-            && spec.partition.as_ref().is_none_or(is_in)
-            && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(|feature| self.has(node, feature)))
-    }
-
     fn known(&self, name: &PartitionName) -> Result<&Partition, Refusal> {
         let there = || self.all.keys().cloned().collect();
         self.get(name).ok_or_else(|| Refusal::NoSuchPartition { partition: name.clone(), there: there() })
-    }
-
-    /// Returns the priority of a job's partition.
-    pub(super) fn tier(&self, name: Option<&PartitionName>) -> i32 {
-        name.and_then(|name| self.get(name)).map_or(0, |partition| partition.priority)
-    }
-
-    /// Marks the cached node sets as stale, because nodes, partitions or features have changed.
-    pub(super) const fn forget_sets(&mut self) {
-        self.is_stale = true;
-    }
-
-    pub(super) fn forget_node(&mut self, node: &NodeName) {
-        self.traits.remove(node);
     }
 }
 

@@ -9,11 +9,8 @@
 use std::net::SocketAddr;
 
 use hostler_model::{NodeFacts, Timestamp};
-use hostler_proto::link::HeadMessage;
 
-use super::event::{Changes, Effect};
 use super::node::Node;
-use super::state::State;
 
 /// The delay between a change of peers and the notification, in milliseconds. Changes during the delay share one
 /// notification.
@@ -23,7 +20,7 @@ const GATHER_MS: u64 = 1_000;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peers {
     /// When to send the notification; `None` if nothing changed.
-    due: Option<Timestamp>,
+    pub(super) due: Option<Timestamp>,
 }
 
 impl Peers {
@@ -60,14 +57,4 @@ impl Node {
         let ip = if at.ip().is_unspecified() { self.facts.address? } else { at.ip() };
         Some(SocketAddr::new(ip, at.port()))
     }
-}
-
-/// Notifies all connected nodes that gossip that their peers have changed.
-pub(super) fn tell_peers(state: &mut State, changes: &mut Changes) {
-    state.peers.due = None;
-    let links =
-        state.nodes.values().filter(|node| node.facts.gossip_at.is_some()).filter_map(|node| node.link.as_ref());
-    let tell =
-        |link: &super::node::Link| Effect::Send { connection: link.connection, message: HeadMessage::PeersChanged };
-    changes.effects.extend(links.map(tell));
 }

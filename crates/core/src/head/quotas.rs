@@ -12,7 +12,7 @@ use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName, format_bytes};
 
 use super::job::Job;
 use super::state::State;
-use super::users::Users;
+use super::user::Users;
 use super::waiting::memory_of;
 
 /// How many jobs are examined at most to explain why a job waits for a quota.

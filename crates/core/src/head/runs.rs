@@ -13,10 +13,11 @@ use hostler_proto::link::{
 };
 use hostler_proto::record::{EndedPart, EndedTask};
 
-use super::event::{ConnectionId, Record, Start};
+use super::event::{Record, Start};
+use super::ids::ConnectionId;
 use super::job::{Active, Job, Part, Phase};
 use super::state::State;
-use super::update::Step;
+use super::step::Step;
 
 impl Step<'_> {
     pub(super) fn place(&mut self, starts: &[Start]) {

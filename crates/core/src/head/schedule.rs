@@ -1,37 +1,20 @@
-//! Computes the next placements, and the reason why a job waits.
+//! Computes the next placements.
 
 use std::collections::BTreeMap;
 
-use hostler_model::{JobId, JobSpec, NodeName, Reason, Request, Resources, RunId, Timestamp};
+use hostler_model::{JobId, JobSpec, NodeName, Request, Resources, RunId, Timestamp};
 use hostler_sched::{Running, Waiting, plan};
 
-use super::event::{Event, Now, Start};
+use super::event::{Event, Start};
+use super::ids::Now;
 use super::job::{Active, Job};
 use super::node::Node;
-use super::partitions::{Owner, waits_for_partition};
-use super::power::{manage, why_asleep};
-use super::quotas::{Budget, waits_for_admin, waits_for_quota};
+use super::partition::Owner;
+use super::quotas::Budget;
 use super::state::State;
 
-/// Returns the events that the state requires next: placements, or power actions. The caller applies them and calls
-/// again until no events are left.
-pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
-    if state.needs_pass()
-        && let Some(placed) = schedule(state, now)
-    {
-        return vec![placed];
-    }
-    while state.power.needs_a_look(now.at) {
-        let events = manage(state, now);
-        if !events.is_empty() {
-            return events;
-        }
-    }
-    Vec::new()
-}
-
-/// Runs a scheduling pass. Returns the event that places tasks; `None` if no task can start. Keeps the reservations of
-/// waiting jobs for [`explain`].
+/// Runs a scheduling pass: returns the event that places tasks, or `None` if none can start. Keeps the reservations of waiting jobs
+/// for [`super::explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     state.renew_sets();
@@ -59,47 +42,6 @@ pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
     state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
 }
 
-/// Returns why a job waits; `None` if none of its tasks waits.
-#[must_use]
-pub fn explain(state: &State, job: &Job) -> Option<Reason> {
-    if job.pending.is_empty() {
-        return None;
-    }
-    if job.held {
-        return Some(Reason::Held);
-    }
-    if !job.unmet.is_empty() {
-        return Some(Reason::Dependency { jobs: job.unmet.iter().map(|dependency| dependency.job).collect() });
-    }
-    if job.startable() == 0 {
-        let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
-        return Some(Reason::ArrayLimit { limit });
-    }
-    if let Some(reason) =
-        waits_for_admin(state, job).or_else(|| waits_for_partition(state, job)).or_else(|| waits_for_quota(state, job))
-    {
-        return Some(reason);
-    }
-    let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
-    let reason = hostler_sched::explain(&state.pool, &waiting, ahead, &state.reservations, policy);
-    let now = Now { at: state.last_event_at, wall: state.last_event_wall };
-    let waits_for_nodes = !matches!(reason, Reason::Reservation { .. } | Reason::Priority { .. });
-    let asleep = waits_for_nodes.then(|| why_asleep(state, job, now)).flatten();
-    Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
-}
-
-/// Moves nodes that an operator has drained from the down nodes of a reason to the drained nodes. The scheduler does
-/// not distinguish drained from down nodes.
-fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
-    let Reason::NodesDown { wanted, nodes } = reason else { return reason };
-    let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
-    let (drained, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_drained);
-    match drained.is_empty() {
-        true => Reason::NodesDown { wanted, nodes: down },
-        false => Reason::NodesDrained { wanted, nodes: drained, down },
-    }
-}
-
 impl State {
     /// Returns the latest expected start of a job with a reservation, if known.
     #[must_use]
@@ -117,7 +59,7 @@ impl State {
     }
 }
 
-fn waiting(state: &State, job: &Job) -> Waiting {
+pub(super) fn waiting(state: &State, job: &Job) -> Waiting {
     let time_limit_ms = longest_ms(state, job);
     Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, state.owner_of(job), &job.spec) }
 }

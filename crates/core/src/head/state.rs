@@ -11,16 +11,16 @@ use hostler_proto::link::RunEnd;
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
 
-use super::event::{ConnectionId, SubmissionKey};
+use super::ids::{ConnectionId, SubmissionKey};
 use super::job::{Active, Job, Part, Phase};
 use super::member::Member;
 use super::node::Node;
-use super::partitions::{Partition, Partitions};
+use super::partition::{Partition, Partitions};
 use super::peers::Peers;
 use super::power::Powers;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
-use super::users::Users;
+use super::user::Users;
 use super::waiting::{Waiting, WaitingJobs};
 
 /// How many recent specifications a new job's specification is compared with. Equal ones share memory.

@@ -8,7 +8,8 @@ use hostler_model::{Digest, Work};
 use hostler_proto::DecodeError;
 use hostler_proto::stored::{Batch, Change, EndedJob, KeptResults, Loaded};
 
-use super::event::{Changes, Event, Now, Record, Stamped};
+use super::event::{Changes, Event, Record, Stamped};
+use super::ids::Now;
 use super::job::Job;
 use super::state::State;
 use super::update::update;

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobState, NodeName, RunId, Timestamp};
-use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 
-use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped};
+use super::event::{Changes, Effect, Event, Record, Stamped};
+use super::ids::ConnectionId;
 use super::job::{Job, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
 use super::partitions::update_partitions;
-use super::peers::tell_peers;
 use super::power::update_power;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
+use super::step::Step;
 use super::users::{tell_accounts, tell_all_accounts, update_users};
 
 /// Applies one event to the state and adds its consequences to `changes`.
@@ -99,15 +99,6 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Down { node } => step.mark_down(node),
     }
     step.let_ended_jobs_go();
-}
-
-/// One event while it is applied to the state.
-pub(super) struct Step<'a> {
-    pub(super) state: &'a mut State,
-    pub(super) now: Now,
-    pub(super) changes: &'a mut Changes,
-    /// Jobs that ended with this event or had ended before it. Once the event is applied, they must be stored again.
-    moved: Vec<JobId>,
 }
 
 impl Step<'_> {
@@ -438,24 +429,6 @@ impl Step<'_> {
             self.job_changed(id);
         }
     }
-
-    pub(super) fn job(&self, id: JobId) -> &Arc<Job> {
-        self.state.job(id).expect("the event was decided for a job that exists")
-    }
-
-    pub(super) fn send(&mut self, connection: ConnectionId, message: HeadMessage) {
-        self.changes.effects.push(Effect::Send { connection, message });
-    }
-
-    pub(super) fn notify(&mut self, id: JobId) {
-        let state = self.job(id).state();
-        self.changes.effects.push(Effect::Notify(Notice::Job { id, state }));
-    }
-
-    pub(super) fn notify_node(&mut self, name: &NodeName) {
-        let state = self.state.node_state(&self.state.nodes[name]);
-        self.changes.effects.push(Effect::Notify(Notice::Node { name: name.clone(), state }));
-    }
 }
 
 enum Standing {
@@ -490,4 +463,13 @@ fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobSta
         Condition::AfterOk => verdict(job.state() == JobState::Completed),
         Condition::AfterNotOk => verdict(job.state() != JobState::Completed),
     }
+}
+
+/// Notifies all connected nodes that gossip.
+fn tell_peers(state: &mut State, changes: &mut Changes) {
+    state.peers.due = None;
+    let links =
+        state.nodes.values().filter(|node| node.facts.gossip_at.is_some()).filter_map(|node| node.link.as_ref());
+    let tell = |link: &Link| Effect::Send { connection: link.connection, message: HeadMessage::PeersChanged };
+    changes.effects.extend(links.map(tell));
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hostler_model::{PowerPolicy, PowerVerb, Supply, Timestamp, format_duration};
+use hostler_model::{NodeName, PowerPolicy, PowerVerb, Supply, Timestamp, format_duration};
 
-use super::{Power, Stage};
+use super::state::{Power, PowerEvent, Stage};
 use crate::head::node::Node;
 
 /// How long an agent may take to answer, in milliseconds.
@@ -28,6 +28,16 @@ pub(super) struct View<'a> {
     pub(super) node: Option<&'a Node>,
     pub(super) policy: &'a PowerPolicy,
     pub(super) now: Timestamp,
+}
+
+/// The event with which a node enters a stage.
+pub(super) fn entered(node: &NodeName, (stage, why): Turn) -> PowerEvent {
+    PowerEvent::Entered { node: node.clone(), stage, why }
+}
+
+/// The events, or `None` if there are none.
+pub(super) fn some(events: Vec<PowerEvent>) -> Option<Vec<PowerEvent>> {
+    (!events.is_empty()).then_some(events)
 }
 
 impl View<'_> {

@@ -4,15 +4,16 @@ use hostler_model::{Gauge, NodeName, NodeState, PowerVerb, Timestamp};
 use hostler_proto::link::HeadMessage;
 
 use super::energy::Load;
-use super::machine::{Turn, View};
+use super::machine::{View, entered, some};
 use super::rest;
+use super::state::{Power, PowerCommand, PowerEvent, Stage};
 use super::wake;
-use super::{Power, PowerCommand, PowerEvent, Stage};
 use crate::head::command::Refusal;
-use crate::head::event::{Effect, Event, Now};
+use crate::head::event::{Effect, Event};
+use crate::head::ids::Now;
 use crate::head::node::Node;
 use crate::head::state::State;
-use crate::head::update::Step;
+use crate::head::step::Step;
 
 /// Returns the power events that are due now, in order. The caller applies them and calls again until none are left,
 /// because a change of one node may allow the change of another. Call it when [`super::Powers::needs_a_look`] is true.
@@ -27,17 +28,7 @@ pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     events.unwrap_or_default().into_iter().map(Event::Power).collect()
 }
 
-/// Creates the event with which a node enters a stage.
-pub(super) fn entered(node: &NodeName, (stage, why): Turn) -> PowerEvent {
-    PowerEvent::Entered { node: node.clone(), stage, why }
-}
-
-/// Returns the events, or `None` if the list is empty.
-pub(super) fn some(events: Vec<PowerEvent>) -> Option<Vec<PowerEvent>> {
-    (!events.is_empty()).then_some(events)
-}
-
-/// Collects what the choice of a node's next stage depends on.
+/// The inputs for deciding a node's stage.
 fn view<'a>(state: &'a State, name: &NodeName, power: &'a Power, now: Timestamp) -> View<'a> {
     View { power, node: state.node(name), policy: state.power.policy(), now }
 }

@@ -2,9 +2,9 @@
 
 use hostler_model::{NodeName, NodeState, PowerPolicy, Timestamp};
 
-use super::pass::{entered, some};
-use super::{Power, PowerEvent, Stage};
-use crate::head::event::Now;
+use super::machine::{entered, some};
+use super::state::{Power, PowerEvent, Stage};
+use crate::head::ids::Now;
 use crate::head::node::Node;
 use crate::head::schedule::startable;
 use crate::head::state::State;

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use hostler_model::{JobId, NodeName, PowerPolicy, Reason, Timestamp, WakingNode};
 use hostler_sched::{Pool, plan};
 
-use super::pass::{entered, some};
-use super::{Power, PowerEvent, Stage};
-use crate::head::event::Now;
+use super::machine::{entered, some};
+use super::state::{Power, PowerEvent, Stage};
+use crate::head::ids::Now;
 use crate::head::job::Job;
 use crate::head::schedule::{asked, running, startable};
 use crate::head::state::State;

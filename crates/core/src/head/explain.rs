@@ -1,0 +1,51 @@
+//! Why a job waits.
+
+use hostler_model::{NodeName, Reason};
+
+use super::ids::Now;
+use super::job::Job;
+use super::partitions::waits_for_partition;
+use super::power::why_asleep;
+use super::quotas::{waits_for_admin, waits_for_quota};
+use super::schedule::waiting;
+use super::state::State;
+
+/// Why a job waits; `None` without a waiting task.
+#[must_use]
+pub fn explain(state: &State, job: &Job) -> Option<Reason> {
+    if job.pending.is_empty() {
+        return None;
+    }
+    if job.held {
+        return Some(Reason::Held);
+    }
+    if !job.unmet.is_empty() {
+        return Some(Reason::Dependency { jobs: job.unmet.iter().map(|dependency| dependency.job).collect() });
+    }
+    if job.startable() == 0 {
+        let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
+        return Some(Reason::ArrayLimit { limit });
+    }
+    if let Some(reason) =
+        waits_for_admin(state, job).or_else(|| waits_for_partition(state, job)).or_else(|| waits_for_quota(state, job))
+    {
+        return Some(reason);
+    }
+    let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
+    let reason = hostler_sched::explain(&state.pool, &waiting, ahead, &state.reservations, policy);
+    let now = Now { at: state.last_event_at, wall: state.last_event_wall };
+    let waits_for_nodes = !matches!(reason, Reason::Reservation { .. } | Reason::Priority { .. });
+    let asleep = waits_for_nodes.then(|| why_asleep(state, job, now)).flatten();
+    Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
+}
+
+/// Separates drained nodes from down nodes in a reason; the scheduler does not distinguish them.
+fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
+    let Reason::NodesDown { wanted, nodes } = reason else { return reason };
+    let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
+    let (drained, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_drained);
+    match drained.is_empty() {
+        true => Reason::NodesDown { wanted, nodes: down },
+        false => Reason::NodesDrained { wanted, nodes: drained, down },
+    }
+}

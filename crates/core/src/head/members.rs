@@ -1,0 +1,116 @@
+//! Membership: the keys with which each node may connect.
+//!
+//! A certificate contains only a name. The head's state decides whether it is valid, by the fingerprint of its public key. So removing
+//! or replacing a node takes effect at once, without revocation lists. A key's age is measured on the cluster's clock; the wall clocks
+//! of head and nodes do not matter.
+//!
+//! A node has one key, or two during a renewal: the old key stays valid until the new one is used. So a crash or a lost answer at any
+//! point of the renewal cuts neither side off.
+
+use hostler_model::{Digest, NodeName, Timestamp};
+
+use super::command::Refusal;
+use super::event::Event;
+use super::ids::Now;
+use super::member::{KEY_LIFE_MS, Key, Member, Unwelcome};
+use super::state::State;
+
+impl State {
+    /// A node that has joined, by name.
+    #[must_use]
+    pub fn member(&self, name: &NodeName) -> Option<&Member> {
+        self.members.get(name)
+    }
+
+    /// Checks whether a node may connect with this key now.
+    ///
+    /// # Errors
+    /// The reason and the remedy, if it may not.
+    pub fn welcomes(&self, name: &NodeName, key: Digest, now: Timestamp) -> Result<(), Unwelcome> {
+        let Some(member) = self.members.get(name) else {
+            // The node joined before the head stored keys: accept the certificate this once and store its key.
+            return if self.nodes.contains_key(name) { Ok(()) } else { Err(Unwelcome::NotAMember(name.clone())) };
+        };
+        let mut keys = std::iter::once(&member.key).chain(&member.next);
+        let known = keys.find(|known| known.key == key).ok_or_else(|| Unwelcome::Replaced(name.clone()))?;
+        if known.is_expired(now) {
+            let age_ms = now.ms_since(known.issued_at);
+            return Err(Unwelcome::Expired { node: name.clone(), age_ms, life_ms: known.life_ms });
+        }
+        Ok(())
+    }
+
+    /// The time after which a node with this key should request the next one, in milliseconds.
+    #[must_use]
+    pub fn renew_in_ms(&self, name: &NodeName, key: Digest, now: Timestamp) -> Option<u64> {
+        let member = self.members.get(name)?;
+        let known = std::iter::once(&member.key).chain(&member.next).find(|known| known.key == key)?;
+        Some(known.renew_in_ms(now))
+    }
+
+    /// Adds a node with this key as its only one.
+    pub(super) fn admit(&mut self, name: &NodeName, key: Key) {
+        self.members.insert(name.clone(), Member { key, next: None });
+    }
+
+    /// Stores the renewed key of a node.
+    pub(super) fn renew_key(&mut self, name: &NodeName, key: Key) {
+        let member = self.members.get_mut(name).expect("the event was decided for a member");
+        member.next = Some(key);
+    }
+
+    /// Drops the old key after the new one was used.
+    pub(super) fn use_key(&mut self, name: &NodeName) {
+        let member = self.members.get_mut(name).expect("the event was decided for a member");
+        member.key = member.next.take().expect("the event was decided for a key that was renewed");
+    }
+
+    /// Revokes all keys of a node.
+    pub(super) fn expel(&mut self, name: &NodeName) {
+        self.members.remove(name);
+        self.partitions.forget_node(name);
+    }
+}
+
+/// A machine with a valid invitation joins. Idempotent for a retry with the same key.
+pub(super) fn decide_join(
+    state: &State,
+    node: &NodeName,
+    key: Digest,
+    life_ms: u64,
+    may_replace: bool,
+) -> Result<Vec<Event>, Refusal> {
+    match state.member(node) {
+        Some(member) if member.key.key == key => return Ok(Vec::new()),
+        Some(_) if !may_replace => return Err(Refusal::NameTaken(node.clone())),
+        None if !may_replace && state.node(node).is_some() => return Err(Refusal::NameTaken(node.clone())),
+        Some(_) | None => {}
+    }
+    Ok(vec![Event::NodeJoined { node: node.clone(), key, life_ms }])
+}
+
+/// The events of an agent that connects with this key.
+pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) -> Result<Vec<Event>, Unwelcome> {
+    state.welcomes(node, key, now.at)?;
+    Ok(match state.member(node) {
+        None => vec![Event::NodeJoined { node: node.clone(), key, life_ms: KEY_LIFE_MS }],
+        Some(member) if member.next.is_some_and(|next| next.key == key) => vec![Event::KeyUsed { node: node.clone() }],
+        Some(_) => Vec::new(),
+    })
+}
+
+/// An agent requests a certificate for a new key. If its current key was the renewed one, the old key is dropped.
+pub(super) fn decide_renewal(
+    state: &State,
+    node: &NodeName,
+    with: Digest,
+    key: Digest,
+    life_ms: u64,
+    now: Now,
+) -> Result<Vec<Event>, Unwelcome> {
+    let mut events = decide_key(state, node, with, now)?;
+    if with != key {
+        events.push(Event::KeyRenewed { node: node.clone(), key, life_ms });
+    }
+    Ok(events)
+}

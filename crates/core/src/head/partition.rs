@@ -1,0 +1,179 @@
+//! Partitions and node traits as the state holds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hostler_model::{Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, UserName};
+use hostler_proto::partitions::PartitionChange;
+use hostler_sched::NodeSet;
+use serde::{Deserialize, Serialize};
+
+use super::node::Node;
+
+/// A part of the cluster with its own limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its name.
+    pub name: PartitionName,
+    /// Its nodes.
+    pub nodes: NodePatterns,
+    /// Whether it accepts and starts jobs.
+    pub state: PartitionState,
+    /// Jobs of a partition with a higher priority start first, regardless of their own priority.
+    pub priority: i32,
+    /// The time limit of jobs that do not set one, in milliseconds.
+    pub default_time_ms: Option<u64>,
+    /// The longest allowed time limit, in milliseconds.
+    pub max_time_ms: Option<u64>,
+    /// The most nodes that a task may request.
+    pub max_nodes: Option<u32>,
+    /// Users who may use it. Everyone may if this and [`Self::groups`] are empty.
+    pub users: BTreeSet<UserName>,
+    /// Groups whose users may use it.
+    pub groups: BTreeSet<UserName>,
+}
+
+/// Properties of a node that operators set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeTraits {
+    /// Nodes with a lower weight are used first.
+    pub weight: u32,
+    /// Features that operators add to those from the agent.
+    pub features: BTreeSet<Feature>,
+}
+
+/// All partitions and node traits.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Partitions {
+    pub(super) all: BTreeMap<PartitionName, Partition>,
+    pub(super) default: Option<PartitionName>,
+    pub(super) traits: BTreeMap<NodeName, NodeTraits>,
+    /// A cache for jobs in the queue: the nodes that each may use. Jobs with the same restrictions share a set.
+    #[serde(skip)]
+    pub(super) sets: Sets,
+    /// Whether nodes, partitions or features have changed since the sets were computed.
+    #[serde(skip)]
+    pub(super) is_stale: bool,
+}
+
+/// Node sets by owner, partition and constraint. Nested maps allow lookups without copies.
+pub(super) type Sets = BTreeMap<Owner, BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
+
+/// The kind of a job's owner, as far as it restricts the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// Any user except root.
+    User,
+    /// Root of the cluster's machines.
+    Root,
+    /// An account that exists on one node only, such as that node's root.
+    ThroughNode,
+}
+
+impl Owner {
+    /// Whether a node's agent runs jobs of this kind of owner.
+    pub(super) const fn runs_on(self, node: &Node) -> bool {
+        match self {
+            Self::User => true,
+            Self::Root => !node.facts.advisory.refuses_root,
+            // A node that runs all jobs as one user needs no account for the owner.
+            Self::ThroughNode => node.facts.advisory.users.is_some(),
+        }
+    }
+}
+
+/// An operator's change of partitions or traits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartitionsCommand {
+    /// Add a partition.
+    Add(PartitionName, PartitionChange),
+    /// Change a partition.
+    Change(PartitionName, PartitionChange),
+    /// Remove a partition.
+    Remove(PartitionName),
+    /// Set traits of a node; absent traits stay as they are.
+    SetTraits {
+        /// The node.
+        node: NodeName,
+        /// Nodes with a lower weight are used first.
+        weight: Option<u32>,
+        /// All features that operators add to those from the agent.
+        features: Option<BTreeSet<Feature>>,
+    },
+}
+
+/// A change of partitions or traits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionsEvent {
+    /// A partition was added or changed.
+    Put {
+        /// The partition after the change.
+        partition: Partition,
+        /// Whether jobs that name no partition go there.
+        is_default: bool,
+    },
+    /// A partition was removed.
+    Removed(PartitionName),
+    /// Traits of a node were set.
+    Traits {
+        /// The node.
+        node: NodeName,
+        /// All traits after the change.
+        traits: NodeTraits,
+    },
+}
+
+impl Partitions {
+    /// The partitions by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Partition> {
+        self.all.values()
+    }
+
+    /// A partition by name.
+    #[must_use]
+    pub fn get(&self, name: &PartitionName) -> Option<&Partition> {
+        self.all.get(name)
+    }
+
+    /// The partition of jobs that name none.
+    #[must_use]
+    pub const fn default(&self) -> Option<&PartitionName> {
+        self.default.as_ref()
+    }
+
+    /// The traits that operators have set for a node.
+    #[must_use]
+    pub fn traits(&self, node: &NodeName) -> Option<&NodeTraits> {
+        self.traits.get(node)
+    }
+
+    /// Whether a node has a feature: from its agent, from operators, or its name.
+    pub(super) fn has(&self, node: &Node, feature: &Feature) -> bool {
+        node.facts.features.contains(feature)
+            || node.name.as_str() == feature.as_str()
+            || self.traits.get(&node.name).is_some_and(|traits| traits.features.contains(feature))
+    }
+
+    /// Whether a job with this specification may use a node.
+    pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
+        let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
+        owner.runs_on(node)
+            && spec.partition.as_ref().is_none_or(is_in)
+            && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(|feature| self.has(node, feature)))
+    }
+
+    /// The priority of a job's partition.
+    pub(super) fn tier(&self, name: Option<&PartitionName>) -> i32 {
+        name.and_then(|name| self.get(name)).map_or(0, |partition| partition.priority)
+    }
+
+    /// Marks the cached node sets as stale, because nodes have changed.
+    pub(super) const fn forget_sets(&mut self) {
+        self.is_stale = true;
+    }
+
+    pub(super) fn forget_node(&mut self, node: &NodeName) {
+        self.traits.remove(node);
+    }
+}

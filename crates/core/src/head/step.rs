@@ -1,0 +1,41 @@
+//! The application of one event.
+
+use std::sync::Arc;
+
+use hostler_model::{JobId, NodeName};
+use hostler_proto::api::Notice;
+use hostler_proto::link::HeadMessage;
+
+use super::event::{Changes, Effect};
+use super::ids::{ConnectionId, Now};
+use super::job::Job;
+use super::state::State;
+
+/// The application of one event.
+pub(super) struct Step<'a> {
+    pub(super) state: &'a mut State,
+    pub(super) now: Now,
+    pub(super) changes: &'a mut Changes,
+    /// Jobs that ended with this event, and jobs that had ended before it.
+    pub(super) moved: Vec<JobId>,
+}
+
+impl Step<'_> {
+    pub(super) fn job(&self, id: JobId) -> &Arc<Job> {
+        self.state.job(id).expect("the event was decided for a job that exists")
+    }
+
+    pub(super) fn send(&mut self, connection: ConnectionId, message: HeadMessage) {
+        self.changes.effects.push(Effect::Send { connection, message });
+    }
+
+    pub(super) fn notify(&mut self, id: JobId) {
+        let state = self.job(id).state();
+        self.changes.effects.push(Effect::Notify(Notice::Job { id, state }));
+    }
+
+    pub(super) fn notify_node(&mut self, name: &NodeName) {
+        let state = self.state.node_state(&self.state.nodes[name]);
+        self.changes.effects.push(Effect::Notify(Notice::Node { name: name.clone(), state }));
+    }
+}
