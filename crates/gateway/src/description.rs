@@ -3,8 +3,6 @@
 use std::net::Ipv4Addr;
 
 use crate::mac::Mac;
-use crate::mistake::Mistake;
-use crate::reading;
 use crate::subnet::{InterfaceAddress, Subnet};
 
 /// The example description that `hostler gateway plan --example` prints.
@@ -107,22 +105,6 @@ pub enum BootServer {
 }
 
 impl Description {
-    /// Parses a description.
-    ///
-    /// # Errors
-    /// All mistakes, sorted by line.
-    pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
-        reading::read(text, None)
-    }
-
-    /// Parses a description for a machine with these interfaces.
-    ///
-    /// # Errors
-    /// Like [`Self::parse`]. Interfaces that the machine does not have are mistakes too.
-    pub fn parse_for(text: &str, present: &[String]) -> Result<Self, Vec<Mistake>> {
-        reading::read(text, Some(present))
-    }
-
     /// Whether nodes and management controllers share a network segment, where packet rules cannot separate them.
     #[must_use]
     pub fn shares_a_wire(&self) -> bool {

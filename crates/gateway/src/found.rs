@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::VPN_INTERFACE;
 use crate::observed::Observed;
-use crate::setup::{InterfaceSetup, VPN_INTERFACE};
+use crate::setup::InterfaceSetup;
 use crate::subnet::InterfaceAddress;
 
 /// The original state of everything that the gateway has changed. The gateway stores it before each change.

@@ -41,10 +41,11 @@ pub use machine::{
     Status, Trial, VpnStatus,
 };
 pub use mistake::Mistake;
+pub use names::{TABLE, VPN_INTERFACE};
 pub use observed::{Observed, ObservedInterface};
 pub use others::{Obstacle, obstacles};
 pub use render::{profile, qr_code};
-pub use setup::{InterfaceSetup, Setup, TABLE, VPN_INTERFACE, VpnSetup};
+pub use setup::{InterfaceSetup, Setup, VpnSetup};
 pub use steps::{Step, Wanted, WantedTable, WantedVpn, steps};
 pub use subnet::{InterfaceAddress, Subnet};
 pub use vpn_state::{ObservedVpn, Peer};

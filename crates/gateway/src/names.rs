@@ -1,5 +1,10 @@
-//! Validation of names that are written to configuration files of other programs. It prevents injection of other
-//! settings.
+//! Names of the gateway's own parts, and validation of names that are written to configuration files of other programs.
+//! Validation prevents injection of other settings.
+
+/// Name of the gateway's table of packet rules, in the family `inet`.
+pub const TABLE: &str = "hostler_gateway";
+
+pub const VPN_INTERFACE: &str = "hostler-vpn";
 
 /// Whether a name is a DNS label in lower case: letters, digits and inner hyphens, at most 63 characters.
 pub(crate) fn is_label(name: &str) -> bool {

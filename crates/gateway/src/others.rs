@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::setup::TABLE;
+use crate::names::TABLE;
 
 /// A chain of another program that drops packets by default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

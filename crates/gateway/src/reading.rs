@@ -75,9 +75,27 @@ struct MachineLines {
     management_address: usize,
 }
 
+impl Description {
+    /// Parses a description.
+    ///
+    /// # Errors
+    /// All mistakes, sorted by line.
+    pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+        read(text, None)
+    }
+
+    /// Parses a description for a machine with these interfaces.
+    ///
+    /// # Errors
+    /// Like [`Self::parse`]. Interfaces that the machine does not have are mistakes too.
+    pub fn parse_for(text: &str, present: &[String]) -> Result<Self, Vec<Mistake>> {
+        read(text, Some(present))
+    }
+}
+
 /// Parses a description. If `present` lists the machine's interfaces, checks that they exist. Mistakes are sorted by
 /// line.
-pub(crate) fn read(text: &str, present: Option<&[String]>) -> Result<Description, Vec<Mistake>> {
+fn read(text: &str, present: Option<&[String]>) -> Result<Description, Vec<Mistake>> {
     let mut reader = Reader { text, mistakes: Vec::new() };
     let description = reader.description(present);
     let mut mistakes = reader.mistakes;

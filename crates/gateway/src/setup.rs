@@ -5,13 +5,9 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::description::{Description, Reach};
+use crate::names::VPN_INTERFACE;
 use crate::render;
 use crate::subnet::{InterfaceAddress, Subnet};
-
-pub const VPN_INTERFACE: &str = "hostler-vpn";
-
-/// Name of the gateway's table of packet rules, in the family `inet`.
-pub const TABLE: &str = "hostler_gateway";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {

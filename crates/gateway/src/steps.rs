@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use crate::found::Found;
 use crate::keys::PublicKey;
+use crate::names::{TABLE, VPN_INTERFACE};
 use crate::observed::{Observed, ObservedInterface};
-use crate::setup::{InterfaceSetup, TABLE, VPN_INTERFACE};
+use crate::setup::InterfaceSetup;
 use crate::subnet::InterfaceAddress;
 
 /// The wanted state. The default means no gateway.

@@ -13,8 +13,8 @@ use super::observe::{forwarding_file, table};
 use super::records::{Loaded, Record};
 use super::service::Service;
 use crate::keys::PublicKey;
+use crate::names::{TABLE, VPN_INTERFACE};
 use crate::render;
-use crate::setup::{TABLE, VPN_INTERFACE};
 use crate::steps::Step;
 
 /// Timeout for a program to become ready.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::clients::ClientsError;
-use crate::setup::{TABLE, VPN_INTERFACE};
+use crate::names::{TABLE, VPN_INTERFACE};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {

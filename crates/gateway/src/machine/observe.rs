@@ -10,8 +10,9 @@ use super::command::{find, require, run};
 use super::error::GatewayError;
 use super::gateway::Gateway;
 use super::service::Service;
+use crate::names::{TABLE, VPN_INTERFACE};
 use crate::observed::{Observed, ObservedInterface};
-use crate::setup::{Setup, TABLE, VPN_INTERFACE};
+use crate::setup::Setup;
 use crate::subnet::InterfaceAddress;
 use crate::vpn_state::ObservedVpn;
 

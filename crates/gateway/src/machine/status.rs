@@ -14,8 +14,9 @@ use super::records::{Confirmed, Loaded, RolledBack, Trial};
 use super::service::Service;
 use crate::difference::{differences, unified};
 use crate::found::Found;
+use crate::names::TABLE;
 use crate::others::{Obstacle, obstacles};
-use crate::setup::{Setup, TABLE};
+use crate::setup::Setup;
 use crate::steps::{Step, steps};
 
 /// Preview of applying a setup.

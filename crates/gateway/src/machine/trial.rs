@@ -17,8 +17,9 @@ use super::records::{Before, Confirmed, Loaded, Record, RolledBack, Trial};
 use super::service::Service;
 use crate::found::Found;
 use crate::keys::PrivateKey;
+use crate::names::{TABLE, VPN_INTERFACE};
 use crate::observed::Observed;
-use crate::setup::{Setup, TABLE, VPN_INTERFACE};
+use crate::setup::Setup;
 use crate::steps::{Step, Wanted, WantedTable, WantedVpn, steps};
 
 /// Timeout for the start of the guard.

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use super::reader::Reader;
 use super::{Lines, MachineLines, MachineParts, Parts};
 use crate::description::{HEAD_NAME, MANAGEMENT_SUFFIX, Reach};
-use crate::setup::VPN_INTERFACE;
+use crate::names::VPN_INTERFACE;
 use crate::subnet::InterfaceAddress;
 
 impl Reader<'_> {

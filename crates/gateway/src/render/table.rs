@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use crate::description::{BootServer, Description, Reach};
-use crate::setup::{TABLE, VPN_INTERFACE};
+use crate::names::{TABLE, VPN_INTERFACE};
 use crate::subnet::Subnet;
 
 /// The rules of one chain of the table, one per line.
