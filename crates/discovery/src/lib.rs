@@ -20,8 +20,8 @@ mod within;
 
 pub use caps::{Caps, GpuPick};
 pub use fixture::{Fixture, FixtureError};
+pub use gpu::answer::{NvmlAnswer, NvmlCard, NvmlSlice};
 pub use gpu::card::{DeviceFile, Gpu};
-pub use gpu::nvml::{NvmlAnswer, NvmlCard, NvmlSlice};
 pub use hostler_model::Vendor;
 pub use machine::{Machine, capture, machine};
 pub use memory::Memory;

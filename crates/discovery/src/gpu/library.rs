@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
-use super::nvml::{NvmlAnswer, NvmlCard, NvmlSlice};
+use super::answer::{NvmlAnswer, NvmlCard, NvmlSlice};
 
 /// `nvmlReturn_t`.
 type Status = c_int;

@@ -4,12 +4,13 @@
 //! does not respond in time are not offered. Displays and the graphics of Intel's processors do not count as GPUs. The
 //! graphics of AMD's processors count if the compute driver lists them.
 
+pub(crate) mod answer;
 pub(crate) mod card;
 mod drm;
 #[cfg(feature = "nvml")]
 mod library;
 mod nvidia;
-pub(crate) mod nvml;
+mod nvml;
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use hostler_model::Vendor;
 
+use super::answer::{NvmlAnswer, NvmlCard, NvmlSlice};
 use super::card::{DeviceFile, Found, Gpu, clean, device_file, note, numa_of_pci, pci_address};
-use super::nvml::{self, NvmlAnswer, NvmlCard, NvmlSlice};
+use super::nvml;
 use crate::source::Nvml;
 use crate::within::TimedCall;
 use crate::{Note, Source};

@@ -1,4 +1,4 @@
-//! NVIDIA's management library (NVML): its response, and queries with a timeout.
+//! Queries of NVIDIA's management library (NVML), with a timeout.
 //!
 //! NVML hangs when a card is faulty, and needs seconds to wake many cards. A query that exceeds its timeout stays on
 //! its thread. The next query of the same library waits for that thread and starts no other. A slow driver thus
@@ -6,47 +6,7 @@
 
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
-/// NVML's response, as recorded in a fixture.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NvmlAnswer {
-    /// Reasons why cards could not be queried, one sentence each.
-    pub silent: Vec<String>,
-    /// The cards that could be queried, in the order of their PCI addresses.
-    pub cards: Vec<NvmlCard>,
-}
-
-/// A card in NVML's response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NvmlCard {
-    pub uuid: String,
-    /// The model.
-    pub name: String,
-    /// Memory in bytes; `None` for some processors with an integrated GPU.
-    pub memory_bytes: Option<u64>,
-    /// PCI address, with eight digits for the domain.
-    pub pci: Option<String>,
-    /// Number in the name of the card's device file.
-    pub minor: Option<u32>,
-    /// The card's parts, if the card is in MIG mode.
-    pub slices: Option<Vec<NvmlSlice>>,
-}
-
-/// A part of a card (MIG device).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NvmlSlice {
-    pub uuid: String,
-    /// Model of the card, with the size of the part.
-    pub name: String,
-    pub memory_bytes: Option<u64>,
-    pub gpu_instance: u32,
-    /// Number of the compute instance in the GPU instance.
-    pub compute_instance: u32,
-}
+use super::answer::NvmlAnswer;
 
 #[cfg(feature = "nvml")]
 pub(super) use asking::Question;
