@@ -11,8 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::random::Random;
-use crate::verdict::DISK_FULL;
 use crate::world::{FIRST_UID, World};
+
+/// Message of a job that failed because the small disk of its node was full.
+pub(crate) const DISK_FULL: &str = "the disk of node n1 is full";
 
 #[derive(Default)]
 pub(crate) struct Ledger {

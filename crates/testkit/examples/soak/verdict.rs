@@ -9,12 +9,9 @@ use hostler_testkit::wait_until;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::users::{Kind, Ledger, Submitted};
+use crate::users::{DISK_FULL, Kind, Ledger, Submitted};
 use crate::watch::{Look, Looks, look_at};
 use crate::world::{FIRST_UID, NODES, USERS, World, name_of};
-
-/// Message of a job that failed because the small disk of its node was full.
-pub(crate) const DISK_FULL: &str = "the disk of node n1 is full";
 
 /// Permitted growth of a daemon's memory, in addition to 10 %, because caches fill.
 const GROWTH_KIB: u64 = 12 << 10;
