@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 1] = [("store5-link2.txt", include_str!("../formats/store5-link2.txt"))];
+const FILES: [(&str, &str); 1] = [("store6-link2.txt", include_str!("../formats/store6-link2.txt"))];
 
 /// The lines that this build writes: kinds and bytes.
 type Lines = Vec<(&'static str, Vec<u8>)>;
