@@ -108,9 +108,11 @@ impl ClientError {
                     "check that the head is running; `hostler up` starts a cluster on this machine".to_owned(),
                     "to use another cluster, set `--head`, HOSTLER_HEAD or ~/.config/hostler/config.toml".to_owned(),
                 ],
-                ConnectFailure::StaleSocket => {
-                    vec!["the head has stopped or crashed; `hostler up` starts it again with all its jobs".to_owned()]
-                }
+                ConnectFailure::StaleSocket => vec![
+                    "the head has stopped or crashed; its jobs are kept".to_owned(),
+                    "start it again: with `hostler up` if it is this machine's own cluster, else as its service"
+                        .to_owned(),
+                ],
                 ConnectFailure::NotAllowed => vec!["the socket belongs to another user".to_owned()],
                 ConnectFailure::NotTrusted | ConnectFailure::Unreachable => {
                     vec!["check that the head is running and that the address is correct".to_owned()]

@@ -37,11 +37,11 @@ impl Patience {
 
     /// Retry times for commands that users wait for.
     pub const COMMAND: Self =
-        Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(5), later: Duration::from_secs(60) };
+        Self { at_first: Duration::from_secs(10), to_reach: Duration::from_secs(5), later: Duration::from_secs(60) };
 
     /// Retry times for commands that wait for hours.
     pub const WATCH: Self =
-        Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(20), later: Duration::from_secs(600) };
+        Self { at_first: Duration::from_secs(10), to_reach: Duration::from_secs(20), later: Duration::from_secs(600) };
 }
 
 /// A change that a client reports to its watcher.
