@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use hostler_remote::{
-    Ask, Command, DirectoryId, Ending, Event, Frame, Limit, Open, Placed, Proof, Refusal, Reply, Report, Shown,
+    Ask, Choice, Command, DirectoryId, Ending, Event, Frame, Limit, Open, Placed, Proof, Refusal, Reply, Report, Shown,
     WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
 };
 use nix::libc;
@@ -150,11 +150,17 @@ fn is_anywhere(ask: &Ask) -> bool {
     ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none()
 }
 
-/// Sends a request that runs no command.
-pub(super) fn question(agent: &mut UnixStream, ask: Ask) -> io::Result<Option<Frame>> {
-    handover::hand_over(agent, None)?;
-    write_blocking(agent, &Frame::Open(Open::Exec(Box::new(ask))))?;
-    read_blocking(agent)
+/// Asks the agent for the score of each node, without running a command.
+pub(super) fn choice(mut ask: Ask) -> Result<Box<Choice>, Failure> {
+    ask.explain = true;
+    let mut agent = connect()?;
+    let answer = handover::hand_over(&agent, None)
+        .and_then(|()| write_blocking(&mut agent, &Frame::Open(Open::Exec(Box::new(ask)))))
+        .and_then(|()| read_blocking(&mut agent));
+    match answer.during(|| "the agent on this machine does not answer".to_owned())? {
+        Some(Frame::Reply(Reply::Explained(choice))) => Ok(choice),
+        _ => Err(Failure::new("the agent on this machine does not list the nodes").exiting(exit::MISMATCH)),
+    }
 }
 
 /// Passes the streams of this program to the agent, for a command on this machine. A command with a terminal replaces
@@ -167,7 +173,7 @@ pub(super) fn hand_over(agent: &UnixStream, command: &Command) -> io::Result<()>
 }
 
 /// Connects to the agent of this machine.
-pub(super) fn connect() -> Result<UnixStream, Failure> {
+fn connect() -> Result<UnixStream, Failure> {
     let mut why = None;
     for socket in config::agent_sockets()? {
         match UnixStream::connect(socket_beside(&socket)) {

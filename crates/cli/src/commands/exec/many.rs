@@ -1,14 +1,10 @@
 //! Runs one command on several nodes at once and labels its output with the nodes' names.
 
 use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use hostler_model::NodeName;
-use hostler_remote::{Ask, Frame, Reply};
 
-use super::{Dsh, Exec, call};
-use crate::cm::Tool;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -18,15 +14,15 @@ use crate::output::labelled::Labelled;
 /// Size of a read, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Runs the command on all chosen nodes. The exit code is that of the first node that failed.
-pub(super) fn run(context: &Context, exec: &Exec) -> Outcome {
-    let nodes = if exec.all { all(exec.ask()?)? } else { exec.nodes.clone() };
+/// Runs the command on all these nodes. The exit code is that of the first node that failed.
+pub(super) fn run(context: &Context, nodes: &[NodeName], command: impl Fn(&NodeName) -> Command) -> Outcome {
     if nodes.is_empty() {
         return Err(Failure::new("no node accepts commands at the moment")
             .hint("`hostler nodes --load` shows their state")
             .exiting(exit::RUN_FAILED));
     }
-    let children = nodes.iter().map(|node| Ok((node, start(exec, node)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let children =
+        nodes.iter().map(|node| Ok((node, start(command(node), node)?))).collect::<Result<Vec<_>, Failure>>()?;
     let output = &context.output;
     let codes: Vec<u8> = std::thread::scope(|scope| {
         let readers: Vec<_> = children
@@ -44,35 +40,10 @@ pub(super) fn run(context: &Context, exec: &Exec) -> Outcome {
             .collect();
         readers.into_iter().map(|reader| reader.join().unwrap_or(exit::RUN_FAILED)).collect()
     });
-    Ok(summarize(output, &nodes, &codes))
+    Ok(summarize(output, nodes, &codes))
 }
 
-/// The names of all nodes that accept commands.
-fn all(mut ask: Ask) -> Result<Vec<NodeName>, Failure> {
-    let mut agent = call::connect()?;
-    ask.explain = true;
-    let asked = call::question(&mut agent, ask);
-    let Some(Frame::Reply(Reply::Explained(choice))) =
-        asked.during(|| "the agent on this machine does not answer".to_owned())?
-    else {
-        return Err(Failure::new("the agent on this machine does not list the nodes").exiting(exit::MISMATCH));
-    };
-    let mut names: Vec<_> = choice.candidates.into_iter().map(|how| how.node).collect();
-    names.sort();
-    Ok(names)
-}
-
-/// Starts this program again as `dsh`, for one node.
-fn start(exec: &Exec, node: &NodeName) -> Result<Child, Failure> {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(Dsh::NAME).arg("--node").arg(node.as_str()).args(["--no-input", "--no-terminal"]);
-    if let Some(memory) = &exec.where_to.memory {
-        command.arg("--memory").arg(memory.0.to_string());
-    }
-    if let Some(directory) = &exec.directory {
-        command.arg("-C").arg(directory);
-    }
-    command.arg("--").args(&exec.command);
+fn start(mut command: Command, node: &NodeName) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().during(|| format!("cannot start the command for node {node}"))
 }

@@ -9,7 +9,9 @@ mod report;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use clap::Args;
 use hostler_model::{Constraint, NodeName};
@@ -18,6 +20,7 @@ use hostler_remote::step::RemoteShell;
 
 use crate::cm::Tool;
 use crate::context::Context;
+use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Memory;
 
@@ -78,13 +81,18 @@ pub(crate) struct Exec {
 
     /// Run on all nodes at once; label output with node names
     ///
-    /// At the end, the command lists failures and counts successes on stderr. The exit code is that of the first node
-    /// on which the command failed.
-    #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "say_where"])]
+    /// The command has neither input nor a terminal. At the end, failures are listed and successes are counted on
+    /// stderr. The exit code is that of the first node on which the command failed.
+    #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "say_where", "prefer_local"])]
     all: bool,
 
     /// Run on each of these nodes at once, e.g. n1,n2; output as with --all
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["node", "explain", "say_where"])]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with_all = ["node", "not", "explain", "say_where", "prefer_local"]
+    )]
     nodes: Vec<NodeName>,
 
     /// Accept the command line of `rsh` or `ssh`: options, node, shell command
@@ -147,11 +155,13 @@ impl Exec {
             return Err(Failure::usage("no command is given").hint("e.g. hostler exec gcc -c x.c"));
         }
         if self.all || !self.nodes.is_empty() {
-            return many::run(context, &self);
+            let nodes = if self.all { all_nodes(self.ask()?)? } else { self.nodes.clone() };
+            return many::run(context, &nodes, |node| self.on_node(node));
         }
         let ask = self.ask()?;
         if self.explain {
-            return report::explain(context, ask);
+            report::scores(context, &*call::choice(ask)?);
+            return Ok(exit::OK);
         }
         let local_tree = self
             .mirror
@@ -159,6 +169,23 @@ impl Exec {
             .map(|root| mirror::LocalTree::of(&ask.command, mirror::root_named(root), self.any_program));
         let local_tree = local_tree.transpose()?;
         call::run(context, ask, self.say_where, local_tree)
+    }
+
+    /// This program as `dsh`, with the same command for one node.
+    fn on_node(&self, node: &NodeName) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(Dsh::NAME).arg("--node").arg(node.as_str()).args(["--no-input", "--no-terminal"]);
+        if let Some(memory) = &self.where_to.memory {
+            command.arg("--memory").arg(memory.0.to_string());
+        }
+        if let Some(constraint) = &self.where_to.constraint {
+            command.arg("--constraint").arg(constraint.to_string());
+        }
+        if let Some(directory) = &self.directory {
+            command.arg("-C").arg(directory);
+        }
+        command.arg("--").args(&self.command);
+        command
     }
 
     /// Takes the node and the command from a command line of `ssh`.
@@ -196,4 +223,11 @@ impl Exec {
             explain: self.explain,
         })
     }
+}
+
+/// The names of all nodes that the command may run on.
+fn all_nodes(ask: Ask) -> Result<Vec<NodeName>, Failure> {
+    let mut names: Vec<_> = call::choice(ask)?.candidates.into_iter().map(|how| how.node).collect();
+    names.sort();
+    Ok(names)
 }

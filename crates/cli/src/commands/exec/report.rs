@@ -3,33 +3,21 @@
 use std::time::Duration;
 
 use hostler_model::format_duration;
-use hostler_remote::{Ask, Choice, Cost, Counts, Frame, How, Placed, Reply, Report};
+use hostler_remote::{Choice, Cost, Counts, How, Placed, Report};
 use serde_json::json;
 
-use super::call;
 use super::mirror::MirrorCost;
 use crate::context::Context;
-use crate::exit;
-use crate::failure::{During, Failure, Outcome};
 use crate::output;
 use crate::output::table::{Align, Table};
 
 /// Prints the scores of the nodes.
-pub(super) fn explain(context: &Context, ask: Ask) -> Outcome {
-    let mut agent = call::connect()?;
-    let asked = call::question(&mut agent, ask);
-    let Some(Frame::Reply(Reply::Explained(choice))) =
-        asked.during(|| "the agent on this machine does not answer".to_owned())?
-    else {
-        return Err(Failure::new("the agent on this machine does not explain its choice").exiting(exit::MISMATCH));
-    };
-    let output = &context.output;
-    if output.is_json() {
-        output.json(&*choice);
+pub(super) fn scores(context: &Context, choice: &Choice) {
+    if context.output.is_json() {
+        context.output.json(choice);
     } else {
-        output.data(&in_words(&choice));
+        context.output.data(&in_words(choice));
     }
-    Ok(exit::OK)
 }
 
 fn in_words(choice: &Choice) -> String {
