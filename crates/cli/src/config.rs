@@ -9,8 +9,8 @@ use crate::cluster::{Places, Record};
 use crate::daemons::places::{AgentPlaces, SYSTEM_SOCKET};
 use crate::exit;
 use crate::failure::Failure;
+use crate::flags::VariableNames;
 use crate::logins;
-use crate::passed_on::Names;
 use crate::toml_file::Settings;
 use crate::xdg;
 
@@ -65,12 +65,12 @@ fn head_in_file() -> Result<Option<String>, Failure> {
     in_file(|settings| Ok(settings.text("head", "\"unix:/path/to/head.sock\"")?.map(str::to_owned)))
 }
 
-/// Reads the environment variables that commands pass on, if the configuration file limits them.
-pub(crate) fn env_only() -> Result<Option<Names>, Failure> {
+/// The variables that commands pass on, if the configuration file limits them.
+pub(crate) fn env_only() -> Result<Option<VariableNames>, Failure> {
     in_file(names_in)
 }
 
-fn names_in(settings: &Settings) -> Result<Option<Names>, Failure> {
+fn names_in(settings: &Settings) -> Result<Option<VariableNames>, Failure> {
     let example = "[\"PATH\", \"HOME\", \"LC_*\"]";
     let names: Option<Vec<String>> = settings.structure("env_only", example)?;
     names.map(|names| names.join(",").parse().map_err(Failure::from)).transpose()

@@ -281,6 +281,39 @@ fn variable(text: &str) -> Result<(String, String), Failure> {
     Ok((name.to_owned(), value))
 }
 
+/// Names of variables, separated by commas. A name that ends with `*` matches all names with this prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VariableNames(Vec<String>);
+
+impl FromStr for VariableNames {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let names: Vec<String> =
+            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let is_name = |name: &String| {
+            let plain = name.strip_suffix('*').unwrap_or(name);
+            !plain.contains(['=', '*', '\0']) && !plain.contains(char::is_whitespace)
+        };
+        if names.iter().all(is_name) {
+            Ok(Self(names))
+        } else {
+            Err(ParseError::new(text, "a list of variables such as PATH,HOME,LC_*, or an empty list"))
+        }
+    }
+}
+
+impl VariableNames {
+    /// Whether a name of the list matches `name`.
+    pub(crate) fn contain(&self, name: &str) -> bool {
+        let matches = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => pattern == name,
+        };
+        self.0.iter().any(matches)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

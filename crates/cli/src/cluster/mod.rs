@@ -15,5 +15,5 @@ pub(crate) mod stop;
 pub(crate) use lock::Lock;
 pub(crate) use places::Places;
 pub(crate) use process::daemon;
-pub(crate) use record::Record;
-pub(crate) use sizes::{Machine, Sizes};
+pub(crate) use record::{Record, Sizes};
+pub(crate) use sizes::Machine;

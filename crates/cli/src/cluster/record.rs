@@ -8,8 +8,8 @@ use hostler_model::{Counted, CpuSet, NodeName};
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessId;
-use super::sizes::Sizes;
 use crate::failure::{During, Failure};
+use crate::flags::GpuCap;
 
 /// The processes, sizes and addresses of the cluster at its last start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,29 @@ pub(crate) struct NodeRecord {
     #[serde(default)]
     pub(crate) counted: Counted,
     pub(crate) agent: Option<ProcessId>,
+}
+
+/// The sizes given to `up`; absent sizes have defaults.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Sizes {
+    pub(crate) nodes: Option<u32>,
+    /// CPUs per node.
+    pub(crate) cpus: Option<u32>,
+    /// Memory per node, in bytes.
+    pub(crate) memory_bytes: Option<u64>,
+    /// GPUs of the cluster.
+    pub(crate) gpus: Option<GpuCap>,
+    /// Countable resources of each node.
+    pub(crate) counted: Counted,
+    /// A captured machine that provides GPUs and topology, in tests.
+    pub(crate) machine_from: Option<PathBuf>,
+}
+
+impl Sizes {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl NodeRecord {

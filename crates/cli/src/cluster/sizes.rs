@@ -1,15 +1,13 @@
 //! Divides the machine among virtual nodes.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use hostler_discovery::Caps;
-use hostler_model::{Counted, CpuSet, NodeName};
+use hostler_model::{CpuSet, NodeName};
 use nix::sched::{CpuSet as Affinity, sched_getaffinity};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
 
-use super::record::NodeRecord;
+use super::record::{NodeRecord, Sizes};
 use crate::failure::{During, Failure};
 use crate::flags::GpuCap;
 
@@ -88,29 +86,8 @@ fn limit_file(membership: &str) -> Option<String> {
     }
 }
 
-/// The sizes given to `up`; an absent size has a default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Sizes {
-    pub(crate) nodes: Option<u32>,
-    /// CPUs per node.
-    pub(crate) cpus: Option<u32>,
-    /// Memory per node, in bytes.
-    pub(crate) memory_bytes: Option<u64>,
-    /// GPUs of the cluster.
-    pub(crate) gpus: Option<GpuCap>,
-    /// Countable resources of each node.
-    pub(crate) counted: Counted,
-    /// File with a captured machine that provides GPUs and topology in tests.
-    pub(crate) machine_from: Option<PathBuf>,
-}
-
 impl Sizes {
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether nodes that have died can start again with their recorded resources.
+    /// Whether nodes that have died can start again unchanged.
     pub(crate) fn still_fit(&self, dealt: &[NodeRecord], dead: &[NodeRecord]) -> bool {
         // Always compare the GPUs, because a recorded GPU may no longer exist.
         let gpus = Some(self.gpus.clone().unwrap_or(GpuCap::All));

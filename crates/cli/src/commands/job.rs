@@ -9,7 +9,7 @@ use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::{self, views};
+use crate::output::{self, text, views};
 
 /// Show the details of a job or of one array task
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ impl Job {
                 (None, None) => client.job(id, self.tasks).await?,
             })
         })?;
-        let (moment, width) = (views::Moment::now(), output::width());
+        let (moment, width) = (text::Moment::now(), output::width());
         match (context.output.is_json(), index) {
             (true, _) => context.output.json(&job),
             (false, Some(index)) if job.summary.array.is_some() => {

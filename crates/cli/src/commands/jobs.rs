@@ -8,7 +8,7 @@ use hostler_proto::api::{JobPage, JobSummary};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::{self, views};
+use crate::output::{self, text, views};
 
 /// List jobs that have not ended, newest first
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ impl Jobs {
             let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
             output.data(&ids.join("\n"));
         } else {
-            output.data(&views::jobs(jobs, &views::Moment::now(), output::width()));
+            output.data(&views::jobs(jobs, &text::Moment::now(), output::width()));
         }
         let left_out = total.saturating_sub(jobs.len() as u64);
         if left_out > 0 {

@@ -16,7 +16,7 @@ use super::power::{Power, PowerTest};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::output::{node_views, views};
+use crate::output::{node_views, text};
 
 /// Manage nodes: invite, drain, resume, switch on and off, remove
 #[derive(Debug, Args)]
@@ -193,7 +193,7 @@ impl Show {
         if context.output.is_json() {
             context.output.json(&node);
         } else {
-            context.output.data(&node_views::node(&node, &crate::output::views::Moment::now()));
+            context.output.data(&node_views::node(&node, &text::Moment::now()));
         }
         Ok(exit::OK)
     }
@@ -210,7 +210,7 @@ impl SetTraits {
             let mut nodes = Vec::new();
             for name in &self.names {
                 let node = client.set_traits(name, &change).await?;
-                let (features, weight) = (views::words(&node.node.features), node.node.weight);
+                let (features, weight) = (text::words(&node.node.features), node.node.weight);
                 context.output.say(&format!("node {name}: features {features}, weight {weight}"));
                 nodes.push(node);
             }

@@ -19,10 +19,10 @@ use super::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::JobFlags;
+use crate::flags::{JobFlags, VariableNames};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
-use crate::passed_on::{Names, PassedOn};
+use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
 /// Time after which output is streamed. The output of a shorter command is read once at the end, which is faster.
@@ -78,7 +78,7 @@ pub(crate) struct Run {
     /// With an empty list, the job gets only the variables that a login on the node sets. The head stores the variables
     /// of a job as long as the job may run again. [default: all variables, or `env_only` in config.toml]
     #[arg(long, value_name = "NAMES")]
-    env_only: Vec<Names>,
+    env_only: Vec<VariableNames>,
 
     /// Command and arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]

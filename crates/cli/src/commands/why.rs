@@ -7,7 +7,7 @@ use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::views;
+use crate::output::{text, views};
 
 /// Explain why a job waits and estimate when the job starts
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ impl Why {
         })?;
         match context.output.is_json() {
             true => context.output.json(&why),
-            false => context.output.data(&views::why(&why, &views::Moment::now())),
+            false => context.output.data(&views::why(&why, &text::Moment::now())),
         }
         Ok(exit::OK)
     }

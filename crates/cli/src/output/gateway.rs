@@ -6,7 +6,7 @@ use hostler_gateway::{ClientState, Running, Status, VpnStatus};
 use hostler_model::{format_bytes, format_duration};
 
 use super::table::{Align, Table};
-use super::views::Lines;
+use super::text::Lines;
 
 pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     let mut lines = Lines::default();

@@ -6,7 +6,7 @@ use hostler_discovery::{Gpu, Machine};
 use hostler_model::{CoreKind, CpuSet, format_bytes};
 
 use super::table::{Align, Table, one_line};
-use super::views::Lines;
+use super::text::Lines;
 
 /// CPUs, memory and GPUs, then notes. The table of GPUs has at most `width` columns.
 pub(crate) fn offer(machine: &Machine, width: Option<usize>) -> String {

@@ -13,6 +13,7 @@ pub(crate) mod people;
 mod progress;
 pub(crate) mod settings;
 pub(crate) mod table;
+pub(crate) mod text;
 pub(crate) mod views;
 
 use std::io::{self, IsTerminal, Write};

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_duration};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
-use hostler_proto::power::{EnergyView, JobEnergy, PowerView};
+use hostler_proto::power::{EnergyView, PowerView};
 
 use super::table::{Align, Table};
-use super::views::{Lines, Moment, held_gpus, words};
+use super::text::{Lines, Moment, counted, held_gpus, kwh, words};
 
 pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     // Columns that would be the same for all nodes are left out.
@@ -55,12 +55,6 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     let has_gpus = nodes.iter().any(|node| node.gpus > 0);
     let table = if has_gpus { table } else { table.without(&[7, 8]) };
     table.render(width)
-}
-
-/// Formats resources, e.g. `camera 1 of 1 free, license 8 of 10 free`; `None` if there are no resources.
-pub(super) fn counted<'a>(all: impl Iterator<Item = (&'a str, u64)>, free: impl Fn(&str) -> u64) -> Option<String> {
-    let parts: Vec<String> = all.map(|(name, count)| format!("{name} {} of {count} free", free(name))).collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// The resources of a node in a table, e.g. `camera 1/1,license 8/10`, or `-`.
@@ -231,32 +225,9 @@ fn basis(energy: &EnergyView) -> String {
     parts.join("; ")
 }
 
-/// Formats the energy of a job, e.g. `1.2 Wh, estimated`.
-pub(crate) fn job_energy(energy: &JobEnergy) -> String {
-    let by = match energy.measured_joules {
-        0 => ", estimated".to_owned(),
-        measured if measured >= energy.joules => ", measured".to_owned(),
-        measured => format!(", of which {} measured", watt_hours(measured)),
-    };
-    format!("{}{by}", watt_hours(energy.joules))
-}
-
-fn watt_hours(joules: u64) -> String {
-    match joules {
-        0..3_600 => format!("{:.2} Wh", joules as f64 / 3_600.0),
-        3_600..360_000 => format!("{:.1} Wh", joules as f64 / 3_600.0),
-        _ => kwh(joules / 3_600),
-    }
-}
-
-/// Formats an energy in kWh with all digits, so that the values of a column add up.
+/// Energy in kWh with all digits, so that columns add up.
 fn exact_kwh(watt_hours: u64) -> String {
     format!("{}.{:03} kWh", watt_hours / 1_000, watt_hours % 1_000)
-}
-
-/// Formats an energy with a rounded value and its unit.
-pub(crate) fn kwh(watt_hours: u64) -> String {
-    if watt_hours < 1_000 { format!("{watt_hours} Wh") } else { format!("{:.1} kWh", watt_hours as f64 / 1_000.0) }
 }
 
 fn span(ms: u64) -> String {

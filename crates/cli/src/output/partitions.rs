@@ -7,7 +7,7 @@ use hostler_model::{UserName, format_duration};
 use hostler_proto::partitions::PartitionView;
 
 use super::table::{Align, Table};
-use super::views::Lines;
+use super::text::Lines;
 
 /// The table of partitions; a star marks the default partition.
 pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String {

@@ -4,7 +4,7 @@ use hostler_model::{Quota, format_bytes};
 use hostler_proto::users::{AuditEntry, BlockView, GroupView, UserView};
 
 use super::table::{Align, Table, one_line};
-use super::views::Moment;
+use super::text::Moment;
 
 pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
     let mut table = Table::new(&[

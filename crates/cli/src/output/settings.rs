@@ -3,7 +3,7 @@
 use hostler_proto::settings::{SettingSource, SettingView};
 
 use super::table::{Align, Table};
-use super::views::{Lines, Moment};
+use super::text::{Lines, Moment};
 
 pub(crate) fn list(settings: &[SettingView], width: Option<usize>) -> String {
     let mut table = Table::new(&[

@@ -3,46 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, GpuId, JobState, NodeName, TaskId, WallTime, format_bytes, format_duration};
+use hostler_model::{Attempt, JobState, NodeName, Request, TaskId, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
 use hostler_proto::link::Usage;
-use jiff::tz::TimeZone;
 
-use super::node_views::{counted, job_energy};
-use super::table::{Align, Table, one_line};
-
-/// The time and time zone of a view.
-#[derive(Debug, Clone)]
-pub(crate) struct Moment {
-    pub(crate) now: WallTime,
-    /// Time zone for dates.
-    pub(crate) zone: TimeZone,
-}
-
-impl Moment {
-    /// Now, in the user's time zone.
-    pub(crate) fn now() -> Self {
-        Self { now: WallTime(jiff::Timestamp::now().as_millisecond()), zone: TimeZone::system() }
-    }
-
-    /// Date and time of day.
-    pub(super) fn date(&self, at: WallTime) -> String {
-        match jiff::Timestamp::from_millisecond(at.0) {
-            Ok(at) => at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
-            Err(_) => "unknown".to_owned(),
-        }
-    }
-
-    /// The time from `start` to `end`, or to now.
-    fn span(&self, start: WallTime, end: Option<WallTime>) -> String {
-        format_duration(span(start, end.unwrap_or(self.now)))
-    }
-}
-
-/// The time between two readings of the wall clock; 0 if the clock was set back.
-fn span(from: WallTime, to: WallTime) -> Duration {
-    Duration::from_millis(to.0.saturating_sub(from.0).try_into().unwrap_or(0))
-}
+use super::table::{Align, Table};
+use super::text::{Lines, Moment, counted, held_gpus, job_energy, span};
 
 pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
@@ -310,12 +276,6 @@ fn counts(job: &JobSummary) -> String {
     format!("{} {}: {}", tasks.total, if tasks.total == 1 { "task" } else { "tasks" }, parts.join(", "))
 }
 
-/// The ids of the GPUs, if any.
-pub(super) fn held_gpus(ids: &[GpuId]) -> Option<String> {
-    let ids: Vec<&str> = ids.iter().map(GpuId::as_str).collect();
-    (!ids.is_empty()).then(|| ids.join(", "))
-}
-
 fn limit(limit: &LimitView) -> String {
     let value = match limit.name.as_str() {
         "memory" => format_bytes(limit.value),
@@ -383,12 +343,6 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// Words separated by commas, or `-`.
-pub(crate) fn words<'a, T: std::fmt::Display + 'a>(all: impl IntoIterator<Item = &'a T>) -> String {
-    let all: Vec<String> = all.into_iter().map(ToString::to_string).collect();
-    if all.is_empty() { "-".to_owned() } else { all.join(",") }
-}
-
 pub(crate) fn info(info: &Info) -> String {
     let head = &info.head;
     let mut lines = Lines::default();
@@ -447,29 +401,6 @@ pub(crate) fn why(why: &Why, moment: &Moment) -> String {
             .expect("strings can always be written to");
     }
     text
-}
-
-/// Lines of the form `key   value`.
-#[derive(Default)]
-pub(super) struct Lines {
-    pub(super) text: String,
-}
-
-impl Lines {
-    pub(super) fn into_text(self) -> String {
-        self.text
-    }
-
-    pub(super) fn add(&mut self, key: &str, value: impl AsRef<str>) {
-        let value = one_line(value.as_ref());
-        writeln!(self.text, "{key:<10} {value}").expect("strings can always be written to");
-    }
-
-    pub(super) fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
-        if let Some(value) = value {
-            self.add(key, value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use hostler_model::{ParseError, WallTime, parse_duration};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::views::Moment;
+use crate::output::text::Moment;
 use crate::output::{self, people};
 
 /// Show the audit log: actions and refused requests, oldest first

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, settings, views};
+use crate::output::{self, settings, text};
 
 /// List, show or change settings of the cluster
 ///
@@ -67,7 +67,7 @@ fn show(context: &Context, name: &str) -> Outcome {
     } else if output.is_quiet() {
         output.data(&setting.value);
     } else {
-        output.data(&settings::one(setting, &views::Moment::now()));
+        output.data(&settings::one(setting, &text::Moment::now()));
     }
     Ok(exit::OK)
 }

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 use serde_json::json;
 
-use super::File;
+use super::file::File;
 use super::plan::warnings;
 use crate::context::Context;
 use crate::exit;

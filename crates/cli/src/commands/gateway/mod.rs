@@ -2,19 +2,17 @@
 
 mod apply;
 mod client;
+mod file;
 mod plan;
 mod state;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use hostler_gateway::{DEFAULT_DIRECTORY, Description, GatewayError, Mistake, Setup};
+use hostler_gateway::{DEFAULT_DIRECTORY, GatewayError};
 
 use crate::context::Context;
 use crate::failure::{During, Failure, Outcome};
-
-/// Default path of the gateway's configuration.
-const DEFAULT_FILE: &str = "/etc/hostler/gateway.toml";
 
 /// Make this machine a router, DHCP/DNS server and VPN gateway
 ///
@@ -46,14 +44,6 @@ enum GatewayCommand {
     Guard(apply::Guard),
 }
 
-/// The option that selects the configuration file.
-#[derive(Debug, Args)]
-struct File {
-    /// Configuration file of the gateway
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
-    file: PathBuf,
-}
-
 impl Gateway {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let directory = std::path::absolute(&self.directory)
@@ -71,38 +61,6 @@ impl Gateway {
             GatewayCommand::Guard(command) => command.run(&gateway),
         }
     }
-}
-
-impl File {
-    /// Reads the file, and derives the configuration of this machine from it.
-    fn read(&self, gateway: &hostler_gateway::Gateway) -> Result<(Description, Setup), Failure> {
-        let path = &self.file;
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let failure = Failure::new(format!("cannot read {}", path.display())).because(&error);
-            failure.hint(format!("`hostler gateway plan --example > {}` writes an example", path.display()))
-        })?;
-        let description = match gateway.interfaces() {
-            Ok(present) => Description::parse_for(&text, &present),
-            // Mistakes in the file can be reported even without the list of interfaces.
-            Err(error) => match Description::parse(&text) {
-                Ok(_) => return Err(error.into()),
-                mistakes => mistakes,
-            },
-        };
-        let description = description.map_err(|mistakes| wrong(path, &mistakes))?;
-        let setup = Setup::of(&description);
-        Ok((description, setup))
-    }
-}
-
-/// Lists all mistakes in the file. The exit code is 1, because 2 means that `plan` found changes.
-fn wrong(path: &Path, mistakes: &[Mistake]) -> Failure {
-    let there_is = match mistakes.len() {
-        1 => "1 mistake".to_owned(),
-        count => format!("{count} mistakes"),
-    };
-    let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
-    Failure::new(format!("{there_is} in {}:{lines}", path.display()))
 }
 
 impl From<GatewayError> for Failure {

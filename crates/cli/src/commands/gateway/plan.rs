@@ -4,7 +4,7 @@ use clap::Args;
 use hostler_gateway::{Description, EXAMPLE, Gateway, Obstacle, Planned};
 use serde_json::json;
 
-use super::File;
+use super::file::File;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::Outcome;
