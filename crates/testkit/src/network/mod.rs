@@ -13,7 +13,7 @@
 mod groups;
 mod host;
 mod link;
-mod process;
+mod namespaces;
 mod switch;
 
 pub use host::{Daemon, Host};
