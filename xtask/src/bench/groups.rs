@@ -19,7 +19,7 @@ mod throughput;
 
 use anyhow::Result;
 
-use super::Bench;
+use super::context::Bench;
 use super::report::Row;
 
 /// A benchmark group: a question, and the measurement that answers it.

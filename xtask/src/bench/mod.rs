@@ -9,6 +9,7 @@
 //! Hostler runs in a temporary home, and is used through its command line only.
 
 mod cluster;
+mod context;
 mod floors;
 mod groups;
 mod measure;
@@ -22,8 +23,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use self::cluster::Cluster;
-use self::peers::Peer;
+use self::context::Bench;
 use self::report::Report;
 use crate::workspace::{cargo, run as run_command, target_directory};
 
@@ -56,37 +56,6 @@ pub(crate) struct Options {
     /// Write the results as JSON to this file [default: target/bench.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// Context of all groups.
-struct Bench {
-    /// Number of rounds for contenders that take milliseconds.
-    runs: usize,
-    /// Divisor for numbers of jobs and files.
-    divide: usize,
-    /// The program to measure; `None` measures only floors.
-    hostler: Option<PathBuf>,
-    /// The available batch systems.
-    peers: Vec<Peer>,
-    /// A C program to build.
-    source: Option<PathBuf>,
-}
-
-impl Bench {
-    /// Number of rounds for contenders that take seconds.
-    fn long_runs(&self) -> usize {
-        self.runs.min(3)
-    }
-
-    /// `count` divided by `--divide`.
-    fn scaled(&self, count: usize) -> usize {
-        (count / self.divide).max(2)
-    }
-
-    /// Starts a new cluster, unless only floors are measured.
-    fn cluster(&self) -> Result<Option<Cluster>> {
-        self.hostler.as_deref().map(Cluster::up).transpose()
-    }
 }
 
 /// Runs the groups. Prints each group when it is done, and writes a JSON report at the end.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
 
-use crate::bench::Bench;
 use crate::bench::cluster::{Cluster, Role};
+use crate::bench::context::Bench;
 use crate::bench::groups::exec::wait_for_peers;
 use crate::bench::measure::{Contender, Sample, interleave, milliseconds};
 use crate::bench::report::{Goal, Row};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::measure::Sample;
 use crate::bench::report::{Goal, Row};
 

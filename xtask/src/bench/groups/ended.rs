@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bench::Bench;
 use crate::bench::cluster::{Cluster, ordinary_environment};
+use crate::bench::context::Bench;
 use crate::bench::floors;
 use crate::bench::measure::{Contender, interleave, spread};
 use crate::bench::report::{Goal, Row, compare};

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::floors;
 use crate::bench::measure::{Contender, interleave, milliseconds};
 use crate::bench::report::{Row, compare};

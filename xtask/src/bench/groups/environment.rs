@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::measure::{Contender, interleave, milliseconds};
 use crate::bench::report::{Goal, Row, compare};
 use crate::workspace::find_program;

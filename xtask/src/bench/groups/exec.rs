@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::floors;
 use crate::bench::measure::{Contender, Sample, interleave, milliseconds};
 use crate::bench::report::{Goal, Row, compare};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
 use crate::bench::cluster::{Daemon, Role};
+use crate::bench::context::Bench;
 use crate::bench::report::{Goal, Row};
 
 /// Duration of the CPU measurement. With 100 ticks per second, one tick is 0.05 %.

@@ -6,8 +6,8 @@
 
 use anyhow::Result;
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::measure::{Contender, interleave, milliseconds};
 use crate::bench::report::{Goal, Row};
 

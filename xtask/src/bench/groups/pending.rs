@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
 use crate::bench::cluster::{self, Cluster};
+use crate::bench::context::Bench;
 use crate::bench::floors;
 use crate::bench::measure::{Contender, interleave, spread};
 use crate::bench::report::{Goal, Row, compare};

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bench::Bench;
+use crate::bench::context::Bench;
 use crate::bench::report::{Goal, Row};
 use crate::workspace::{cargo, shown};
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::measure::{Contender, interleave, milliseconds};
 use crate::bench::report::{Goal, Row, compare};
 use crate::bench::ssh::SshServer;

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
+use crate::bench::context::Bench;
 use crate::bench::floors;
 use crate::bench::measure::{Contender, interleave, milliseconds, rate, spread};
 use crate::bench::peers::{self, Peer};

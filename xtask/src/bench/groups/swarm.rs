@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
+use crate::bench::context::Bench;
 use crate::bench::report::{Goal, Row};
 use crate::swarm;
 

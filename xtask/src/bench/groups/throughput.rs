@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::bench::Bench;
+use crate::bench::context::Bench;
 use crate::bench::floors;
 use crate::bench::measure::{Contender, interleave, milliseconds, rate};
 use crate::bench::peers::{self, Peer};
