@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{ClientError, ConnectFailure, Stream};
 use hostler_core::agent::Event;
-use hostler_core::link::{Beat, Inbox, Outbox, Outgoing};
-use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES};
+use hostler_core::link::{AgentLink, Attempt, Dialler, HELLO_TIMEOUT, LinkEnd, Terms};
+use hostler_proto::link::{AgentMessage, MAX_FRAME_BYTES};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -52,7 +52,8 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
                 }
             }
         }
-        let outcome = connect_once(&engine, node, identity, &renew, &mut terms).await;
+        let mut attempt = Attempt::Failed;
+        let outcome = connect_once(&engine, node, identity, &renew, &mut attempt).await;
         engine.happened(Event::Disconnected);
         if let Err(error) = outcome {
             if matches!(error.downcast_ref(), Some(LinkEnd::Refused(_))) {
@@ -72,20 +73,6 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
         }
         tokio::time::sleep(dialler.pause_after(attempt, random())).await;
     }
-}
-
-/// The head refuses this agent, for the given reason.
-#[derive(Debug, thiserror::Error)]
-#[error("the head refuses this agent: {0}")]
-struct Refused(String);
-
-/// Parameters from the head's welcome.
-#[derive(Debug, Clone, Copy)]
-struct Terms {
-    heartbeat: Duration,
-    /// Time span for a random reconnect delay. It spreads reconnections, because all agents lose a head at the same
-    /// time.
-    return_within: Duration,
 }
 
 /// Opens one connection and serves it until it ends.
@@ -176,7 +163,7 @@ async fn carry(
                     Some(welcomed) => welcomed(link.answered(hostler_proto::decode(&bytes)?, start.elapsed())?),
                     None => {
                         let messages = link.receive(hostler_proto::decode(&bytes)?, start.elapsed())?;
-                        messages.into_iter().for_each(|message| engine.received(message));
+                        messages.into_iter().for_each(|message| engine.happened(Event::Received(message)));
                     }
                 }
             }
@@ -187,15 +174,11 @@ async fn carry(
             }
             () = tokio::time::sleep_until(start + link.wake_at()) => {}
         }
-    };
-    let receive = async move {
-        let mut inbox = Inbox::default();
-        while let Some(bytes) = next_frame(&mut source).await? {
-            check_awake(&beat.get(), start.elapsed())?;
-            let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes)?;
-            for message in inbox.accept(frame)? {
-                engine.happened(Event::Received(message));
-            }
+        while let Ok(message) = outgoing.try_recv() {
+            link.send(message, start.elapsed());
+        }
+        while let Some(frame) = link.next_frame(start.elapsed())? {
+            socket.send(Message::binary(hostler_proto::encode(&frame))).await?;
         }
     }
 }

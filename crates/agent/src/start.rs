@@ -211,7 +211,7 @@ async fn serve(
     let (renew, due) = watch::channel(None);
     if let Some(gossiping) = &gossiping {
         let engine = handle.clone();
-        gossiping.start(move || engine.held(), config.cpus)?;
+        gossiping.start(move || engine.held(), cpus)?;
     }
     if !config.calls {
         tracing::info!("this node does not accept remote commands, as configured");

@@ -42,7 +42,9 @@ fn meant(word: &str) -> Option<&'static str> {
             "`hostler run` queues a command and shows its output, `hostler submit` queues a project folder"
         }
         "join" => "`hostler agent join` makes this machine a node of a cluster",
-        "invite" | "drain" | "resume" | "remove" => "commands for nodes begin with `hostler node`; its --help lists them",
+        "invite" | "drain" | "resume" | "remove" => {
+            "commands for nodes begin with `hostler node`; its --help lists them"
+        }
         "init" | "setup" => {
             "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
         }

@@ -105,7 +105,7 @@ async fn admit(exec: &Exec, stream: TcpStream) -> std::io::Result<(Admitted, Dig
     let config = exec.own.credentials.to_accept(callers.iter().map(|(key, _)| *key).collect())?;
     let stream = TlsAcceptor::from(config).accept(stream).await?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
-    let key = shown.map(hostler_remote::fingerprint_of);
+    let key = shown.map(|certificate| hostler_tls::fingerprint(certificate));
     let known = key.and_then(|key| callers.into_iter().find(|(known, _)| *known == key));
     let (key, node) = known.ok_or(std::io::ErrorKind::PermissionDenied)?;
     Ok((stream, key, node))

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, JobState, NodeName, Request, TaskId, format_bytes, format_duration};
+use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
 use hostler_proto::link::Usage;
 

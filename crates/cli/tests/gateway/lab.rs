@@ -66,8 +66,8 @@ impl Lab {
         require_tools();
         let [outer, inner, management] = [(); 3].map(|()| Network::new(env!("CARGO_BIN_EXE_hostler")));
         let controller = outer.host("controller");
-        inner.connect(&controller, "eth1");
-        management.connect(&controller, "eth2");
+        controller.also_on(&inner, "eth1");
+        controller.also_on(&management, "eth2");
         // Network namespaces inherit settings of the machine.
         controller.ok(&["sysctl", "-q", "net.ipv4.ip_forward=0"]);
         script(&controller, "dnsmasq", DNSMASQ);

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::groups::Groups;
-use super::namespaces::{in_network_of, start, succeed};
+use super::process::{in_network_of, start, succeed};
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 

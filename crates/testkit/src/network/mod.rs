@@ -13,7 +13,7 @@
 mod groups;
 mod host;
 mod link;
-mod namespaces;
+mod process;
 mod switch;
 
 pub use host::{Daemon, Host};

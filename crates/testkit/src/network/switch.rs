@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::groups::sweep_stale;
 use super::host::{Daemon, Host, Plan};
-use super::namespaces::{in_network_of, start};
+use super::process::{in_network_of, start};
 use crate::wait::wait_until;
 
 /// Required programs, with their Debian packages.
@@ -79,13 +79,14 @@ impl Network {
         (head, daemon)
     }
 
-    /// Connects a host of another network, with an interface of this name. The interface is down and has no address.
-    pub fn connect(&self, host: &Host, interface: &str) {
-        let (port, pid) = (self.hosts.fetch_add(1, Ordering::Relaxed) + 1, host.holder());
-        let script = format!(
-            "ip link add port{port} type veth peer name {interface} netns {pid} && ip link set port{port} master switch up"
-        );
-        in_network_of(self.holder.id(), &script);
+    /// A port without a host.
+    fn next_port(&self) -> String {
+        format!("port{}", self.hosts.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Runs a shell command in the switch's network namespace. It must succeed.
+    fn at_switch(&self, script: &str) {
+        in_network_of(self.holder.id(), script);
     }
 
     /// The file that every host has as `/etc/hosts`.

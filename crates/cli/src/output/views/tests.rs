@@ -1,7 +1,7 @@
 //! Tests of the exact text of views.
 
 use hostler_model::{Counted, JobId, WallTime};
-use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts};
+use hostler_proto::api::{Amount, Capacity, HeadInfo, LiveCounts, NodeCounts};
 use hostler_proto::link::{IoSource, IoUsage};
 use hostler_proto::power::JobEnergy;
 use jiff::tz::TimeZone;
