@@ -144,7 +144,7 @@ fn linked(runs: Vec<RunReport>) -> HeadLink {
 
 /// The check that the link demands next.
 fn check(link: &mut HeadLink) -> Check {
-    match link.next() {
+    match link.next_step() {
         Some(Step::Check(check)) => check,
         other => panic!("{other:?} instead of a check"),
     }
@@ -152,7 +152,7 @@ fn check(link: &mut HeadLink) -> Check {
 
 /// The next message that the link posts, whether its result is complete, and its blobs.
 fn posted(link: &mut HeadLink) -> (AgentMessage, bool, Vec<Vec<u8>>) {
-    match link.next() {
+    match link.next_step() {
         Some(Step::Post(Command::Message { connection: CONNECTION, message, result_is_complete }, blobs)) => {
             (message, result_is_complete, blobs.into_iter().map(|(_, blob)| blob).collect())
         }
@@ -176,7 +176,7 @@ fn head_checks_the_results_of_a_hello_before_the_loop_gets_it() {
     }
     let last = check(&mut link);
     answer(&mut link, last, true);
-    assert!(link.next().is_none());
+    assert!(link.next_step().is_none());
     let Some((Command::Hello { connection: CONNECTION, key, hello, complete }, blobs)) = link.introduction() else {
         panic!("the hello is complete");
     };
@@ -186,11 +186,11 @@ fn head_checks_the_results_of_a_hello_before_the_loop_gets_it() {
     assert_eq!(blobs, [(Digest([0; 32]), b"one".to_vec())], "only blobs of complete results are stored");
     assert!(link.introduction().is_none(), "once");
 
-    assert!(link.next().is_none() && !link.is_open(), "nothing is sent before the welcome");
+    assert!(link.next_step().is_none() && !link.is_open(), "nothing is sent before the welcome");
     let welcome = link.welcome(&State::default(), Timestamp(0));
     assert!(matches!(welcome, HeadHello::Welcome { protocol: 2, heartbeat_ms: 4_000, .. }), "{welcome:?}");
-    assert!(matches!(link.next(), Some(Step::Resend(again)) if again == run(3)));
-    assert!(link.next().is_none(), "once");
+    assert!(matches!(link.next_step(), Some(Step::Resend(again)) if again == run(3)));
+    assert!(link.next_step().is_none(), "once");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn head_takes_messages_in_order_and_waits_at_a_check() {
     answer(&mut link, result, true);
     assert_eq!(posted(&mut link), (report(ended(1, &[])), true, vec![b"result".to_vec()]));
     assert_eq!(posted(&mut link), (AgentMessage::Heartbeat, true, vec![]));
-    assert!(link.next().is_none());
+    assert!(link.next_step().is_none());
 }
 
 #[test]
@@ -212,9 +212,9 @@ fn incomplete_result_is_requested_again_and_the_end_does_not_count() {
     link.receive(Frame { sequence: 1, messages: vec![report(ended(1, &["part"]))] }).expect("the first frame");
     let result = check(&mut link);
     answer(&mut link, result, false);
-    assert!(matches!(link.next(), Some(Step::Resend(again)) if again == run(1)));
+    assert!(matches!(link.next_step(), Some(Step::Resend(again)) if again == run(1)));
     assert_eq!(posted(&mut link), (report(ended(1, &[])), false, vec![]));
-    assert!(link.next().is_none());
+    assert!(link.next_step().is_none());
 }
 
 #[test]
@@ -224,14 +224,14 @@ fn head_takes_each_frame_once_and_ends_the_link_at_a_gap() {
     link.receive(heartbeat(1)).expect("the first frame");
     link.receive(heartbeat(1)).expect("a repeated frame");
     assert_eq!(posted(&mut link).0, AgentMessage::Heartbeat);
-    assert!(link.next().is_none());
+    assert!(link.next_step().is_none());
     assert_eq!(link.receive(heartbeat(3)), Err(Gap { expected: 2, found: 3 }));
 }
 
 /// An open link to an agent without runs.
 fn opened() -> HeadLink {
     let mut link = linked(vec![]);
-    assert!(link.next().is_none() && link.introduction().is_some());
+    assert!(link.next_step().is_none() && link.introduction().is_some());
     link.welcome(&State::default(), Timestamp(0));
     link
 }

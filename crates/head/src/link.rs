@@ -103,7 +103,7 @@ impl Link<'_> {
 
     /// Carries out the steps of the link until it waits for the agent or the engine.
     async fn work(&self, link: &mut HeadLink) -> anyhow::Result<()> {
-        while let Some(step) = link.next() {
+        while let Some(step) = link.next_step() {
             match step {
                 Step::Check(mut check) => {
                     let inline = std::mem::take(&mut check.inline);

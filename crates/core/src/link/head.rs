@@ -1,13 +1,14 @@
 //! The head's end of a link: agrees on a protocol, takes the agent's hello and messages in order, and lets no end of a run pass before
 //! its result is checked.
 //!
-//! The shell drives the link with [`HeadLink::next`] until nothing is left to do. It then passes on the introduction, or a frame. An
+//! The shell drives the link with [`HeadLink::next_step`] until nothing is left to do. It then passes on the introduction, or a frame. An
 //! end without its whole result does not count; the shell asks the agent for the result again.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use hostler_model::{Digest, NodeName, RunId, Timestamp};
 use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, PROTOCOL, RunReport, RunStatus};
+use serde_bytes::ByteBuf;
 
 use super::frames::{Gap, Inbox};
 use crate::head::{Command, ConnectionId, State};
@@ -90,7 +91,7 @@ impl HeadLink {
     }
 
     /// Takes the next step; none if the link waits for the introduction or a frame.
-    pub fn next(&mut self) -> Option<Step> {
+    pub fn next_step(&mut self) -> Option<Step> {
         if self.is_open
             && let Some(run) = self.incomplete.pop_front()
         {
@@ -182,7 +183,7 @@ fn take_result(report: &mut RunReport) -> Option<(Digest, Vec<Vec<u8>>)> {
     let RunStatus::Ended(end) = &mut report.status else { return None };
     let result = end.result.as_mut()?;
     let inline = std::mem::take(&mut result.inline);
-    Some((result.manifest, inline.into_iter().map(|blob| blob.into_vec()).collect()))
+    Some((result.manifest, inline.into_iter().map(ByteBuf::into_vec).collect()))
 }
 
 /// The protocol version to use, or the reason for rejecting the agent.

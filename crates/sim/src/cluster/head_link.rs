@@ -65,7 +65,7 @@ impl World {
     pub(super) fn work_link(&mut self, connection: ConnectionId) {
         let (broken, asks_once) = (self.broken_rule(), self.breaks(Rule::IncompleteResultsAreRepeated));
         while let Some(line) = self.line_of(connection).filter(|line| !line.is_checking) {
-            match line.link.next() {
+            match line.link.next_step() {
                 Some(Step::Check(check)) if check.inline.is_empty() => {
                     line.is_checking = true;
                     let delay = self.rng.below(3 * MS);
