@@ -124,7 +124,7 @@ fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mu
         }
         // A power failure may have removed the shepherd's entry from the disk, so the run may have begun.
         Found::Launch { is_of_this_boot: false } => {
-            let message = "its node was restarted, and nobody knows whether it had begun";
+            let message = "its node was restarted, so it is unknown whether the job had started";
             lost(Some(message.to_owned()), Usage::default())
         }
         Found::Shepherd => Stage::Running,
