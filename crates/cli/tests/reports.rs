@@ -111,29 +111,6 @@ fn large_array_is_shown_in_pages() {
 }
 
 #[test]
-fn time_without_a_unit_is_refused_with_suggestions() {
-    let cluster = Cluster::up(HOSTLER, Size::default());
-    let folder =
-        cluster.write("project/main.py", "print()").parent().expect("the path has a parent").display().to_string();
-    for arguments in [
-        &["run", "-t", "5", "true"][..],
-        &["run", "--grace", "5", "true"],
-        &["submit", &folder, "main.py", "-t", "5"],
-        &["configure", "setting", "default-time-limit", "5"],
-    ] {
-        let refused = cluster.run(arguments);
-        assert_ne!(refused.code, 0, "{arguments:?}");
-        assert!(
-            refused.stderr.contains("5m for minutes") && refused.stderr.contains("5s for seconds"),
-            "{}",
-            refused.stderr
-        );
-    }
-    assert_eq!(cluster.json(&["jobs", "--all"])["total"], 0, "nothing was submitted");
-    cluster.ok(&["run", "-t", "5m", "-m", "16M", "true"]);
-}
-
-#[test]
 fn limits_of_a_job_that_never_started_are_not_called_enforced() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let id = run_detached(&cluster, &["--hold", "-t", "5m", "--", "true"]);
