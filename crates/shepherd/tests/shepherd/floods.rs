@@ -216,7 +216,7 @@ fn terminal_that_accepts_no_input_uses_no_memory() {
         (0..8).map(|_| Attachment::open(dir.path(), size).expect("the run is attached")).collect();
     let keys = terminal_input_frame(&vec![b'x'; 60 << 10]);
     for attachment in &attached {
-        attachment.stream().set_write_timeout(Some(Duration::from_millis(100))).expect("a socket");
+        attachment.stream().set_write_timeout(Some(Duration::from_millis(20))).expect("a socket");
         for _ in 0..40 {
             let _ = attachment.stream().write_all(&keys);
         }
