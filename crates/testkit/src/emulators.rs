@@ -7,8 +7,13 @@ use std::path::Path;
 /// `admin` and `password` in the htpasswd format of `sushy-emulator`.
 const HTPASSWD: &str = "admin:$2b$04$SkoQ9dRGzW.9TNxKjnxsGuCCEUvkY.wP8uO1zyF6ystqYqMiDg/.6";
 
+/// Python that runs first in an emulator: its machines change state after up to three seconds instead of eleven.
+const FASTER: &str =
+    "import random\nrandint = random.randint\nrandom.randint = lambda least, most: randint(least, min(most, 3))\n";
+
 /// Writes the configuration of a `sushy-emulator` for these machines into `directory`. Returns its arguments. All
-/// machines are off, and their ids are `uuid-NAME`. The user is `admin`, the password `password`.
+/// machines are off, and their ids are `uuid-NAME`. The user is `admin`, the password `password`. With `directory` as
+/// PYTHONPATH, the machines change state within three seconds, else within eleven.
 ///
 /// # Panics
 /// If writing fails.
@@ -18,8 +23,9 @@ pub fn sushy_emulator(directory: &Path, machines: &[String], port: u16) -> Vec<S
     let system =
         |name: &String| format!("{{'uuid': 'uuid-{name}', 'name': '{name}', 'power_state': 'Off', 'nics': []}}");
     let systems: Vec<String> = machines.iter().map(system).collect();
-    fs::create_dir(path("state")).expect("the directory can be created");
-    fs::write(path("users"), HTPASSWD).expect("the file is writable");
+    fs::create_dir(path("state")).expect("the test owns it");
+    fs::write(path("users"), HTPASSWD).expect("the test owns it");
+    fs::write(path("sitecustomize.py"), FASTER).expect("the test owns it");
     let config = format!(
         "SUSHY_EMULATOR_FAKE_SYSTEMS = [{}]\nSUSHY_EMULATOR_STATE_DIR = '{}'\nSUSHY_EMULATOR_AUTH_FILE = '{}'\n",
         systems.join(", "),

@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::bmcs::{Bmcs, Fault, secret_path, write_secret};
 
-/// The chassis of an `ipmi_sim`. It stores its state in a file and executes orders after one to four seconds, unless
+/// The chassis of an `ipmi_sim`. It stores its state in a file and executes orders after one or two seconds, unless
 /// it is stuck.
 const CHASSIS: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 later() {
-    [ -e stuck ] || (sleep $(($(od -An -N1 -tu1 /dev/urandom) % 4 + 1)); echo "$1" > power) < /dev/null > /dev/null 2>&1 &
+    [ -e stuck ] || (sleep $(($(od -An -N1 -tu1 /dev/urandom) % 2 + 1)); echo "$1" > power) < /dev/null > /dev/null 2>&1 &
 }
 case "$1 $2" in
 'get power') echo "power:$(cat power)" ;;
@@ -109,7 +109,7 @@ impl Ipmi {
 impl Bmcs for Ipmi {
     fn table(&self, machine: &str) -> String {
         format!(
-            "{{ kind = 'ipmi', address = '{}', port = {}, cipher = 3, credentials = '{}', time_limit = '4s' }}",
+            "{{ kind = 'ipmi', address = '{}', port = {}, cipher = 3, credentials = '{}', time_limit = '6s' }}",
             self.host.address(),
             self.machines[machine].port,
             secret_path(machine)

@@ -1,5 +1,5 @@
-//! Redfish controllers: `sushy-emulator`, whose machines change state after one to eleven seconds, behind a proxy per
-//! machine that simulates faults.
+//! Redfish controllers: `sushy-emulator`, whose machines change state within three seconds, behind a proxy per machine
+//! that simulates faults.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,9 +40,10 @@ impl Redfish {
         let emulator = program("sushy-emulator", "install the Python package sushy-tools");
         let directory = tempfile::tempdir().expect("a directory");
         let arguments = sushy_emulator(directory.path(), machines, PORT);
-        let log = File::create(directory.path().join("log")).expect("the file is writable");
-        let emulator = host.in_network(&emulator).args(arguments).stdout(Stdio::null()).stderr(log).spawn();
-        let emulator = emulator.expect("nsenter can be started");
+        let log = File::create(directory.path().join("log")).expect("it is ours");
+        let mut command = host.in_network(&emulator);
+        command.env("PYTHONPATH", directory.path()).args(arguments).stdout(Stdio::null()).stderr(log);
+        let emulator = command.spawn().expect("nsenter can be started");
         let gates = machines.iter().zip(8001..).map(|(name, port)| (name.clone(), Gate::open(&host, port))).collect();
         for machine in machines {
             write_secret(&head, machine, "admin:password");
@@ -83,7 +84,7 @@ impl Redfish {
 impl Bmcs for Redfish {
     fn table(&self, machine: &str) -> String {
         format!(
-            "{{ kind = 'redfish', address = 'http://{}:{}', insecure = true, system = '{machine}', credentials = '{}', time_limit = '3s' }}",
+            "{{ kind = 'redfish', address = 'http://{}:{}', insecure = true, system = '{machine}', credentials = '{}', time_limit = '6s' }}",
             self.host.address(),
             self.gates[machine].port,
             secret_path(machine)

@@ -7,20 +7,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hostler_client::{Client, ClientError, Endpoint, Patience};
+use hostler_model::{JobId, JobState};
+use hostler_proto::api::JobSummary;
 use hostler_testkit::{Daemon, Host, Network, wait_until};
-use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use crate::bmcs::{Bmcs, Fault};
 use crate::timeline::Timeline;
 
-const BOOT: Duration = Duration::from_millis(1500);
+const BOOT: Duration = Duration::from_millis(700);
 
-/// Poll interval for the controllers' power states.
-const FOLLOW: Duration = Duration::from_millis(150);
+/// Poll interval for the controllers' power states. An emulator in Python answers each machine.
+const FOLLOW: Duration = Duration::from_millis(400);
 
-/// Short times, so that the test takes minutes.
-const POLICY: &str = "idle = '3s'\nmin_up = '0s'\nwatch = '700ms'\npoll = '2s'\nboot_timeout = '45s'\nstop_timeout = '40s'\n\
-                      again = '13s'\ntries = 2\nretry = '5s'\n";
+/// Poll interval for the head's answers.
+const ASK: Duration = Duration::from_millis(200);
+
+/// Short times, so that the test takes minutes. A boot takes about five seconds, and longer on a busy machine.
+const POLICY: &str = "idle = '1500ms'\nmin_up = '0s'\nwatch = '700ms'\npoll = '2s'\nboot_timeout = '25s'\nstop_timeout = '20s'\n\
+                      again = '6s'\ntries = 2\nretry = '2s'\n";
 
 /// The job: logs its start and end on its machine, waits for its gate, and writes a result.
 const WORK: &str = "set -e\nme=$HOSTLER_JOB_ID.$HOSTLER_ATTEMPT\necho begin $me >> /home/op/ran\n\
@@ -41,6 +47,9 @@ pub(crate) struct Room {
 struct Head {
     host: Arc<Host>,
     daemon: Mutex<Option<Daemon>>,
+    /// Asks the head directly, since processes for all these questions would take most of the machine's time.
+    client: Client,
+    runtime: Runtime,
 }
 
 /// The power supply of a machine.
@@ -72,12 +81,16 @@ impl Room {
             )
         };
         let machines = names.iter().map(join).collect();
-        let head = Arc::new(Head { host, daemon: Mutex::new(Some(daemon)) });
+        let socket = Endpoint::Unix(host.path("/run/hostler/head.sock"));
+        let client = Client::new(socket).with_patience(Patience::WATCH);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("threads can be started");
+        let head = Arc::new(Head { host, daemon: Mutex::new(Some(daemon)), client, runtime });
         let (timeline, is_over) = (Arc::new(Timeline::new(name)), Arc::default());
         let mut room = Self { timeline, head, bmcs, machines, is_over, threads: Vec::new(), _network: network };
         room.follow();
         names.iter().for_each(|name| room.bmcs.press(name, true));
-        room.wait("all machines are up", 90, || room.are_all(&room.nodes(), "up"));
+        room.wait("all machines are up", 90, || are_all(&room.nodes(), "up", room.machines.len()));
         room
     }
 
@@ -110,16 +123,13 @@ impl Room {
     pub(crate) fn all_done(&self, jobs: &[String]) {
         for job in jobs {
             self.wait(&format!("job {job} to end"), 150, || {
-                let state = self.job(job)["state"].as_str().expect("a state").to_owned();
-                assert!(
-                    !["failed", "timeout", "cancelled", "node_fail"].contains(&state.as_str()),
-                    "job {job} {state}"
-                );
-                state == "completed"
+                let state = self.job(job).state;
+                let is_well = matches!(state, JobState::Completed) || !state.is_ended();
+                assert!(is_well, "job {job} {state}");
+                state == JobState::Completed
             });
-            let task = &self.job(job)["tasks_shown"][0];
-            let (node, attempt) =
-                (task["node"].as_str().expect("a node"), task["attempt"].as_u64().expect("an attempt"));
+            let JobSummary { nodes, attempt, .. } = self.job(job);
+            let node = &nodes[0];
             self.timeline.tell(format!("job {job} has ended on {node}"));
             self.ok(&["fetch", job, "--to", "/home/op/home"]);
             let result = self.head.host.read(&format!("/home/op/home/{job}/result"));
@@ -142,24 +152,26 @@ impl Room {
         let mut nodes = Vec::new();
         for job in jobs {
             self.wait(&format!("job {job} to run"), 200, || {
-                let task = &self.job(job)["tasks_shown"][0];
-                let runs = task["state"] == "running";
-                nodes.extend(runs.then(|| task["node"].as_str().expect("a running task has a node").to_owned()));
+                let job = self.job(job);
+                let runs = job.state == JobState::Running;
+                nodes.extend(job.nodes.iter().filter(|_| runs).map(ToString::to_string));
                 runs
             });
         }
         nodes
     }
 
-    pub(crate) fn job(&self, job: &str) -> Value {
-        self.json(&["job", job])
+    pub(crate) fn job(&self, job: &str) -> JobSummary {
+        let id: JobId = job.parse().expect("a job id");
+        self.head.ask(|client| client.job(id, 0)).summary
     }
 
     /// Waits until all machines are off, both for the head and in fact. Returns how often each was switched on since
     /// the last call.
     pub(crate) fn all_go_off(&self) -> BTreeMap<&str, u32> {
         self.wait("all machines to go off", 150, || {
-            self.are_all(&self.power(), "off") && self.machines.values().all(|it| !lock(&it.host).is_on())
+            are_all(&self.power(), "off", self.machines.len())
+                && self.machines.values().all(|it| !lock(&it.host).is_on())
         });
         let starts =
             self.machines.iter().map(|(name, it)| (name.as_str(), it.starts.swap(0, Ordering::Relaxed))).collect();
@@ -167,14 +179,9 @@ impl Room {
         starts
     }
 
-    /// Whether all machines are known and in this state.
-    fn are_all(&self, states: &BTreeMap<String, String>, state: &str) -> bool {
-        states.len() == self.machines.len() && states.values().all(|it| it == state)
-    }
-
     /// The power states according to the head.
     pub(crate) fn power(&self) -> BTreeMap<String, String> {
-        states(&self.json(&["info", "--energy"])).into_iter().map(|(name, (state, _))| (name, state)).collect()
+        self.head.power().into_iter().map(|(name, (state, _))| (name, state)).collect()
     }
 
     pub(crate) fn spoil(&self, machine: &str, fault: Fault) -> bool {
@@ -210,8 +217,8 @@ impl Room {
         let (head, timeline) = (Arc::clone(&self.head), Arc::clone(&self.timeline));
         std::thread::spawn(move || {
             for time in 1..=times {
-                let random = RandomState::new().hash_one(time) % 10_000;
-                std::thread::sleep(Duration::from_millis(4_000 + random));
+                let random = RandomState::new().hash_one(time) % 5_000;
+                std::thread::sleep(Duration::from_millis(1_500 + random));
                 let mut daemon = lock(&head.daemon);
                 if let Some(daemon) = daemon.take() {
                     daemon.kill_9();
@@ -225,8 +232,7 @@ impl Room {
     /// Waits for a condition; a timeout names `what`.
     pub(crate) fn wait(&self, what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
         wait_until(what, seconds, || {
-            // Each query starts a process, and three runs share a machine.
-            std::thread::sleep(2 * FOLLOW);
+            std::thread::sleep(ASK);
             assert!(!self.threads.iter().any(JoinHandle::is_finished), "a machine is out of order");
             is_so().then_some(())
         });
@@ -236,14 +242,9 @@ impl Room {
         self.head.host.ok(&[&["hostler"], arguments].concat())
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
-        self.head.host.json(&[&["hostler"], arguments].concat())
-    }
-
     fn nodes(&self) -> BTreeMap<String, String> {
-        let nodes = self.json(&["nodes"]);
-        let text = |value: &Value| value.as_str().expect("a text").to_owned();
-        nodes.as_array().expect("a list").iter().map(|node| (text(&node["name"]), text(&node["state"]))).collect()
+        let nodes = self.head.ask(Client::nodes);
+        nodes.into_iter().map(|node| (node.name.to_string(), node.state.as_str().to_owned())).collect()
     }
 
     /// Powers the machines on and off as their controllers say.
@@ -267,16 +268,14 @@ impl Room {
         self.threads.push(std::thread::spawn(move || {
             let mut known = BTreeMap::new();
             while !is_over.load(Ordering::Relaxed) {
-                let energy = head.host.run(&["hostler", "info", "--energy", "--json"]);
-                let now = serde_json::from_str(&energy.stdout).map(|energy| states(&energy)).unwrap_or_default();
-                for (name, (state, why)) in now {
+                for (name, (state, why)) in head.power() {
                     let is_new = known.get(&name) != Some(&(state.clone(), why.clone()));
                     if is_new {
                         timeline.tell(format!("  the head: {name} is {state}: {why}"));
                         known.insert(name, (state, why));
                     }
                 }
-                std::thread::sleep(2 * FOLLOW);
+                std::thread::sleep(ASK);
             }
         }));
     }
@@ -290,6 +289,27 @@ impl Drop for Room {
             let outcome = thread.join();
             assert!(outcome.is_ok() || std::thread::panicking(), "the room itself is out of order");
         }
+    }
+}
+
+impl Head {
+    /// The answer to a question. While the head restarts, it is asked again.
+    fn ask<'a, T, F: Future<Output = Result<T, ClientError>> + 'a>(
+        &'a self,
+        question: impl FnOnce(&'a Client) -> F,
+    ) -> T {
+        self.runtime
+            .block_on(question(&self.client))
+            .unwrap_or_else(|error| panic!("the head does not answer: {error}"))
+    }
+
+    /// Power state and reason of each node.
+    fn power(&self) -> BTreeMap<String, (String, String)> {
+        let nodes = self.ask(Client::energy).nodes;
+        nodes
+            .into_iter()
+            .map(|(name, power)| (name.to_string(), (power.state.as_str().to_owned(), power.why)))
+            .collect()
     }
 }
 
@@ -341,11 +361,9 @@ impl Mains {
     }
 }
 
-/// Power state and reason of each node, from `info --energy`.
-fn states(energy: &Value) -> BTreeMap<String, (String, String)> {
-    let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let nodes = energy["nodes"].as_object().into_iter().flatten();
-    nodes.map(|(name, power)| (name.clone(), (text(&power["state"]), text(&power["why"])))).collect()
+/// Whether all `count` machines are known and in this state.
+fn are_all(states: &BTreeMap<String, String>, state: &str, count: usize) -> bool {
+    states.len() == count && states.values().all(|it| it == state)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! Redfish against `sushy-emulator`. Its machines change their state one to eleven seconds after a request.
+//! Redfish against `sushy-emulator`. Its machines change their state up to three seconds after a request.
 
 use std::process::Command;
 
@@ -24,7 +24,12 @@ impl Emulator {
         let arguments = sushy_emulator(directory, &["r1", "r2", "r3"].map(str::to_owned), port);
         let path = |name: &str| directory.join(name).display().to_string();
         let mut command = Command::new(emulator);
-        command.args(arguments).args(["--ssl-certificate", &path("certificate"), "--ssl-key", &path("key")]);
+        command.env("PYTHONPATH", directory).args(arguments).args([
+            "--ssl-certificate",
+            &path("certificate"),
+            "--ssl-key",
+            &path("key"),
+        ]);
         let running = Running::start(&mut command, &directory.join("log"));
         wait_for_port(port);
         Self { secrets, port, _running: running }
