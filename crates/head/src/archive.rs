@@ -1,8 +1,7 @@
 //! Finds ended jobs, which are in the store or still being moved to the store.
 //!
-//! The state contains all other jobs. All queries about jobs go through this module.
+//! The state contains the other jobs. All queries about jobs go through [`crate::job_reads`].
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hostler_core::head::{EndedJobs, Job, Moves, SubmissionKey, read_ended_job};
@@ -10,14 +9,12 @@ use hostler_model::{JobId, JobState, Timestamp};
 use hostler_proto::DecodeError;
 use hostler_store::{JobFilter, Reader, StoreError};
 
-use crate::api::LONGEST_PAGE_BYTES;
-use crate::engine::Engine;
+/// A page ends early when the specifications or command lines of its jobs exceed this size. A single job may have a
+/// megabyte.
+pub(crate) const LONGEST_PAGE_BYTES: usize = 4 << 20;
 
-/// Number of ended jobs per read. A single job may have a megabyte of arguments.
-const READ_AT_ONCE: usize = 32;
-
-/// Maximum number of retries of a list query, if an ended job was restarted during the query.
-const TRIES: usize = 5;
+/// Ended jobs per read. A single job may have a megabyte of arguments.
+pub(crate) const READ_AT_ONCE: usize = 32;
 
 /// Finds ended jobs.
 pub(crate) struct Archive {
@@ -102,152 +99,19 @@ pub(crate) struct Page {
 }
 
 impl Wanted {
-    fn wants(&self, job: &Job) -> bool {
+    pub(crate) fn wants(&self, job: &Job) -> bool {
         self.user.as_ref().is_none_or(|user| *user == job.user)
             && (self.states.is_empty() || self.states.contains(&job.state()))
     }
 
     /// Whether ended jobs may match.
-    fn wants_ended(&self) -> bool {
+    pub(crate) fn wants_ended(&self) -> bool {
         self.states.is_empty() || self.states.iter().any(|state| state.is_ended())
     }
 }
 
-impl Engine {
-    /// Returns a job, live or ended.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub(crate) async fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
-        if let Some(found) = self.job_in_memory(id) {
-            return Ok(found);
-        }
-        let engine = self.clone();
-        tokio::task::spawn_blocking(move || engine.find_job(id)).await?
-    }
-
-    /// Like [`Self::job`], for threads that may block.
-    pub(crate) fn find_job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
-        if let Some(found) = self.job_in_memory(id) {
-            return Ok(found);
-        }
-        if let Some(job) = self.archive().job(id)? {
-            return Ok(Some(job));
-        }
-        // The job may have been reopened since the first lookup, so that it is in the state again.
-        Ok(self.job_in_memory(id).flatten())
-    }
-
-    /// Looks for a job in memory. Returns `None` if the caller must search the store, and `Some(None)` if the job does
-    /// not exist.
-    fn job_in_memory(&self, id: JobId) -> Option<Option<Arc<Job>>> {
-        let state = self.state();
-        match state.job(id) {
-            Some(job) => Some(Some(Arc::clone(job))),
-            None => self.archive().moves().job(id).map(Option::<&Arc<Job>>::cloned),
-        }
-    }
-
-    /// Whether an ended job was submitted with this key.
-    pub(crate) async fn ended_with_key(&self, key: SubmissionKey) -> Result<bool, ArchiveError> {
-        if self.archive().moves().job_of_key(key).is_some() {
-            return Ok(true);
-        }
-        let engine = self.clone();
-        tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
-    }
-
-    /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
-    /// exceed [`LONGEST_PAGE_BYTES`].
-    pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
-        let is_all = wanted.states.is_empty() && wanted.user.is_none();
-        let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
-        let mut left = TRIES;
-        loop {
-            left -= 1;
-            let reopened = self.archive().moves().reopened();
-            let (mut page, mut total, except) = {
-                let state = self.state();
-                let moves = self.archive().moves();
-                let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
-                let live = || state.jobs().rev().filter(|job| wanted.wants(job));
-                // Without a filter the total is known without counting.
-                let total = if is_all { state.job_count() as u64 } else { live().count() as u64 };
-                let live = live().filter(|job| has_begun(job)).take(limit);
-                let moved = moving.iter().rev().filter(|job| has_begun(job)).take(limit).copied();
-                let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
-                (page, total + moving.len() as u64, moves.ids().collect())
-            };
-            let mut is_truncated = false;
-            if wanted.wants_ended() {
-                let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
-                let history = self.archive().history().clone();
-                let read_page = move || read_ended(&history, &filter, before, limit);
-                let ended = tokio::task::spawn_blocking(read_page).await??;
-                if let Some(last) = ended.jobs.last().filter(|_| ended.is_truncated) {
-                    // The page ends at the last ended job that was read. Older live jobs belong on the next page.
-                    page.retain(|job| job.id > last.id);
-                }
-                // A job that is both in the state and in the store was reopened; the page shows the state's version.
-                total += ended.total;
-                is_truncated = ended.is_truncated;
-                page.extend(ended.jobs);
-            }
-            if self.archive().moves().reopened() == reopened || left == 0 {
-                page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
-                page.dedup_by_key(|job| job.id);
-                page.truncate(limit);
-                return Ok(Page { jobs: page, total, is_truncated });
-            }
-        }
-    }
-
-    /// Returns about `limit` ids of the user's jobs with a kept result, in order, starting after `after`. If there may
-    /// be more such jobs, also returns the last id that was examined. With `unfetched`, returns only jobs with a result
-    /// that no client has downloaded.
-    pub(crate) async fn jobs_with_results(
-        &self,
-        user: &str,
-        unfetched: bool,
-        after: JobId,
-        limit: usize,
-    ) -> Result<(Vec<JobId>, Option<JobId>), ArchiveError> {
-        let is_wanted =
-            |job: &Job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() };
-        let mut jobs: BTreeMap<JobId, bool> = {
-            let state = self.state();
-            let moves = self.archive().moves();
-            // The state has precedence over moving jobs, and both have precedence over the store.
-            let live = state.jobs().filter(|job| !job.results.is_empty());
-            let theirs = moves.jobs().chain(live).filter(|job| job.user == user && job.id > after);
-            theirs.map(|job| (job.id, is_wanted(job))).collect()
-        };
-        let history = self.archive().history().clone();
-        let user = user.to_owned();
-        let ended = tokio::task::spawn_blocking(move || -> Result<_, StoreError> {
-            let (mut ids, mut after) = (Vec::new(), after);
-            while ids.len() < limit {
-                let some = READ_AT_ONCE.min(limit - ids.len());
-                let page = history.jobs_with_results(Some(&user), unfetched, after, some)?;
-                ids.extend(page.iter().map(|(id, _)| *id));
-                match page.last() {
-                    Some((last, _)) if page.len() == some => after = *last,
-                    Some(_) | None => break,
-                }
-            }
-            Ok(ids)
-        });
-        for id in ended.await?? {
-            jobs.entry(id).or_insert(true);
-        }
-        let next = limit.checked_sub(1).and_then(|last| jobs.keys().nth(last).copied());
-        let ids = jobs.into_iter().take(limit).filter(|(_, is_wanted)| *is_wanted).map(|(id, _)| id);
-        Ok((ids.collect(), next))
-    }
-}
-
 /// Reads a page of ended jobs from the store in small batches.
-fn read_ended(
+pub(crate) fn read_ended(
     history: &Reader,
     filter: &JobFilter,
     mut before: Option<JobId>,

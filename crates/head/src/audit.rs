@@ -39,7 +39,11 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of refused requests that are logged per minute.
 const REFUSALS_A_MINUTE: u32 = 600;
 
-/// Handle for writing to the audit log.
+/// Outcome of an operation for the audit log. Handlers put it in the response's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct About(pub(crate) String);
+
+/// Handle for writing to the log.
 pub(crate) struct Audit {
     path: PathBuf,
     entries: mpsc::Sender<AuditEntry>,

@@ -9,6 +9,7 @@
 //! functions here block on the disk.
 
 mod collect;
+mod make_room;
 mod marks;
 mod pins;
 mod room;

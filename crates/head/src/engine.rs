@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::archive::{Archive, ArchiveError};
-use crate::power::Order;
+use crate::power::order::Order;
 
 /// Maximum number of commands that wait for the loop. If the queue is full, callers wait for under a second, because
 /// the head decides thousands of commands per second.

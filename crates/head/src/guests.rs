@@ -8,6 +8,7 @@
 //! Root on a node can send requests under any number of user names. All users of one node together therefore have a
 //! limited share.
 
+use crate::identity::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +17,8 @@ use hostler_core::doorway::{Network, Place, Share, Shares, WaitingRoom};
 use hostler_model::NodeName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::api::access::Identity;
-
-/// Maximum number of connections with an unfinished TLS handshake. With a thousand new connections per second, each has
-/// a quarter of a second for its handshake, which takes milliseconds.
+/// Connections with an unfinished TLS handshake. With a thousand new ones per second, each has a quarter of a second
+/// for its handshake, which takes milliseconds.
 const HANDSHAKES: usize = 256;
 
 /// Maximum number of connections without a certificate after the handshake. It is enough for a rack of servers that

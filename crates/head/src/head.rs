@@ -14,12 +14,12 @@ use tokio_util::task::TaskTracker;
 use crate::api::error::ApiError;
 use crate::audit::Audit;
 use crate::blobs::Library;
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::Environments;
 use crate::guests::Guests;
 use crate::login::Logins;
 use crate::power::Switches;
-use crate::start::Config;
 use crate::streams::Streams;
 use crate::trust::{Trust, hostname};
 

@@ -6,6 +6,7 @@
 //!
 //! Invitations are kept in memory and use the monotonic clock. A restart of the head deletes them.
 
+use crate::names::random_name;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,6 @@ use std::time::{Duration, Instant};
 
 use hostler_model::{Digest, NodeName};
 use hostler_snapshot::chunk::digest_of;
-
-use crate::trust::random_name;
 
 const INVITATION_TTL: Duration = Duration::from_secs(3600);
 

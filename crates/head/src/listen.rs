@@ -39,7 +39,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::answers::Unsent;
 use crate::guests::UserShare;
 use crate::head::Head;
-use crate::trust::{Bearer, bearer_of, random_name};
+use crate::names::random_name;
+use crate::trust::{Bearer, bearer_of};
 
 /// Timeout of a TLS handshake, and of reading the HTTP header of each request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

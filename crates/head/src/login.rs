@@ -23,7 +23,7 @@ use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
 
 use crate::blobs::name_of;
-use crate::trust::random_name;
+use crate::names::random_name;
 
 const CHALLENGE_TTL: Duration = Duration::from_secs(60);
 

@@ -16,12 +16,13 @@ use hostler_proto::api::{BASE, ErrorBody, Notice};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::api::access::{About, Person};
+use crate::api::error::ApiError;
 use crate::api::extract::{Json, Path, Query};
 use crate::api::reply::{Binary, JsonText, List, OrNull};
 use crate::api::who::{Agent, Anyone, Certified, User};
-use crate::api::{OPERATIONS, error::ApiError};
+use crate::audit::About;
 use crate::head::Head;
+use crate::identity::Person;
 use crate::rights::Who;
 
 /// Routes, with the accepted callers and the description of each.
@@ -334,18 +335,14 @@ impl<S> Output for Sse<S> {
     }
 }
 
-/// The OpenAPI document, pretty-printed JSON with a final newline.
-///
-/// # Panics
-/// Never: the document is a constant.
-#[must_use]
-pub fn openapi() -> String {
-    let mut text = serde_json::to_string_pretty(&document(&OPERATIONS)).expect("a JSON value can be written");
+/// The OpenAPI document of these operations, pretty-printed JSON with a final newline.
+pub(crate) fn document(operations: &[Operation]) -> String {
+    let mut text = serde_json::to_string_pretty(&describe(operations)).expect("a JSON value can be written");
     text.push('\n');
     text
 }
 
-fn document(operations: &[Operation]) -> Value {
+fn describe(operations: &[Operation]) -> Value {
     let mut errors = Draft::default();
     let error = errors.reference::<ErrorBody>();
     let mut schemas: Map<String, Value> = errors.schemas.into_iter().collect();
@@ -482,10 +479,11 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::api::OPERATIONS;
 
     #[test]
     fn references_resolve_and_operation_ids_are_unique() {
-        let document = document(&OPERATIONS);
+        let document = describe(&OPERATIONS);
         for reference in document.to_string().split("#/components/schemas/").skip(1) {
             let name = reference.split('"').next().expect("split yields at least one part");
             assert!(document["components"]["schemas"].get(name).is_some(), "{name} is not described");
@@ -505,7 +503,7 @@ mod tests {
 
     #[test]
     fn paths_answers_and_numbers_are_described() {
-        let document = document(&OPERATIONS);
+        let document = describe(&OPERATIONS);
         for operation in OPERATIONS.iter() {
             assert_eq!(operation.names().count(), operation.draft.in_path.len(), "{}", operation.path);
             assert!(operation.draft.answer.is_some(), "{}", operation.path);
@@ -520,7 +518,7 @@ mod tests {
 
     #[test]
     fn every_reason_is_described() {
-        let schemas = &document(&OPERATIONS)["components"]["schemas"];
+        let schemas = &describe(&OPERATIONS)["components"]["schemas"];
         let kinds = schemas["Reason"]["oneOf"].as_array().expect("a job waits for one of several reasons");
         let words: Vec<_> = kinds.iter().map(|kind| &kind["properties"]["kind"]["enum"][0]).collect();
         for word in ["waking", "nodes_asleep", "scheduling"] {

@@ -14,11 +14,8 @@
 //! changes of a job, and in [`crate::api`]'s `readable` for its content.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use hostler_model::Role;
-
-use crate::api::OPERATIONS;
 
 /// Callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,18 +49,29 @@ impl Who {
     }
 }
 
-/// The rule for an operation. `method` is in lower case; `path` is relative to the API's base, with parameters in
-/// braces.
-pub(crate) fn rule_of(method: &str, path: &str) -> Option<Who> {
-    static RULES: LazyLock<HashMap<(&'static str, &'static str), Who>> =
-        LazyLock::new(|| OPERATIONS.iter().map(|it| ((it.method, it.path), it.who)).collect());
-    RULES.get(&(method, path)).copied()
-}
+/// The rule for each operation.
+#[derive(Debug)]
+pub(crate) struct Rights(HashMap<(&'static str, &'static str), Who>);
 
-/// The methods that a path supports, for the header `allow`.
-pub(crate) fn methods_of(path: &str) -> String {
-    let methods = OPERATIONS.iter().filter(|operation| operation.path == path);
-    methods.map(|operation| operation.method.to_ascii_uppercase()).collect::<Vec<_>>().join(", ")
+impl Rights {
+    /// The rules of operations with these methods, in lower case, and paths, relative to the API's base, with
+    /// parameters in braces.
+    pub(crate) fn new(rules: impl Iterator<Item = (&'static str, &'static str, Who)>) -> Self {
+        Self(rules.map(|(method, path, who)| ((method, path), who)).collect())
+    }
+
+    /// The rule for an operation.
+    pub(crate) fn rule_of(&self, method: &str, path: &str) -> Option<Who> {
+        self.0.get(&(method, path)).copied()
+    }
+
+    /// The methods that a path supports, for the header `allow`.
+    pub(crate) fn methods_of(&self, path: &str) -> String {
+        let mut methods: Vec<String> =
+            self.0.keys().filter(|key| key.1 == path).map(|key| key.0.to_ascii_uppercase()).collect();
+        methods.sort_unstable();
+        methods.join(", ")
+    }
 }
 
 /// Whether the audit log records a successful call: all changes, except chunk uploads (a chunk has no effect until a
@@ -78,15 +86,17 @@ pub(crate) fn is_audited(method: &str, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{OPERATIONS, rights};
     use crate::openapi::Operation;
 
     #[test]
     fn every_operation_has_a_rule_and_dangerous_ones_need_an_admin() {
+        let rights = rights();
         for operation in OPERATIONS.iter() {
             let Operation { method, path, who, .. } = operation;
-            assert_eq!(rule_of(method, path), Some(*who), "{method} {path}");
+            assert_eq!(rights.rule_of(method, path), Some(*who), "{method} {path}");
         }
-        assert_eq!(rule_of("post", "/nothing"), None);
+        assert_eq!(rights.rule_of("post", "/nothing"), None);
         // A new operation for anyone must be added here on purpose.
         let open = OPERATIONS.iter().filter(|operation| operation.who == Who::Anyone);
         let open: Vec<&str> = open.map(|operation| operation.path).collect();
@@ -100,7 +110,7 @@ mod tests {
             ("post", "/nodes/invite"),
             ("get", "/audit"),
         ] {
-            assert_eq!(rule_of(method, path), Some(Who::Admins), "{method} {path}");
+            assert_eq!(rights.rule_of(method, path), Some(Who::Admins), "{method} {path}");
         }
     }
 

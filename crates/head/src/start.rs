@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use crate::api;
 use crate::audit::Audit;
 use crate::blobs::Library;
+use crate::config::Config;
 use crate::engine::{Engine, first_batch};
 use crate::head::Head;
 use crate::listen::Listeners;
@@ -56,27 +57,6 @@ const COLLECT_EVERY: Duration = Duration::from_secs(3600);
 
 /// Minimum time between two collections, even when results reach their limit.
 const COLLECT_PAUSE: Duration = Duration::from_secs(5);
-
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Directory of the head's state; created if it does not exist.
-    pub directory: PathBuf,
-    /// Unix socket for local users; its directory is created if it does not exist.
-    pub socket: PathBuf,
-    /// Listen address for agents. Port 0 means the port of the last start, or else any free port.
-    pub listen: SocketAddr,
-    /// Addresses under which nodes reach the head; join codes carry the first. Without any, the head uses `listen`.
-    pub advertise: Vec<Address>,
-    /// Lifetime of a node's certificate, in milliseconds on the cluster's clock. Agents renew the certificate after two
-    /// thirds of the lifetime.
-    pub certificate_life_ms: u64,
-    /// Whether the head is part of an embedded cluster, which belongs to one user and stops as a whole.
-    pub embedded: bool,
-    /// Configuration file of the nodes that can be switched on and off; it may be missing.
-    pub power: PathBuf,
-    /// Limit for the size of all results, in bytes; half of the disk when absent.
-    pub results_cap_bytes: Option<u64>,
-}
 
 /// Runs a head until SIGTERM, SIGINT or `POST /shutdown`.
 ///
@@ -169,8 +149,8 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     head.follow_results_cap();
     listeners.serve(&head, &api::routes(&head));
     tokio::spawn(collect(Arc::clone(&head)));
-    tokio::spawn(power::keep(Arc::clone(&head), orders));
-    tokio::spawn(power::measure(Arc::clone(&head)));
+    tokio::spawn(power::keep::keep(Arc::clone(&head), orders));
+    tokio::spawn(power::keep::measure(Arc::clone(&head)));
     announce(&head)?;
     reserve::hold(&head.config.directory);
     tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");

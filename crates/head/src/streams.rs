@@ -4,6 +4,7 @@
 //! and the head sends this name to the agent over the link. The agent opens a connection with that name, which is
 //! handed to the reader. Nothing is buffered: the agent's connection is read as fast as the reader reads.
 
+use crate::names::random_name;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +16,6 @@ use futures_util::Stream;
 use hostler_model::NodeName;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-
-use crate::trust::random_name;
 
 #[derive(Default)]
 pub(crate) struct Streams {

@@ -31,6 +31,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::invitations::Invitations;
+use crate::names::random_name;
 
 /// Prefix of the URI with the node name in a certificate.
 const NODE_URI: &str = "hostler:node/";
@@ -148,16 +149,6 @@ pub(crate) fn bearer_of(certificate: &CertificateDer<'_>) -> Option<Bearer> {
         GeneralName::URI(uri) => Some(Bearer { node: uri.strip_prefix(NODE_URI)?.parse().ok()?, key }),
         _ => None,
     })
-}
-
-/// An unpredictable name: 128 random bits in hexadecimal.
-pub(crate) fn random_name() -> String {
-    let mut bytes = [0; 16];
-    rustls::crypto::ring::default_provider()
-        .secure_random
-        .fill(&mut bytes)
-        .expect("the kernel has random bytes once it has booted");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads the secret from a file, or creates it.

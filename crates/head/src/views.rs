@@ -20,9 +20,7 @@ use hostler_proto::record::{EndedPart, EndedTask};
 
 pub(crate) use nodes::{energy, node, node_detail};
 pub(crate) use partitions::partition;
-
-/// Maximum number of jobs, tasks or nodes that an explanation lists by name.
-const NAMED: usize = 3;
+use silence::NAMED;
 
 /// Replaces a message that only the job's user and operators may read.
 const HIDDEN_MESSAGE: &str = "only the job's user and operators can see the reason";

@@ -16,19 +16,20 @@ use axum::http::header::{ALLOW, AUTHORIZATION};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hostler_core::head::{Caller, Refusal, State as Cluster, Unwelcome, Users, UsersRefusal};
-use hostler_model::{Digest, NodeName, Role, UserName};
+use hostler_core::head::{Refusal, State as Cluster, Users, UsersRefusal};
+use hostler_model::{NodeName, Role};
 use hostler_proto::api::BASE;
 use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
 use super::error::{ApiError, ErrorCode};
 use crate::answers::{Answer, Pending};
+use crate::audit::About;
 use crate::blobs::name_of;
 use crate::guests::Party;
 use crate::head::Head;
+use crate::identity::{Identity, Nobody, Origin, Person};
 use crate::listen::{Peer, Visitor};
-use crate::rights::{Who, is_audited, methods_of, rule_of};
-use crate::trust::Bearer;
+use crate::rights::{Rights, Who, is_audited};
 
 /// Maximum length of a user name that a node reports.
 const MAX_NAME_LEN: usize = 64;
@@ -37,83 +38,12 @@ const MAX_NAME_LEN: usize = 64;
 /// with a large body, because uploads have limits of their own.
 const STREAMED: [&str; 2] = ["/blobs", "/agent/streams/{id}"];
 
-/// Outcome of an operation for the audit log. Handlers put it in the response's extensions.
-#[derive(Debug, Clone)]
-pub(crate) struct About(pub(crate) String);
-
-/// The identity of a caller.
-#[derive(Debug, Clone)]
-pub(crate) enum Identity {
-    User(Person),
-    /// An agent that sends a request for itself, without a user.
-    Agent(Bearer),
-    /// An unidentified or rejected caller.
-    Nobody(Nobody),
-}
-
-/// A user, and how the user was identified.
-#[derive(Debug, Clone)]
-pub(crate) struct Person {
-    pub(crate) name: String,
-    /// The uid that a kernel reported. For a token, the uid that the cluster has recorded for the user.
-    pub(crate) uid: u32,
-    /// The user's role for this request. It can be lower than the user's role in the cluster, depending on how the user
-    /// was identified.
-    pub(crate) role: Role,
-    pub(crate) origin: Origin,
-}
-
-/// How a user was identified.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// By the kernel, on the head's own socket.
-    Socket { uid: u32 },
-    /// By the kernel of a node, on the node's socket.
-    Node { node: NodeName, uid: u32 },
-    /// By a token with this hash.
-    Token(Digest),
-}
-
-/// Why a caller is not a known user or agent.
-#[derive(Debug, Clone)]
-pub(crate) enum Nobody {
-    /// The caller sent no credentials.
-    Stranger,
-    /// The token was never issued, or was revoked.
-    BadToken,
-    /// The token has expired.
-    EndedToken,
-    /// The cluster knows the caller's user name with another uid.
-    NotTheirName { name: String, uid: u32, owner_uid: u32 },
-    /// The cluster knows the caller's uid with another user name.
-    NotTheirUid { name: String, uid: u32, owner: UserName },
-    /// An admin has blocked the user.
-    Blocked { uid: u32, refusal: UsersRefusal },
-    /// The relay header of a node is malformed.
-    BadRelay,
-    /// The certificate of the relaying node is no longer valid.
-    BadNode(Unwelcome),
-}
-
-impl Origin {
-    /// The node that relayed the request, if any.
-    pub(crate) fn node(&self) -> Option<&NodeName> {
-        match self {
-            Self::Node { node, .. } => Some(node),
-            Self::Socket { .. } | Self::Token(_) => None,
-        }
-    }
-}
-
-impl Person {
-    /// Converts the person into the caller of a command to the core.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { user: self.name.clone(), uid: Some(self.uid), operator: self.role >= Role::Operator }
-    }
-}
-
 /// Checks a caller's permission, runs the handler, and writes the audit log.
-pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn check(
+    State((head, rights)): State<(Arc<Head>, Arc<Rights>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
     let Some(path) = matched.and_then(|path| path.as_str().strip_prefix(BASE)).map(str::to_owned) else {
         // No route matches. The fallback handler reports that.
@@ -124,8 +54,8 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
         "HEAD" => "get".to_owned(),
         method => method.to_ascii_lowercase(),
     };
-    let Some(rule) = rule_of(&method, &path) else {
-        return ([(ALLOW, methods_of(&path))], super::wrong_method().await).into_response();
+    let Some(rule) = rights.rule_of(&method, &path) else {
+        return ([(ALLOW, rights.methods_of(&path))], wrong_method().await).into_response();
     };
     let visitor = request.extensions().get::<Visitor>().cloned();
     let identity = identify(&head, request.extensions().get::<Peer>(), request.headers());
@@ -155,8 +85,12 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     response
 }
 
-/// Takes the slots for a request, or returns the error 429 if all slots of its user or node are taken. Operators need
-/// no slots.
+pub(crate) async fn wrong_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this path does not support this method")
+        .hint(format!("GET {BASE}/openapi.json describes all operations"))
+}
+
+/// Slots for a request, counted for its user. Operators have no limit.
 fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Pending>, ApiError> {
     let Identity::User(person) = identity else { return Ok(None) };
     let too_many = |code, what: &str, most: usize| {

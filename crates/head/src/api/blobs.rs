@@ -20,7 +20,6 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
-use super::access::Identity;
 use super::error::ApiError;
 use super::extract::{Json as JsonBody, Path, Query, list as parse_list};
 use super::reply::Binary;
@@ -30,6 +29,7 @@ use crate::answers::{Answer, hold};
 use crate::blobs::{Library, LibraryError};
 use crate::guests::Party;
 use crate::head::Head;
+use crate::identity::Identity;
 
 /// Amount of chunk data to gather before a write to disk, in bytes.
 const GATHER_BYTES: usize = 2 << 20;

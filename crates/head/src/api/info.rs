@@ -1,15 +1,12 @@
 //! Summary of the cluster, and the API description.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
 use hostler_proto::api::{API_VERSION, HeadInfo, HeadMachine, Info};
 use tokio::sync::OnceCell;
-use utoipa::ToSchema;
 
-use super::reply::JsonText;
 use super::who::User;
 use crate::head::Head;
 use crate::trust::hostname;
@@ -53,15 +50,4 @@ async fn machine() -> &'static HeadMachine {
             HeadMachine { name, cpus: found.cpus.len(), memory_bytes: found.memory_bytes }
         })
         .await
-}
-
-/// An OpenAPI document.
-#[derive(ToSchema)]
-pub(crate) struct Document {}
-
-/// `GET /openapi.json`. Open to anyone, because the document contains nothing about the cluster.
-pub(crate) async fn openapi() -> JsonText<Document> {
-    // All responses share one copy.
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi().into());
-    JsonText::new(TEXT.clone())
 }

@@ -18,12 +18,12 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 use utoipa::openapi::{ObjectBuilder, Schema, Type};
 
-use super::access::About;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::who::User;
 use crate::answers::Answer;
-use crate::archive::{Page, Wanted};
+use crate::archive::{LONGEST_PAGE_BYTES, Page, Wanted};
+use crate::audit::About;
 use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
 use crate::views::{self, History, Shown, Viewer};
@@ -49,11 +49,7 @@ const DETAIL_BYTES: usize = 2 << 20;
 /// Memory to reserve for each task in a job's details, in bytes.
 const TASK_BYTES: usize = 2 << 10;
 
-/// Total size of the specifications or command lines of a page's jobs above which the page ends early. A single job may
-/// have a megabyte.
-pub(crate) const LONGEST_PAGE_BYTES: usize = 4 << 20;
-
-/// Number of history rows to search for the reason of an array's cancellation.
+/// Number of rows to search for the reason of an array's cancellation.
 const LOOKED_AT: usize = 100;
 
 /// Maximum wait for the end of a job in one request. The client then repeats the request.

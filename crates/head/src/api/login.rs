@@ -11,12 +11,13 @@ use hostler_core::head::{Command, Refusal, TOKEN_TTL_MS, UsersCommand, UsersRefu
 use hostler_model::UserName;
 use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text};
 
-use super::access::{About, Origin, Person};
 use super::error::ApiError;
 use super::extract::Json as Body;
+use crate::audit::About;
 use crate::blobs::name_of;
 use crate::engine::EngineError;
 use crate::head::Head;
+use crate::identity::{Origin, Person};
 use crate::listen::Visitor;
 use crate::login::{LoginError, check_signature, secret};
 

@@ -29,14 +29,16 @@ use std::sync::{Arc, LazyLock};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
+use bytes::Bytes;
 use hostler_proto::api::BASE;
+use utoipa::ToSchema;
 
 use self::error::ApiError;
+use self::reply::JsonText;
 use crate::head::Head;
-use crate::openapi::{Api, Operation};
+use crate::openapi::{self, Api, Operation};
+use crate::rights::Rights;
 use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents};
-
-pub(crate) use self::jobs::LONGEST_PAGE_BYTES;
 
 /// Maximum size of most JSON bodies: a job must fit into one frame of the agent link.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -56,7 +58,7 @@ fn api() -> Api {
         .limit_bodies(MAX_LIST_BYTES);
     Api::new()
         .get("/info", Users, info::info, "The cluster at a glance.")
-        .get("/openapi.json", Anyone, info::openapi, "Returns this document.")
+        .get("/openapi.json", Anyone, document, "Returns this document.")
         .post("/shutdown", Admins, shutdown::shutdown, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` if jobs have not ended and the request neither keeps nor cancels them.")
         .get("/nodes", Users, nodes::list, "Lists all nodes.")
         .post("/nodes/invite", Admins, nodes::invite, "Creates a join code for one node. It is valid for one hour and one use.")
@@ -119,13 +121,35 @@ fn api() -> Api {
         .merge(lists)
 }
 
-/// Creates the router: the operations, the checks of version and permission, and errors for unknown paths and methods.
+/// Who may call each operation.
+pub(crate) fn rights() -> Rights {
+    Rights::new(OPERATIONS.iter().map(|operation| (operation.method, operation.path, operation.who)))
+}
+
+/// The OpenAPI document, pretty-printed JSON with a final newline.
+#[must_use]
+pub fn openapi() -> String {
+    openapi::document(&OPERATIONS)
+}
+
+/// An OpenAPI document.
+#[derive(ToSchema)]
+struct Document {}
+
+/// `GET /openapi.json`. Open to anyone, because it contains nothing about this cluster.
+async fn document() -> JsonText<Document> {
+    // All responses share one copy.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi().into());
+    JsonText::new(TEXT.clone())
+}
+
+/// The API's router.
 pub(crate) fn routes(head: &Arc<Head>) -> Router {
     let routes = api()
         .router
-        .method_not_allowed_fallback(wrong_method)
+        .method_not_allowed_fallback(access::wrong_method)
         .fallback(no_such_route)
-        .layer(from_fn_with_state(Arc::clone(head), access::check))
+        .layer(from_fn_with_state((Arc::clone(head), Arc::new(rights())), access::check))
         .layer(from_fn(version::check));
     Router::new().nest(BASE, routes).fallback(no_such_route).with_state(Arc::clone(head))
 }
@@ -152,10 +176,5 @@ pub(crate) fn queries(text: &str) -> usize {
 
 async fn no_such_route() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_such_route", "no operation exists at this path")
-        .hint(format!("GET {BASE}/openapi.json describes all operations"))
-}
-
-async fn wrong_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this path does not support this method")
         .hint(format!("GET {BASE}/openapi.json describes all operations"))
 }

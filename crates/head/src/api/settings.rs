@@ -9,12 +9,13 @@ use hostler_core::head::{Command, Setting, Settings};
 use hostler_model::{Role, format_bytes};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 
-use super::access::{Person, too_little};
+use super::access::too_little;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
 use super::reply::List;
 use super::who::User;
 use crate::head::Head;
+use crate::identity::Person;
 
 /// `GET /settings`.
 pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> List<SettingView> {

@@ -19,11 +19,12 @@ use hostler_proto::users::{
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::access::{About, Person};
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query};
 use super::reply::List;
+use crate::audit::About;
 use crate::head::Head;
+use crate::identity::Person;
 use crate::login::normal_key;
 
 /// Default number of audit log entries per response.

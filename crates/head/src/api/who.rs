@@ -8,9 +8,9 @@ use axum::http::request::Parts;
 use hostler_core::head::{Caller, Job, Refusal};
 use hostler_model::NodeName;
 
-use super::access::{Identity, Person};
 use super::error::ApiError;
 use crate::head::Head;
+use crate::identity::{Identity, Person};
 use crate::trust::Bearer;
 use crate::views::Viewer;
 

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use crate::blobs::name_of;
     use crate::engine::first_batch;
-    use crate::power::Order;
+    use crate::power::order::Order;
 
     /// An engine on an empty store.
     fn started(writer: &Writer, reader: &Reader) -> (Engine, UnboundedReceiver<Order>) {

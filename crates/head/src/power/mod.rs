@@ -2,6 +2,8 @@
 
 mod ahead;
 mod file;
+pub(crate) mod keep;
+pub(crate) mod order;
 mod reach;
 
 use std::collections::BTreeMap;
@@ -10,47 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use hostler_core::head::{Command, PowerCommand, PowerFault, Stage};
-use hostler_model::{Gauge, NodeName, PowerVerb, Supply};
+use hostler_model::{NodeName, PowerVerb, Supply};
 use hostler_power::{Answer, CommandConfig, Controller, ControllerConfig, Fault, FaultKind, Site};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::timeout;
 
-use self::ahead::Ahead;
 use self::file::PowerFile;
+use self::order::Order;
 use self::reach::Agents;
 use crate::engine::Engine;
-use crate::head::Head;
-
-/// Interval between checks of `power.toml` for changes.
-const LOOK: Duration = Duration::from_secs(2);
-
-/// Interval for reloading the local UTC offset, which changes with daylight saving time.
-const CLOCK: Duration = Duration::from_secs(600);
-
-/// Timeout for reading a controller's power meter. Orders for the controller wait during the reading.
-const READING: Duration = Duration::from_secs(8);
-
-/// After this many failed readings in a row, a controller counts as unable to measure.
-const MISSES: u32 = 3;
 
 /// An order is dropped when it has waited for its controller for this long. The core's timeout for orders is longer, so
 /// no order runs after the core has given up on the order.
 const TURN: Duration = Duration::from_secs(240);
 
-/// Timeout for closing controller sessions when the head stops.
-const FAREWELL: Duration = Duration::from_secs(2);
-
-/// Path of this executable, which works even when the file was replaced.
+/// This executable, even when its file was replaced.
 const ITSELF: &str = "/proc/self/exe";
-
-/// A query or order for a node's controller.
-#[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) node: NodeName,
-    pub(crate) verb: PowerVerb,
-    /// Number that identifies the order in the reply.
-    pub(crate) ask: u64,
-}
 
 /// The controllers of the switchable nodes.
 pub(crate) struct Switches {
@@ -64,90 +40,13 @@ pub(crate) struct Switches {
 
 /// A node's controller, or the reason why it cannot be used.
 #[derive(Clone)]
-struct Switch {
+pub(super) struct Switch {
     config: ControllerConfig,
-    controller: Result<Arc<Controller>, PowerFault>,
+    pub(super) controller: Result<Arc<Controller>, PowerFault>,
 }
 
-/// Executes orders, and watches `power.toml` for changes, until the head stops.
-pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Order>) {
-    let switches = Arc::clone(&head.switches);
-    let (mut looks, mut clocks) = (interval(LOOK), interval(CLOCK));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen = None;
-    let ahead = Ahead::default();
-    loop {
-        tokio::select! {
-            order = orders.recv() => {
-                let Some(order) = order else { return };
-                if order.verb == PowerVerb::On {
-                    ahead.read(&head);
-                }
-                let switches = Arc::clone(&switches);
-                tokio::spawn(async move { switches.carry_out(order).await });
-            }
-            _ = looks.tick() => switches.look(&mut seen, false).await,
-            _ = clocks.tick() => switches.look(&mut seen, true).await,
-            () = head.stop.cancelled() => break,
-        }
-    }
-    let leaving: Vec<Arc<Controller>> =
-        switches.known().values().filter_map(|switch| switch.controller.clone().ok()).collect();
-    let all = futures_util::future::join_all(leaving.iter().map(|controller| controller.leave()));
-    if timeout(FAREWELL, all).await.is_err() {
-        tracing::info!("stopping without closing all controller sessions; they expire on their own");
-    }
-}
-
-/// Reads the power meters of switched-on machines until the head stops.
-pub(crate) async fn measure(head: Arc<Head>) {
-    let switches = Arc::clone(&head.switches);
-    let mut misses: BTreeMap<NodeName, u32> = BTreeMap::new();
-    let mut last = Instant::now();
-    loop {
-        let poll = Duration::from_millis(head.engine.state().power.plan.policy.poll_ms);
-        // The plan may change during the pause.
-        tokio::select! {
-            () = sleep(poll.min(LOOK)) => {}
-            () = head.stop.cancelled() => return,
-        }
-        if last.elapsed() < poll {
-            continue;
-        }
-        last = Instant::now();
-        let read = switches.powered().into_iter().map(|(node, controller)| async move {
-            let watts = timeout(READING, controller.watts()).await;
-            (node, watts.map_err(|_| "timeout".to_owned()).and_then(|read| read.map_err(|fault| fault.to_string())))
-        });
-        let read = tokio::select! {
-            read = futures_util::future::join_all(read) => read,
-            () = head.stop.cancelled() => return,
-        };
-        for (node, watts) in read {
-            let missed = misses.entry(node.clone()).or_default();
-            let milliwatts = match watts {
-                Ok(watts) => {
-                    *missed = 0;
-                    // Any real power draw fits, and none is negative.
-                    watts.map(|watts| (watts * 1_000.0).round().clamp(0.0, 1e12) as u64)
-                }
-                Err(why) => {
-                    tracing::debug!(%node, why, "cannot read a machine's power meter");
-                    *missed += 1;
-                    if *missed < MISSES {
-                        continue;
-                    }
-                    None
-                }
-            };
-            let drew = PowerCommand::Drew { node, gauge: Gauge::Controller, milliwatts };
-            head.engine.post(Command::Power(drew), Vec::new()).await;
-        }
-    }
-}
-
-/// Modification time and length of `power.toml`.
-type Seen = Option<(SystemTime, u64)>;
+/// Modification time and length of the file.
+pub(super) type Seen = Option<(SystemTime, u64)>;
 
 impl Switches {
     pub(crate) fn new(engine: Engine, path: PathBuf) -> Self {
@@ -168,7 +67,7 @@ impl Switches {
     }
 
     /// The controllers of nodes that are on or change their power state.
-    fn powered(&self) -> Vec<(NodeName, Arc<Controller>)> {
+    pub(super) fn powered(&self) -> Vec<(NodeName, Arc<Controller>)> {
         let state = self.engine.state();
         let is_on = |name: &NodeName| {
             let stage = state.power.node(name).map(|power| power.stage);
@@ -180,12 +79,12 @@ impl Switches {
         controllers.filter(|(name, _)| is_on(name)).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Switch>> {
+    pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Switch>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reloads `power.toml` if it has changed, or if `again` is set.
-    async fn look(&self, seen: &mut Option<Seen>, again: bool) {
+    /// Reloads the file if it has changed, or if `again` is set.
+    pub(super) async fn look(&self, seen: &mut Option<Seen>, again: bool) {
         let now: Seen = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
         if *seen == Some(now) && !again {
             return;
@@ -228,7 +127,7 @@ impl Switches {
         })
     }
 
-    async fn carry_out(&self, Order { node, verb, ask }: Order) {
+    pub(super) async fn carry_out(&self, Order { node, verb, ask }: Order) {
         let switch = self.known().get(&node).cloned();
         let outcome = match switch.map(|switch| switch.controller) {
             Some(Ok(controller)) => {

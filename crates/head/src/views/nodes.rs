@@ -7,7 +7,7 @@ use hostler_model::{GpuId, NodeName, TaskId};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
-use super::NAMED;
+use super::silence::NAMED;
 
 /// A node as an entry of a list.
 pub(crate) fn node(state: &State, node: &Node) -> NodeView {

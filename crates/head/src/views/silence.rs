@@ -6,7 +6,8 @@ use std::time::Duration;
 use hostler_core::head::{Active, Job, Node, Now, State};
 use hostler_model::{NodeName, NodeState, Timestamp, format_duration};
 
-use super::NAMED;
+/// Maximum number of jobs, tasks or nodes that an explanation lists by name.
+pub(crate) const NAMED: usize = 3;
 
 /// A silent node with tasks of a job.
 struct Silent<'a> {

@@ -1,0 +1,145 @@
+//! Reads of jobs, wherever they are: in the state, on their way to the store, or in the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hostler_core::head::{EndedJobs, Job, SubmissionKey};
+use hostler_model::JobId;
+use hostler_store::{JobFilter, StoreError};
+
+use crate::archive::{ArchiveError, Page, READ_AT_ONCE, Wanted, read_ended};
+use crate::engine::Engine;
+
+/// Retries of a list query, if an ended job was restarted during the query.
+const TRIES: usize = 5;
+
+impl Engine {
+    /// A job, live or ended.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
+        if let Some(found) = self.job_in_memory(id) {
+            return Ok(found);
+        }
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || engine.find_job(id)).await?
+    }
+
+    /// Like [`Self::job`], for threads that may block.
+    pub(crate) fn find_job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
+        if let Some(found) = self.job_in_memory(id) {
+            return Ok(found);
+        }
+        if let Some(job) = self.archive().job(id)? {
+            return Ok(Some(job));
+        }
+        // The job may have returned to the state in the meantime.
+        Ok(self.job_in_memory(id).flatten())
+    }
+
+    /// A job in memory. `None` when the store must be asked; `Some(None)` when the job does not exist.
+    fn job_in_memory(&self, id: JobId) -> Option<Option<Arc<Job>>> {
+        let state = self.state();
+        match state.job(id) {
+            Some(job) => Some(Some(Arc::clone(job))),
+            None => self.archive().moves().job(id).map(Option::<&Arc<Job>>::cloned),
+        }
+    }
+
+    /// Whether an ended job was submitted with this key.
+    pub(crate) async fn ended_with_key(&self, key: SubmissionKey) -> Result<bool, ArchiveError> {
+        if self.archive().moves().job_of_key(key).is_some() {
+            return Ok(true);
+        }
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
+    }
+
+    /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
+    /// exceed [`LONGEST_PAGE_BYTES`].
+    pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
+        let is_all = wanted.states.is_empty() && wanted.user.is_none();
+        let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            let reopened = self.archive().moves().reopened();
+            let (mut page, mut total, except) = {
+                let state = self.state();
+                let moves = self.archive().moves();
+                let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
+                let live = || state.jobs().rev().filter(|job| wanted.wants(job));
+                // Without a filter the total is known without counting.
+                let total = if is_all { state.job_count() as u64 } else { live().count() as u64 };
+                let live = live().filter(|job| has_begun(job)).take(limit);
+                let moved = moving.iter().rev().filter(|job| has_begun(job)).take(limit).copied();
+                let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
+                (page, total + moving.len() as u64, moves.ids().collect())
+            };
+            let mut is_truncated = false;
+            if wanted.wants_ended() {
+                let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
+                let history = self.archive().history().clone();
+                let read_page = move || read_ended(&history, &filter, before, limit);
+                let ended = tokio::task::spawn_blocking(read_page).await??;
+                if let Some(last) = ended.jobs.last().filter(|_| ended.is_truncated) {
+                    // Ended jobs that were cut off come before older live jobs.
+                    page.retain(|job| job.id > last.id);
+                }
+                // A job in both was reopened, so the version in the state counts.
+                total += ended.total;
+                is_truncated = ended.is_truncated;
+                page.extend(ended.jobs);
+            }
+            if self.archive().moves().reopened() == reopened || left == 0 {
+                page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
+                page.dedup_by_key(|job| job.id);
+                page.truncate(limit);
+                return Ok(Page { jobs: page, total, is_truncated });
+            }
+        }
+    }
+
+    /// Ids of the user's jobs with a kept result, in order: about `limit` ids after `after`. If there may be more, also
+    /// the last id that was examined. With `unfetched`, only jobs with a result that no client has downloaded.
+    pub(crate) async fn jobs_with_results(
+        &self,
+        user: &str,
+        unfetched: bool,
+        after: JobId,
+        limit: usize,
+    ) -> Result<(Vec<JobId>, Option<JobId>), ArchiveError> {
+        let is_wanted =
+            |job: &Job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() };
+        let mut jobs: BTreeMap<JobId, bool> = {
+            let state = self.state();
+            let moves = self.archive().moves();
+            // The state has precedence over moving jobs, and both have precedence over the store.
+            let live = state.jobs().filter(|job| !job.results.is_empty());
+            let theirs = moves.jobs().chain(live).filter(|job| job.user == user && job.id > after);
+            theirs.map(|job| (job.id, is_wanted(job))).collect()
+        };
+        let history = self.archive().history().clone();
+        let user = user.to_owned();
+        let ended = tokio::task::spawn_blocking(move || -> Result<_, StoreError> {
+            let (mut ids, mut after) = (Vec::new(), after);
+            while ids.len() < limit {
+                let some = READ_AT_ONCE.min(limit - ids.len());
+                let page = history.jobs_with_results(Some(&user), unfetched, after, some)?;
+                ids.extend(page.iter().map(|(id, _)| *id));
+                match page.last() {
+                    Some((last, _)) if page.len() == some => after = *last,
+                    Some(_) | None => break,
+                }
+            }
+            Ok(ids)
+        });
+        for id in ended.await?? {
+            jobs.entry(id).or_insert(true);
+        }
+        let next = limit.checked_sub(1).and_then(|last| jobs.keys().nth(last).copied());
+        let ids = jobs.into_iter().take(limit).filter(|(_, is_wanted)| *is_wanted).map(|(id, _)| id);
+        Ok((ids.collect(), next))
+    }
+}
