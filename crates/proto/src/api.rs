@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 pub use crate::blobs::{BlobRequest, DigestList};
 use crate::link::Usage;
 use crate::power::{JobEnergy, PowerView};
+pub use crate::results::{Fetched, ResultPage, ResultView};
 
 /// Base path of the API.
 pub const BASE: &str = "/api/v1";
@@ -606,45 +607,7 @@ impl JobAction {
     }
 }
 
-/// Request body of `POST /jobs/{id}/fetched`: reports results that the client has stored safely.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Fetched {
-    /// Indices of the tasks whose results the client has stored.
-    pub indices: hostler_model::IndexSet,
-}
-
-/// A page of results that can be fetched, in the answer of `GET /results`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ResultPage {
-    /// Results, sorted by job and index.
-    pub results: Vec<ResultView>,
-    /// Value of the query parameter `after` for the next page; absent on the last page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<JobId>,
-}
-
-/// A result that can be fetched, in [`ResultPage`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ResultView {
-    /// Job id.
-    pub job: JobId,
-    /// Name of the job.
-    pub name: String,
-    /// Index of the task; absent if the job is not an array.
-    pub index: Option<u32>,
-    /// Rank of the node that produced the result, for a job on several nodes. The result of rank 0 arrives last: once
-    /// it is present, the results of all other ranks are present too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_rank: Option<u32>,
-    /// Final state of the task.
-    pub state: JobState,
-    /// Hash of the result manifest.
-    pub manifest: Digest,
-    /// Whether the result was fetched before.
-    pub fetched: bool,
-}
-
-/// An event of `GET /events`, a stream of server-sent events.
+/// A server-sent event of `GET /events`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Notice {

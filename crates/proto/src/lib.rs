@@ -25,6 +25,7 @@ pub mod partitions;
 pub mod peers;
 pub mod power;
 pub mod record;
+mod results;
 pub mod settings;
 pub mod stored;
 pub mod users;

@@ -1,0 +1,42 @@
+//! Results that clients fetch; part of [`crate::api`].
+
+use hostler_model::{Digest, IndexSet, JobId, JobState};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `POST /jobs/{id}/fetched`: results that the client has stored safely.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Fetched {
+    /// Task indices.
+    pub indices: IndexSet,
+}
+
+/// `GET /results`: results that can be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResultPage {
+    /// Results by job and index.
+    pub results: Vec<ResultView>,
+    /// Value of `after` for the next page; absent if there are no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<JobId>,
+}
+
+/// One result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResultView {
+    /// Job id.
+    pub job: JobId,
+    /// Name of the job.
+    pub name: String,
+    /// Index of the task; absent if the job is not an array.
+    pub index: Option<u32>,
+    /// Rank of the node, for a job on several nodes. Rank 0 comes last: once it is present, so are the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_rank: Option<u32>,
+    /// Final state of the task.
+    pub state: JobState,
+    /// Hash of the result manifest.
+    pub manifest: Digest,
+    /// Whether the result was fetched before.
+    pub fetched: bool,
+}
