@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use crate::mutex::lock;
 
 /// Time that an account lookup is cached, because it may involve a directory server.
-const REMEMBERED: Duration = Duration::from_secs(30);
+const LOOKUP_TTL: Duration = Duration::from_secs(30);
 
 /// Maximum time that a job waits for the creation of its user's account.
 const MADE_BOUND: Duration = Duration::from_secs(60);
@@ -102,17 +102,17 @@ pub(crate) enum AccountError {
 pub(crate) struct Accounts {
     is_root: bool,
     root_jobs: bool,
-    known: Remembered<String, Arc<Account>>,
+    known: LookupCache<String, Arc<Account>>,
     /// User names by uid.
-    names: Remembered<u32, String>,
+    names: LookupCache<u32, String>,
     /// Errors from creating the accounts in the head's latest complete account list, by user name.
-    not_made: Mutex<HashMap<String, String>>,
+    creation_errors: Mutex<HashMap<String, String>>,
     /// Names and uids of accounts that an admin has blocked, from the head.
     blocked: Mutex<Blocked>,
     /// Uids of accounts for which other nodes may not act, because the accounts have a role above user. From the head.
     guarded: Mutex<Vec<u32>>,
     /// Number of account creations that are queued or running.
-    at_work: watch::Sender<usize>,
+    pending_creations: watch::Sender<usize>,
     /// Serializes account creation.
     making: Mutex<()>,
 }
@@ -124,41 +124,41 @@ struct Blocked {
 }
 
 /// Guard of a queued or running account creation.
-pub(crate) struct Making(Arc<Accounts>);
+pub(crate) struct CreationGuard(Arc<Accounts>);
 
-impl Making {
+impl CreationGuard {
     /// Calls `make`, which creates accounts and returns errors by user name, and stores the errors for later jobs of
     /// these users. Runs one batch at a time. Blocks.
     pub(crate) fn with(self, make: impl FnOnce() -> HashMap<String, String>) {
         let _alone = lock(&self.0.making);
-        *lock(&self.0.not_made) = make();
+        *lock(&self.0.creation_errors) = make();
     }
 }
 
-impl Drop for Making {
+impl Drop for CreationGuard {
     fn drop(&mut self) {
-        self.0.at_work.send_modify(|at_work| *at_work -= 1);
+        self.0.pending_creations.send_modify(|pending_creations| *pending_creations -= 1);
     }
 }
 
 /// A cache of account lookups.
 #[derive(Debug)]
-struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+struct LookupCache<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
-impl<K, V> Default for Remembered<K, V> {
+impl<K, V> Default for LookupCache<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
+impl<K: Eq + Hash, V: Clone> LookupCache<K, V> {
     fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
         let answers = lock(&self.0);
         let (since, answer) = answers.get(key)?;
-        (since.elapsed() < REMEMBERED).then(|| answer.clone())
+        (since.elapsed() < LOOKUP_TTL).then(|| answer.clone())
     }
 
     fn put(&self, key: K, answer: V) {
@@ -184,12 +184,12 @@ impl Accounts {
         Self {
             is_root: geteuid().is_root(),
             root_jobs,
-            known: Remembered::default(),
-            names: Remembered::default(),
-            not_made: Mutex::default(),
+            known: LookupCache::default(),
+            names: LookupCache::default(),
+            creation_errors: Mutex::default(),
             blocked: Mutex::default(),
             guarded: Mutex::default(),
-            at_work: watch::Sender::default(),
+            pending_creations: watch::Sender::default(),
             making: Mutex::default(),
         }
     }
@@ -212,7 +212,7 @@ impl Accounts {
     }
 
     /// Whether jobs on this node can run as several users.
-    pub(crate) fn are_many(&self) -> bool {
+    pub(crate) fn has_several_users(&self) -> bool {
         self.is_root
     }
 
@@ -222,16 +222,17 @@ impl Accounts {
     /// # Errors
     /// If the user is blocked, has no account or another uid on this node, or is root while root jobs are off.
     pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
-        self.let_in(user, uid)?;
+        self.check_not_blocked(user, uid)?;
         if !self.is_root {
             return Ok(None);
         }
         // Subscribe before the lookup, to notice accounts that are created in the meantime.
-        let mut making = self.at_work.subscribe();
+        let mut making = self.pending_creations.subscribe();
         let was_at_work = *making.borrow_and_update() > 0;
         let account = match self.look_up(user).await {
             Err(AccountError::Unknown(_)) if was_at_work || making.has_changed().unwrap_or(false) => {
-                let _ = tokio::time::timeout(MADE_BOUND, making.wait_for(|at_work| *at_work == 0)).await;
+                let _ = tokio::time::timeout(MADE_BOUND, making.wait_for(|pending_creations| *pending_creations == 0))
+                    .await;
                 self.look_up(user).await
             }
             found => found,
@@ -251,7 +252,7 @@ impl Accounts {
     }
 
     /// Replaces the list of blocked accounts.
-    pub(crate) fn keep_out(&self, accounts: &[hostler_proto::link::Account]) {
+    pub(crate) fn set_blocked(&self, accounts: &[hostler_proto::link::Account]) {
         let names = accounts.iter().map(|account| account.name.to_string()).collect();
         let uids = accounts.iter().map(|account| account.uid).collect();
         *lock(&self.blocked) = Blocked { names, uids };
@@ -261,7 +262,7 @@ impl Accounts {
     ///
     /// # Errors
     /// [`AccountError::Blocked`].
-    pub(crate) fn let_in(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
+    pub(crate) fn check_not_blocked(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
         let blocked = lock(&self.blocked);
         let is_blocked = blocked.names.contains(user) || uid.is_some_and(|uid| blocked.uids.contains(&uid));
         if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }
@@ -276,7 +277,7 @@ impl Accounts {
     ///
     /// # Errors
     /// [`AccountError::Guarded`].
-    pub(crate) fn let_in_from_elsewhere(&self, user: &str, uid: u32) -> Result<(), AccountError> {
+    pub(crate) fn check_not_guarded(&self, user: &str, uid: u32) -> Result<(), AccountError> {
         let guarded = lock(&self.guarded);
         if guarded.contains(&uid) { Err(AccountError::Guarded(user.to_owned())) } else { Ok(()) }
     }
@@ -294,15 +295,15 @@ impl Accounts {
     }
 
     /// Marks account creation as pending until the returned guard is dropped.
-    pub(crate) fn begin_making(self: &Arc<Self>) -> Making {
-        self.at_work.send_modify(|at_work| *at_work += 1);
-        Making(Arc::clone(self))
+    pub(crate) fn begin_creation(self: &Arc<Self>) -> CreationGuard {
+        self.pending_creations.send_modify(|pending_creations| *pending_creations += 1);
+        CreationGuard(Arc::clone(self))
     }
 
     /// Adds the cause to the error if the creation of the account failed.
     fn explained(&self, error: AccountError) -> AccountError {
         let AccountError::Unknown(name) = error else { return error };
-        match lock(&self.not_made).get(&name) {
+        match lock(&self.creation_errors).get(&name) {
             Some(why) => AccountError::NotMade { name, why: why.clone() },
             None => AccountError::Unknown(name),
         }
@@ -313,7 +314,7 @@ impl Accounts {
         if self.is_root { Some(self.known.get(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
 
-    /// Name of a user, cached for [`REMEMBERED`]; the uid as text if there is no name.
+    /// Name of a user, cached for [`LOOKUP_TTL`]; the uid as text if there is no name.
     pub(crate) async fn name_of(&self, uid: u32) -> String {
         if let Some(name) = self.names.get(&uid) {
             return name;
@@ -510,7 +511,7 @@ mod tests {
         let unknown = || AccountError::Unknown("no-such-user-here".to_owned());
         assert!(matches!(accounts.explained(unknown()), AccountError::Unknown(_)));
         let why = [("no-such-user-here".to_owned(), "uid 2000 is ben's here".to_owned())];
-        accounts.begin_making().with(|| why.into());
+        accounts.begin_creation().with(|| why.into());
         let error = accounts.explained(unknown()).to_string();
         assert!(error.ends_with("could not create the account: uid 2000 is ben's here"), "{error}");
         let root = Account::named("root").expect("every system has the account");
@@ -534,13 +535,13 @@ mod tests {
     async fn blocked_accounts_are_refused_until_unblocked() {
         let accounts = Accounts::new(false);
         let blocked = |name: &str, uid| hostler_proto::link::Account { name: name.parse().expect("a name"), uid };
-        accounts.keep_out(&[blocked("nobody", 65534)]);
+        accounts.set_blocked(&[blocked("nobody", 65534)]);
         // Matches by name, and by uid under another name.
         for (name, uid) in [("nobody", None), ("nobody", Some(1)), ("daemon", Some(65534))] {
             let refused = accounts.of(name, uid).await.expect_err("the account is blocked");
             assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
         }
-        accounts.keep_out(&[blocked("games", 5)]);
+        accounts.set_blocked(&[blocked("games", 5)]);
         assert!(!matches!(accounts.of("nobody", None).await, Err(AccountError::Blocked(_))));
     }
 
@@ -548,7 +549,7 @@ mod tests {
     #[tokio::test]
     async fn missing_account_is_awaited_during_account_creation() {
         let accounts = Arc::new(Accounts::new(false));
-        let making = accounts.begin_making();
+        let making = accounts.begin_creation();
         let mut asked = Box::pin(accounts.of("no-such-user-here", None));
         assert!(
             tokio::time::timeout(Duration::from_millis(100), &mut asked).await.is_err(),

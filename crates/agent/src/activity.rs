@@ -18,10 +18,10 @@ use crate::mutex::lock;
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Highest CPU usage at which a machine counts as idle, in hundredths of a CPU.
-const NOTHING: u32 = 50;
+const IDLE_CPU_USE: u32 = 50;
 
 /// How long after its last input a terminal counts as in use.
-const THERE: Duration = Duration::from_secs(15 * 60);
+const TERMINAL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Number of running remote commands, and whether new commands are blocked because of a planned shutdown.
 #[derive(Debug, Default)]
@@ -30,44 +30,44 @@ pub(crate) struct Activity(Mutex<Now>);
 #[derive(Debug, Default)]
 struct Now {
     calls: usize,
-    is_resting: bool,
+    is_blocked: bool,
 }
 
 /// Guard of one remote command. While any guard exists, the machine is not switched off.
 #[derive(Debug)]
-pub(crate) struct Going(Arc<Activity>);
+pub(crate) struct CommandGuard(Arc<Activity>);
 
 impl Activity {
     /// Registers a remote command; `None` if the machine is about to be switched off.
-    pub(crate) fn begin(self: &Arc<Self>) -> Option<Going> {
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<CommandGuard> {
         let mut now = lock(&self.0);
-        if now.is_resting {
+        if now.is_blocked {
             return None;
         }
         now.calls += 1;
-        Some(Going(Arc::clone(self)))
+        Some(CommandGuard(Arc::clone(self)))
     }
 
     /// Blocks new remote commands, unless remote commands are running: then returns a sentence about the running
     /// commands.
-    fn rest(&self) -> Option<String> {
+    fn block_commands(&self) -> Option<String> {
         let mut now = lock(&self.0);
         if now.calls > 0 {
             return Some(format!("the node is running {} of `hostler exec`", counted(now.calls, "command")));
         }
-        now.is_resting = true;
+        now.is_blocked = true;
         None
     }
 
-    /// Allows new remote commands again after [`Activity::may_rest`] has blocked them.
-    pub(crate) fn rise(&self) {
-        lock(&self.0).is_resting = false;
+    /// Allows new remote commands again after [`Activity::shutdown_obstacle`] has blocked them.
+    pub(crate) fn allow_commands(&self) {
+        lock(&self.0).is_blocked = false;
     }
 
     /// Returns a sentence about activity that prevents a shutdown. Without such activity, returns `None` and blocks new
     /// remote commands.
-    pub(crate) async fn may_rest(&self, whole_machine: Option<&CpuSet>) -> Option<String> {
-        if let Some(busy) = self.rest() {
+    pub(crate) async fn shutdown_obstacle(&self, whole_machine: Option<&CpuSet>) -> Option<String> {
+        if let Some(busy) = self.block_commands() {
             return Some(busy);
         }
         let busy = match whole_machine {
@@ -75,13 +75,13 @@ impl Activity {
             None => None,
         };
         if busy.is_some() {
-            self.rise();
+            self.allow_commands();
         }
         busy
     }
 }
 
-impl Drop for Going {
+impl Drop for CommandGuard {
     fn drop(&mut self) {
         lock(&self.0.0).calls -= 1;
     }
@@ -100,7 +100,7 @@ async fn used_otherwise(cpus: &CpuSet) -> Option<String> {
     measure.take();
     sleep(WATCH).await;
     let busy = measure.take().recent;
-    (busy > NOTHING).then(|| format!("processes outside jobs keep {}.{:02} CPUs busy", busy / 100, busy % 100))
+    (busy > IDLE_CPU_USE).then(|| format!("processes outside jobs keep {}.{:02} CPUs busy", busy / 100, busy % 100))
 }
 
 /// Name of a terminal with recent input.
@@ -111,7 +111,7 @@ fn terminal_in_use(terminals: &Path, now: SystemTime) -> Option<String> {
     let mut used = terminals.filter(|entry| {
         // The kernel updates a terminal's access time on input.
         let read = entry.metadata().map(|metadata| metadata.atime());
-        read.is_ok_and(|read| since_epoch.saturating_sub(u64::try_from(read).unwrap_or(0)) < THERE.as_secs())
+        read.is_ok_and(|read| since_epoch.saturating_sub(u64::try_from(read).unwrap_or(0)) < TERMINAL_TIMEOUT.as_secs())
     });
     used.next().and_then(|entry| entry.file_name().into_string().ok())
 }
@@ -144,12 +144,12 @@ mod tests {
     async fn rest_requires_idleness_and_blocks_new_commands() {
         let activity = Arc::new(Activity::default());
         let going = activity.begin().expect("no shutdown is planned");
-        assert!(activity.may_rest(None).await.expect("a command runs").contains("1 command"));
+        assert!(activity.shutdown_obstacle(None).await.expect("a command runs").contains("1 command"));
         let second = activity.begin().expect("the machine stays on");
         drop((going, second));
-        assert_eq!(activity.may_rest(None).await, None);
+        assert_eq!(activity.shutdown_obstacle(None).await, None);
         assert!(activity.begin().is_none());
-        activity.rise();
+        activity.allow_commands();
         assert!(activity.begin().is_some());
     }
 
@@ -160,6 +160,6 @@ mod tests {
         assert_eq!(terminal_in_use(folder.path(), SystemTime::now()), None);
         fs::write(folder.path().join("3"), "").expect("writable");
         assert_eq!(terminal_in_use(folder.path(), SystemTime::now()), Some("3".to_owned()));
-        assert_eq!(terminal_in_use(folder.path(), SystemTime::now() + 2 * THERE), None);
+        assert_eq!(terminal_in_use(folder.path(), SystemTime::now() + 2 * TERMINAL_TIMEOUT), None);
     }
 }

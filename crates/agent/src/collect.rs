@@ -46,7 +46,8 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
             let baseline = Baseline::load(&directory.baseline());
             let work = directory.work();
             // Only the agent can change the parent directory, so the owner is reliable.
-            owner = Ids::of_directory(&work).or_else(unless_gone).context("cannot read the run's working directory")?;
+            owner =
+                Ids::of_directory(&work).or_else(none_if_missing).context("cannot read the run's working directory")?;
             let compare = || changes(&work, &manifest, &baseline, &ChangesOptions::default());
             act_as(owner.as_ref(), compare)?
         }
@@ -135,7 +136,7 @@ pub(crate) struct Captured {
 /// # Errors If the result's files have changed since the capture, or the head refuses the result.
 pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunResult, Option<String>), Uncollected> {
     let Captured { sources, digest, message, too_much, owner } = captured;
-    let inline = bring(sources, digest, owner, head).await;
+    let inline = inline_blobs(sources, digest, owner, head).await;
     let inline = inline.map_err(|error| Uncollected { reason: format!("{error:#}"), rest: None })?;
     let result = RunResult { manifest: digest, inline };
     match too_much {
@@ -150,7 +151,7 @@ pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunRes
 
 /// Returns the result's blobs if they are small enough to be sent with the report. Otherwise uploads the result and
 /// returns nothing.
-async fn bring(
+async fn inline_blobs(
     sources: Arc<Sources>,
     digest: Digest,
     owner: Option<Ids>,
@@ -194,7 +195,7 @@ fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result
 
 /// Converts a "not found" error to `Ok(None)`, and returns other errors. A job of the agent's own user may remove its
 /// working directory.
-fn unless_gone(error: io::Error) -> io::Result<Option<Ids>> {
+fn none_if_missing(error: io::Error) -> io::Result<Option<Ids>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }
 

@@ -31,7 +31,7 @@ use std::time::SystemTime;
 use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
 use hostler_proto::link::{Output, RunEnd};
-use hostler_shepherd::journal::{self, Story};
+use hostler_shepherd::journal::{self, JournalContent};
 use hostler_snapshot::remove_tree;
 use serde::{Deserialize, Serialize};
 
@@ -289,7 +289,7 @@ impl RunDirectory {
 
     /// The launch in the journal; `None` if the journal is missing or belongs to another run.
     fn launch(&self) -> io::Result<Option<Note<RunLaunch>>> {
-        let story = Story::read(&self.path)?;
+        let story = JournalContent::read(&self.path)?;
         if !story.is_of(self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {
             return Ok(None);
         }

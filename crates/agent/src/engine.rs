@@ -92,15 +92,15 @@ impl Engine {
             }
             Effect::Stream(request) => self.stream(request),
             Effect::Accounts { accounts, blocked, guarded } => {
-                self.node.accounts.keep_out(&blocked);
+                self.node.accounts.set_blocked(&blocked);
                 self.node.accounts.guard(guarded);
                 // Begins now, so that a launch that follows immediately waits for the accounts.
-                let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
+                let (making, how) = (self.node.accounts.begin_creation(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
             Effect::AskForPeers => self.node.ask_for_peers(None),
             Effect::Rest { ask } => self.rest(ask),
-            Effect::Rise => self.node.activity.rise(),
+            Effect::Rise => self.node.activity.allow_commands(),
             Effect::PowerOff => {
                 let handle = self.handle.clone();
                 tokio::spawn(async move {
@@ -126,7 +126,7 @@ impl Engine {
         let node = Arc::clone(&self.node);
         tokio::spawn(async move {
             let cpus = node.has_whole_machine.then_some(&node.facts.resources.cpus);
-            let busy = node.activity.may_rest(cpus).await;
+            let busy = node.activity.shutdown_obstacle(cpus).await;
             // If the link has broken, the head asks again.
             let _ = link.send(AgentMessage::Resting { ask, busy, is_leaving: false });
         });

@@ -84,7 +84,7 @@ async fn connect_once(
     attempt: &mut Attempt,
 ) -> anyhow::Result<()> {
     let endpoint = identity.endpoint()?;
-    let stream = endpoint.connect().await.map_err(distrusted)?;
+    let stream = endpoint.connect().await.map_err(explain_connect_error)?;
     let address = stream.local_address();
     let head_address = stream.peer_address();
     let mut config = WebSocketConfig::default();
@@ -96,7 +96,7 @@ async fn connect_once(
     let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
     let connected =
         timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer the connection request")?;
-    let (mut socket, _) = connected.map_err(unaccepted)?;
+    let (mut socket, _) = connected.map_err(explain_handshake_error)?;
 
     let (hello, outgoing) = engine.connected(address).await.context("the agent is stopping")?;
     let rapl = if node.has_whole_machine { Rapl::find(Path::new(POWERCAP)) } else { None };
@@ -112,7 +112,7 @@ async fn connect_once(
 }
 
 /// Explains a connection error: adds advice if the head belongs to another cluster.
-fn distrusted(error: ClientError) -> anyhow::Error {
+fn explain_connect_error(error: ClientError) -> anyhow::Error {
     let is_distrust = matches!(&error, ClientError::Connect { failure: ConnectFailure::NotTrusted, .. });
     let error = anyhow::Error::from(error);
     if is_distrust {
@@ -126,7 +126,7 @@ fn distrusted(error: ClientError) -> anyhow::Error {
 
 /// Explains a handshake error: adds advice if the head rejected this node's certificate. The head's alert arrives after
 /// this side's handshake has finished.
-fn unaccepted(error: tungstenite::Error) -> anyhow::Error {
+fn explain_handshake_error(error: tungstenite::Error) -> anyhow::Error {
     let is_alert = matches!(&error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData);
     let error = anyhow::Error::from(error);
     if is_alert {

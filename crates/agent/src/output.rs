@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// Interval at which the agent checks whether the run has ended. If the kernel cannot watch the file, also the interval
 /// of checks for new output.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum number of reads from the kernel's event queue per wakeup: a job may write faster than the events are read.
 const HEARD_AT_ONCE: usize = 16;
@@ -58,7 +58,7 @@ pub(crate) async fn send(
         }
         tokio::select! {
             () = watch.changed() => {}
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = uplink.closed() => return Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
-use hostler_shepherd::journal::Story;
+use hostler_shepherd::journal::JournalContent;
 
 use crate::directory::{FoundRun, RunDirectory};
 use crate::exec;
@@ -66,6 +66,6 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
 
 /// Returns the name of the leaf with a run's processes. A reused shepherd keeps the leaf of an earlier run.
 fn leaf_of(directory: &RunDirectory) -> Option<String> {
-    let record = Story::read(directory.path()).ok()?.taken?;
+    let record = JournalContent::read(directory.path()).ok()?.taken?;
     Some(record.leaf?.file_name()?.to_string_lossy().into_owned())
 }

@@ -16,7 +16,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 const USERADD: [&str; 2] = ["/usr/sbin/useradd", "/sbin/useradd"];
 
 /// Lowest uid of users' accounts; lower uids belong to the system.
-const FIRST_PERSON: u32 = 1000;
+const FIRST_USER_UID: u32 = 1000;
 
 /// Whether and how accounts are created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,7 +90,9 @@ fn standing(account: &Account, here: (Option<u32>, Option<String>, Option<String
             "{} has uid {uid} on this machine; change it to the uid in the cluster",
             account.name
         )),
-        (None, ..) if account.uid < FIRST_PERSON => Standing::Wrong("uids below 1000 belong to the system".to_owned()),
+        (None, ..) if account.uid < FIRST_USER_UID => {
+            Standing::Wrong("uids below 1000 belong to the system".to_owned())
+        }
         (None, Some(owner), _) => Standing::Wrong(format!("uid {} belongs to {owner} on this machine", account.uid)),
         (None, None, Some(group)) if group != account.name.as_str() => Standing::Wrong(format!(
             "gid {} belongs to group {group} on this machine, so the account would get another gid",

@@ -22,13 +22,13 @@ use tokio::sync::watch;
 
 use crate::account::Accounts;
 use crate::directory::Runs;
-use crate::door::Door;
 use crate::engine::Engine;
 use crate::environment::{self, Environments};
 use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weights};
 use crate::gpus::{Gpus, MachineGpu};
 use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
+use crate::local_socket::LocalSocket;
 use crate::node::Node;
 use crate::roster::NewAccounts;
 use crate::{exec, link, recover, renewal};
@@ -99,7 +99,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     let launcher = Launcher::start()?;
     let accounts = Arc::new(Accounts::new(config.root_jobs));
-    if accounts.are_many() {
+    if accounts.has_several_users() {
         // A stricter umask would lock users out of their own files. The agent's private files have explicit
         // permissions.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
@@ -195,7 +195,7 @@ async fn serve(
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: Environments::open(&environments, settings)?,
-        runs: Runs::open(directory.join("runs"), accounts.are_many())?,
+        runs: Runs::open(directory.join("runs"), accounts.has_several_users())?,
         accounts,
         idle: Default::default(),
         new_accounts: config.accounts,
@@ -240,13 +240,13 @@ async fn serve(
 /// Creates the agent's directory. Only the agent can read keys and chunks. If jobs belong to several users, each user
 /// can reach their own files through the directory, but cannot list the directory.
 fn lay_out(directory: &Path, accounts: &Accounts) -> anyhow::Result<()> {
-    let passage = if accounts.are_many() { 0o711 } else { 0o700 };
+    let passage = if accounts.has_several_users() { 0o711 } else { 0o700 };
     for (path, mode) in
         [(directory.to_owned(), passage), (directory.join("identity"), 0o700), (directory.join("chunks"), 0o700)]
     {
         make(&path, mode).with_context(|| format!("cannot make the directory {}", path.display()))?;
     }
-    if let Some(closed) = accounts.are_many().then(|| closed_parent(directory)).flatten() {
+    if let Some(closed) = accounts.has_several_users().then(|| closed_parent(directory)).flatten() {
         tracing::warn!(
             directory = %closed.display(),
             "jobs of users other than root cannot reach their files, because this directory is closed to them; fix it with chmod o+x"
@@ -275,7 +275,7 @@ fn closed_parent(directory: &Path) -> Option<PathBuf> {
 async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
-    match Door::open(path.clone(), for_everybody).await {
+    match LocalSocket::open(path.clone(), for_everybody).await {
         Ok(door) => {
             tracing::info!(socket = %door.path().display(), "accepting requests of local users");
             door.serve(head, gossiping).await

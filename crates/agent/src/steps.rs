@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::RunLaunch;
-use hostler_proto::link::{Peer, StepDoor};
+use hostler_proto::link::{Peer, StepEndpoint};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
     Allocation, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile, launcher_variables,
@@ -27,7 +27,7 @@ const ALLOCATION: &str = "allocation";
 
 /// This node's port, certificate and key for the run's steps.
 pub(crate) struct Own {
-    pub(crate) door: StepDoor,
+    pub(crate) door: StepEndpoint,
     credentials: Credentials,
 }
 
@@ -36,7 +36,7 @@ impl Own {
     pub(crate) fn make() -> anyhow::Result<Self> {
         let credentials = Credentials::generate().context("cannot generate a key for the job's steps")?;
         let certificate = credentials.fingerprint()?;
-        Ok(Self { door: StepDoor { port: free_port().context("no port is free")?, certificate }, credentials })
+        Ok(Self { door: StepEndpoint { port: free_port().context("no port is free")?, certificate }, credentials })
     }
 
     /// Writes the files for launching steps, and adds their paths to the environment in `orders`.
@@ -47,7 +47,7 @@ impl Own {
         node: &Node,
         launch: &RunLaunch,
         directory: &RunDirectory,
-        doors: &[StepDoor],
+        doors: &[StepEndpoint],
         orders: &mut Launch,
     ) -> anyhow::Result<()> {
         let alone = [Peer { name: node.name.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
@@ -60,7 +60,7 @@ impl Own {
         if doors.get(rank as usize) != Some(&self.door) {
             bail!("the agent was restarted while the job started; submit the job again");
         }
-        let place = |(peer, door): (&Peer, &StepDoor)| Place {
+        let place = |(peer, door): (&Peer, &StepEndpoint)| Place {
             name: peer.name.clone(),
             address: peer.address,
             port: door.port,
@@ -123,7 +123,7 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
 fn temporary_of(
     launch: &RunLaunch,
     directory: &RunDirectory,
-    doors: &[StepDoor],
+    doors: &[StepEndpoint],
     owner: Option<(u32, u32)>,
 ) -> anyhow::Result<Option<PathBuf>> {
     if launch.spec().environment.contains_key(TEMPORARY) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::format_bytes;
-use hostler_proto::link::{IoSource, IoUsage, StepDoor, Usage};
+use hostler_proto::link::{IoSource, IoUsage, StepEndpoint, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
     Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunningRecord,
@@ -23,7 +23,7 @@ use crate::shepherds::Watched;
 const ORDERS_LEN: usize = 8;
 
 /// Delay between attempts to determine the state of a run.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Order for a run.
 pub(crate) enum Order {
@@ -32,7 +32,7 @@ pub(crate) enum Order {
         /// Port on the first node at which the run's processes can connect to each other.
         port: u16,
         /// Where each node accepts steps, if the run uses them.
-        doors: Vec<StepDoor>,
+        doors: Vec<StepEndpoint>,
     },
     /// Send TERM now, and KILL after `grace`.
     End {
@@ -136,7 +136,7 @@ pub(crate) async fn watch(
         match determine_state(&node, &launch).await {
             Some(RunState::Running(again)) => {
                 if !again.is_connected() {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 shepherd = again;
             }
@@ -191,7 +191,7 @@ pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<R
             }
             Err(error) => {
                 tracing::warn!(run = %launch.run(), %error, "cannot determine the state of a run; retrying");
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }

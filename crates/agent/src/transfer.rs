@@ -87,7 +87,7 @@ fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
 
 /// Downloads these chunks from the head and verifies their hashes.
 async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
-    let body = with_patience(|| node.head.fetch_pack(digests.clone())).await?;
+    let body = with_retry_limits(|| node.head.fetch_pack(digests.clone())).await?;
     let node = Arc::clone(node);
     blocking(move || {
         let mut decoder = pack::Decoder::new(wire::MAX_WIRE_BYTES);
@@ -112,7 +112,7 @@ pub(crate) async fn upload(
     let all: Vec<Digest> = sources.digests().collect();
     loop {
         for asked in all.chunks(DIGESTS_AT_ONCE) {
-            let missing = with_patience(|| head.missing_blobs(asked.to_vec())).await?;
+            let missing = with_retry_limits(|| head.missing_blobs(asked.to_vec())).await?;
             let sized: Vec<(Digest, u64)> =
                 missing.iter().map(|digest| (*digest, sources.length(digest).unwrap_or_default())).collect();
             for request in cut(&sized) {
@@ -122,10 +122,10 @@ pub(crate) async fn upload(
                     Ok(Bytes::from(frames?.concat()))
                 })
                 .await?;
-                with_patience(|| head.send_pack(body.clone())).await?;
+                with_retry_limits(|| head.send_pack(body.clone())).await?;
             }
         }
-        match with_patience(|| head.commit_snapshot(&manifest)).await {
+        match with_retry_limits(|| head.commit_snapshot(&manifest)).await {
             // Garbage collection removed chunks between the query and the commit: ask again.
             Err(error) if error.code() == Some("chunks_missing") => {}
             result => return Ok(result?),
@@ -134,7 +134,7 @@ pub(crate) async fn upload(
 }
 
 /// Retries a call while the head is unreachable or its disk is full.
-async fn with_patience<T, F>(mut call: impl FnMut() -> F) -> Result<T, ClientError>
+async fn with_retry_limits<T, F>(mut call: impl FnMut() -> F) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,
 {

@@ -102,7 +102,7 @@ enum Command {
     Gateway(gateway::Gateway),
     Ranks(ranks::Ranks),
     VirtualNode(virtual_node::VirtualNode),
-    Seat(seat::Seat),
+    Seat(session_leader::Seat),
     Step(step::Step),
     Steps(step::Steps),
     Sim(sim::Sim),

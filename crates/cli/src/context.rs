@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use hostler_client::{Client, ClientError, Outage, Patience};
+use hostler_client::{Client, ClientError, Outage, RetryLimits};
 
 use crate::config;
 use crate::failure::Failure;
@@ -19,18 +19,18 @@ pub(crate) struct Context {
 impl Context {
     /// Returns a client of the chosen cluster. The client connects when it sends its first request.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        self.client_with(Patience::COMMAND)
+        self.client_with(RetryLimits::COMMAND)
     }
 
     /// A client that retries without a time limit, for commands that wait for jobs.
     pub(crate) fn watching_client(&self) -> Result<Client, Failure> {
-        self.client_with(Patience::WATCH)
+        self.client_with(RetryLimits::WATCH)
     }
 
-    fn client_with(&self, patience: Patience) -> Result<Client, Failure> {
+    fn client_with(&self, retry_limits: RetryLimits) -> Result<Client, Failure> {
         let endpoint = config::endpoint(self.head.as_deref())?;
         let output = self.output.clone();
-        Ok(Client::new(endpoint).with_patience(patience).watched_by(move |outage| match outage {
+        Ok(Client::new(endpoint).with_retry_limits(retry_limits).watched_by(move |outage| match outage {
             Outage::Begins(error) => output.aside(&format!("{}; retrying", brief(error))),
             Outage::Over => output.aside("connected to the head again"),
         }))

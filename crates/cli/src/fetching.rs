@@ -49,14 +49,14 @@ pub(crate) struct Arrived {
 
 /// The downloaded results and the failures.
 #[derive(Debug, Default)]
-pub(crate) struct Haul {
+pub(crate) struct Downloads {
     pub(crate) arrived: Vec<Arrived>,
     pub(crate) failures: Vec<Failure>,
     /// Tasks for which the download of at least one result failed.
     undelivered: BTreeSet<TaskId>,
 }
 
-impl Haul {
+impl Downloads {
     fn fail(&mut self, result: &ResultView, error: &hostler_snapshot::DeliveryError) {
         self.undelivered.insert(TaskId { job: result.job, index: result.index.unwrap_or(0) });
         self.failures.push(undeliverable(result, error));
@@ -72,8 +72,8 @@ pub(crate) async fn fetch(
     client: &Client,
     results: &[ResultView],
     destination: &Destination,
-) -> Result<Haul, Failure> {
-    let mut haul = Haul::default();
+) -> Result<Downloads, Failure> {
+    let mut haul = Downloads::default();
     for batch in results.chunks(RESULTS_AT_ONCE) {
         fetch_batch(context, client, batch, destination, &mut haul).await?;
     }
@@ -88,7 +88,7 @@ async fn fetch_batch(
     client: &Client,
     batch: &[ResultView],
     destination: &Destination,
-    haul: &mut Haul,
+    haul: &mut Downloads,
 ) -> Result<(), Failure> {
     let digests: Vec<Digest> = batch.iter().map(|result| result.manifest).collect();
     let tasks: Vec<TaskId> = batch.iter().map(task).collect();

@@ -88,7 +88,7 @@ pub(crate) fn find(address: &str) -> Result<Option<Login>, Failure> {
 impl Login {
     /// Returns the endpoint of the login's head, with the login token if there is one.
     pub(crate) fn endpoint(&self) -> Endpoint {
-        Endpoint::elsewhere(&self.address, self.authority, self.token.clone().map(Token))
+        Endpoint::remote_head(&self.address, self.authority, self.token.clone().map(Token))
     }
 
     pub(crate) fn store(&self) -> Result<(), Failure> {

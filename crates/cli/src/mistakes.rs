@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Adds a tip to the error if one is known.
 pub(crate) fn with_tip(mut error: Error) -> Error {
     let tip = match error.kind() {
-        ErrorKind::InvalidSubcommand => text(&error, ContextKind::InvalidSubcommand).and_then(meant),
+        ErrorKind::InvalidSubcommand => text(&error, ContextKind::InvalidSubcommand).and_then(command_tip),
         ErrorKind::MissingRequiredArgument => missing(&error),
         _ => None,
     };
@@ -24,7 +24,7 @@ fn text(error: &Error, kind: ContextKind) -> Option<&str> {
 }
 
 /// The tip for a command name of another tool.
-fn meant(word: &str) -> Option<&'static str> {
+fn command_tip(word: &str) -> Option<&'static str> {
     Some(match word {
         "ps" | "ls" | "list" | "queue" | "squeue" => "`hostler jobs` lists jobs",
         "status" | "top" | "sinfo" => {

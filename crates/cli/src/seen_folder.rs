@@ -16,11 +16,11 @@ use crate::xdg;
 const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
 
 /// The cache entry of one folder.
-pub(crate) struct SeenFolder {
+pub(crate) struct CaptureCache {
     file: Option<PathBuf>,
 }
 
-impl SeenFolder {
+impl CaptureCache {
     /// The entry of the folder at `path`.
     pub(crate) fn of(path: &Path) -> Self {
         Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }

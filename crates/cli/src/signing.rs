@@ -11,7 +11,7 @@ use crate::failure::{During, Failure};
 use crate::xdg;
 
 /// Maximum number of keys to try, because the head limits the attempts.
-const MOST_KEYS: usize = 6;
+const MAX_KEYS: usize = 6;
 
 /// An SSH key to try.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) fn usual_keys() -> Result<Vec<Key>, Failure> {
         let files = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| home.join(".ssh").join(name));
         keys.extend(files.iter().filter(|path| path.is_file()).map(|path| Key::in_file(path)));
     }
-    keys.truncate(MOST_KEYS);
+    keys.truncate(MAX_KEYS);
     Ok(keys)
 }
 

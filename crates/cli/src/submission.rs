@@ -13,7 +13,7 @@ use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::seen_folder::SeenFolder;
+use crate::seen_folder::CaptureCache;
 
 /// Endings of script names. An entry point with such an ending must be a file; other names may be commands.
 const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
@@ -31,7 +31,7 @@ pub(crate) async fn submit_command(client: &Client, spec: Submission) -> Result<
 /// A captured folder and its cache entry.
 pub(crate) struct Captured {
     pub(crate) capture: Capture,
-    folder: SeenFolder,
+    folder: CaptureCache,
 }
 
 /// Submits a job whose work names `captured`, and uploads the folder if the head does not have it.
@@ -76,7 +76,7 @@ pub(crate) fn capture(
     context: &Context,
     path: &Path,
     entrypoint: &str,
-    folder: SeenFolder,
+    folder: CaptureCache,
 ) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
     let scan = Scan::of(path).map_err(|error| uncapturable(&error))?;

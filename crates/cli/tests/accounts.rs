@@ -7,7 +7,7 @@ use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 /// A Python program that holds the lock of `useradd` until its stdin is closed.
-const KEEP_FROM_WORK: &str = "import fcntl, sys; lock = open('/etc/.pwd.lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/tmp/kept', 'w'); sys.stdin.read()";
+const HOLD_USERADD_LOCK: &str = "import fcntl, sys; lock = open('/etc/.pwd.lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/tmp/kept', 'w'); sys.stdin.read()";
 
 /// A head, and a node that creates accounts. Root's umask makes new files private.
 struct Machines {
@@ -53,7 +53,7 @@ fn job_waits_for_the_account_and_a_different_uid_is_an_error() {
     assert_eq!(modes(&machines.node, "/var/lib/hostler/agent").trim(), "755\n711");
 
     // Creating the account takes a while.
-    let mut keeper = machines.node.command(&["python3", "-c", KEEP_FROM_WORK]);
+    let mut keeper = machines.node.command(&["python3", "-c", HOLD_USERADD_LOCK]);
     let mut keeper = keeper.stdin(Stdio::piped()).spawn().expect("the program starts");
     wait_until("the lock of useradd to be held", 30, || machines.node.path("/tmp/kept").exists().then_some(()));
     add(&machines.head, "ada", "20001");

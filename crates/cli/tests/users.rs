@@ -428,7 +428,7 @@ fn head_that_relays_another_clusters_challenge_gets_no_signature() {
     let ada = key(&victim.cluster.path("ada/.ssh"), "id_ed25519", &["-t", "ed25519"]);
     let public = ada.with_added_extension("pub").display().to_string();
     victim.admin(&["configure", "user", "add", "ada", "--role", "admin", "--key", &public]);
-    let target = Endpoint::elsewhere(&victim.address(), victim.authority().parse().expect("a fingerprint"), None);
+    let target = Endpoint::remote_head(&victim.address(), victim.authority().parse().expect("a fingerprint"), None);
     let relay = LoginRelay::start(&hostile.cluster.path("head"), target);
     let authority = hostile.authority();
     let login = ["login", &relay.address, "--user", "ada", "--authority", &authority];

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::connection::{self, Connection, collect, full, interrupted, request};
-use crate::patience::Tries;
-use crate::{ClientError, Endpoint, Outage, Patience};
+use crate::retry_limits::Tries;
+use crate::{ClientError, Endpoint, Outage, RetryLimits};
 
 /// Timeout for the answer to an ordinary request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ type Watcher = Arc<dyn Fn(Outage<'_>) + Send + Sync>;
 /// A client of one head. Cheap to create and to share; every method takes `&self`.
 pub struct Client {
     endpoint: Endpoint,
-    patience: Patience,
+    retry_limits: RetryLimits,
     watcher: Option<Watcher>,
     /// An idle connection for the next call.
     idle: Mutex<Option<Connection>>,
@@ -41,7 +41,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("endpoint", &self.endpoint)
-            .field("patience", &self.patience)
+            .field("patience", &self.retry_limits)
             .finish_non_exhaustive()
     }
 }
@@ -103,12 +103,12 @@ impl Call {
 }
 
 impl Client {
-    /// Creates a client with [`Patience::PROGRAM`]. The first call opens the connection.
+    /// Creates a client with [`RetryLimits::PROGRAM`]. The first call opens the connection.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
-            patience: Patience::PROGRAM,
+            retry_limits: RetryLimits::PROGRAM,
             watcher: None,
             idle: Mutex::new(None),
             generation: AtomicU64::new(0),
@@ -117,8 +117,8 @@ impl Client {
     }
 
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_retry_limits(mut self, retry_limits: RetryLimits) -> Self {
+        self.retry_limits = retry_limits;
         self
     }
 
@@ -149,11 +149,11 @@ impl Client {
         loop {
             match self.call_once(&call).await {
                 Ok(bytes) => {
-                    self.back_again(&mut tries);
+                    self.end_outage(&mut tries);
                     return Ok(bytes);
                 }
                 Err(error @ ClientError::Interrupted { .. }) if !call.repeatable => return Err(error),
-                Err(error) => self.away(&mut tries, error).await?,
+                Err(error) => self.retry_pause(&mut tries, error).await?,
             }
         }
     }
@@ -221,21 +221,21 @@ impl Client {
 
     /// The retry state of a new call or stream.
     pub(crate) fn tries(&self) -> Tries {
-        Tries::new(self.patience)
+        Tries::new(self.retry_limits)
     }
 
     /// Pauses before a retry, or returns `error` if the error is permanent or the time for retries is up. Reports the
     /// outage after a few pauses.
-    pub(crate) async fn away(&self, tries: &mut Tries, error: ClientError) -> Result<(), ClientError> {
+    pub(crate) async fn retry_pause(&self, tries: &mut Tries, error: ClientError) -> Result<(), ClientError> {
         let error = tries.pause(error, self.was_connected.load(Ordering::Relaxed)).await?;
-        if tries.becomes_worth_a_word() {
+        if tries.should_report() {
             self.tell(Outage::Begins(&error));
         }
         Ok(())
     }
 
     /// Ends an outage. Reports the end if the beginning was reported.
-    pub(crate) fn back_again(&self, tries: &mut Tries) {
+    pub(crate) fn end_outage(&self, tries: &mut Tries) {
         if tries.end() {
             self.tell(Outage::Over);
         }

@@ -107,7 +107,7 @@ async fn fetch(
     while !wanted.is_empty() {
         let before = wanted.len();
         match fetch_once(client, tasks, &mut wanted, accept).await {
-            Ok(()) if wanted.len() < before => client.back_again(&mut tries),
+            Ok(()) if wanted.len() < before => client.end_outage(&mut tries),
             Ok(()) => {
                 return Err(
                     LocalError::new("the head sent an incomplete answer", "requested chunks are missing").into()
@@ -115,9 +115,9 @@ async fn fetch(
             }
             Err(error) => {
                 if wanted.len() < before {
-                    client.back_again(&mut tries);
+                    client.end_outage(&mut tries);
                 }
-                client.away(&mut tries, error).await?;
+                client.retry_pause(&mut tries, error).await?;
             }
         }
     }

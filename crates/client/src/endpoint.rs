@@ -36,8 +36,8 @@ pub enum Endpoint {
         /// The authority to trust, and the agent's own certificate; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
     },
-    /// TCP port, for users outside the cluster; see [`crate::elsewhere`].
-    Elsewhere {
+    /// TCP port, for users outside the cluster; see [`crate::remote_head`].
+    Remote {
         /// Host and port.
         address: String,
         /// The authority to trust; see [`crate::tls`].
@@ -78,7 +78,7 @@ impl Endpoint {
         match self {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Self::Tls { address, server_name, config } => tls(address, server_name.clone(), config).await,
-            Self::Elsewhere { address, config, .. } => {
+            Self::Remote { address, config, .. } => {
                 // Certificates of heads carry this name at every address; certificates of nodes never do.
                 let server_name = ServerName::try_from(HEAD_NAME).expect("HEAD_NAME is a valid server name");
                 tls(address, server_name, config).await
@@ -89,8 +89,8 @@ impl Endpoint {
     /// The value of the authorization header, if there is a token.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         match self {
-            Self::Unix(_) | Self::Tls { .. } | Self::Elsewhere { token: None, .. } => None,
-            Self::Elsewhere { token: Some(Token(token)), .. } => {
+            Self::Unix(_) | Self::Tls { .. } | Self::Remote { token: None, .. } => None,
+            Self::Remote { token: Some(Token(token)), .. } => {
                 // A token that is not a valid header value was not issued by a head. Omits this token.
                 let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
                 value.set_sensitive(true);
@@ -126,7 +126,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tls { address, .. } | Self::Elsewhere { address, .. } => f.write_str(address),
+            Self::Tls { address, .. } | Self::Remote { address, .. } => f.write_str(address),
         }
     }
 }

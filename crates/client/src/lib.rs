@@ -1,14 +1,14 @@
 //! An async client of the head's API `/api/v1`, used by the command line, agents and tests.
 //!
 //! A [`Client`] speaks HTTP/1.1 over an [`Endpoint`]: the head's Unix socket, or TLS. It keeps one idle connection
-//! and is cheap to create. Idempotent calls are retried for as long as [`Patience`] allows, so a restart of the head
+//! and is cheap to create. Idempotent calls are retried for as long as [`RetryLimits`] allows, so a restart of the head
 //! is a pause and not an error.
 //!
 //! - [`Client`]: a method per route.
 //! - [`upload`] and [`download`]: send captured folders, receive results; both resume.
 //! - [`Follow`]: live output across reconnections and attempts of a task.
 //! - [`Terminal`]: a job's terminal.
-//! - [`elsewhere`]: logins of users outside the cluster.
+//! - [`remote_head`]: logins of users outside the cluster.
 //! - [`Uplink`] and [`tls`]: for agents.
 //!
 //! This crate does not print, choose paths or read configuration.
@@ -16,13 +16,13 @@
 mod client;
 mod connection;
 pub mod download;
-pub mod elsewhere;
 mod endpoint;
 mod error;
 mod events;
 mod logs;
-mod patience;
 mod people;
+pub mod remote_head;
+mod retry_limits;
 mod routes;
 mod terminal;
 pub mod tls;
@@ -34,7 +34,7 @@ pub use endpoint::{Endpoint, Stream, Token};
 pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
-pub use patience::{Outage, Patience};
+pub use retry_limits::{Outage, RetryLimits};
 pub use routes::{JobFilter, LiveJobs};
 pub use terminal::{Terminal, TerminalMessage};
 pub use uplink::Uplink;

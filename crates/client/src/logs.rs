@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio::time::{Duration, sleep};
 
 use crate::connection::{Connection, failure};
-use crate::patience::Tries;
+use crate::retry_limits::Tries;
 use crate::{Client, ClientError};
 
 /// Header with the number of the attempt that wrote the output.
@@ -140,7 +140,7 @@ impl<'a> Follow<'a> {
         loop {
             match self.step().await {
                 Ok(Step::Event(event)) => {
-                    self.client.back_again(&mut self.tries);
+                    self.client.end_outage(&mut self.tries);
                     return Ok(Some(event));
                 }
                 Ok(Step::Again) => {}
@@ -152,7 +152,7 @@ impl<'a> Follow<'a> {
                 }
                 Err(error) => {
                     self.stream = None;
-                    self.client.away(&mut self.tries, error).await?;
+                    self.client.retry_pause(&mut self.tries, error).await?;
                 }
             }
         }
@@ -187,7 +187,7 @@ impl<'a> Follow<'a> {
     async fn open(&mut self) -> Result<Step, ClientError> {
         let part = OutputPart { node_rank: self.node_rank, from: self.offset, follow: self.live };
         let stream = self.client.output(self.task, self.output, &part).await?;
-        self.client.back_again(&mut self.tries);
+        self.client.end_outage(&mut self.tries);
         let previous = self.attempt.replace(stream.attempt);
         let is_new = previous.is_some_and(|previous| previous != stream.attempt);
         if is_new && self.offset > 0 {

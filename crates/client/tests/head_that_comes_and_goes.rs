@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hostler_client::{Client, ClientError, ConnectFailure, Endpoint, Follow, LogEvent, Patience, download};
+use hostler_client::{Client, ClientError, ConnectFailure, Endpoint, Follow, LogEvent, RetryLimits, download};
 use hostler_model::{Attempt, Digest, JobId, TaskId};
 use hostler_proto::api::{JobAction, Notice, SubmitRequest};
 use hostler_proto::link::Output;
@@ -56,7 +56,7 @@ impl Head {
     }
 
     fn client(&self) -> Client {
-        Client::new(Endpoint::Unix(socket(self.directory.path()))).with_patience(Patience::COMMAND)
+        Client::new(Endpoint::Unix(socket(self.directory.path()))).with_retry_limits(RetryLimits::COMMAND)
     }
 
     /// The next request, complete.
@@ -187,8 +187,8 @@ async fn first_connection_is_retried_if_the_link_is_down() {
     let address = free.local_addr().expect("the socket is bound");
     drop(free);
     let (tell, begins) = sync_channel(REQUESTS);
-    let client = Client::new(Endpoint::elsewhere(&address.to_string(), Digest([7; 32]), None))
-        .with_patience(Patience::COMMAND)
+    let client = Client::new(Endpoint::remote_head(&address.to_string(), Digest([7; 32]), None))
+        .with_retry_limits(RetryLimits::COMMAND)
         .watched_by(move |_| {
             let _ = tell.try_send(());
         });
@@ -208,7 +208,7 @@ async fn missing_and_stale_sockets_give_different_errors() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = socket(directory.path());
     let failure = async || {
-        let client = Client::new(Endpoint::Unix(path.clone())).with_patience(Patience::NONE);
+        let client = Client::new(Endpoint::Unix(path.clone())).with_retry_limits(RetryLimits::NONE);
         match client.info().await.expect_err("the socket does not exist") {
             ClientError::Connect { failure, .. } => failure,
             other => panic!("{other}"),

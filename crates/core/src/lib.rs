@@ -6,7 +6,7 @@
 
 #![warn(missing_docs)]
 
+pub mod admission;
 pub mod agent;
-pub mod doorway;
 pub mod head;
 pub mod link;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, Job, KEY_LIFE_MS, Now, Record, Refusal, Stamped,
-    State, SubmissionKey, Unwelcome, decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, Job, KEY_LIFE_MS, KeyRefusal, Now, Record, Refusal,
+    Stamped, State, SubmissionKey, decide, explain, schedule, update,
 };
 use hostler_model::{
     CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, Request, Resources, RunId,
@@ -152,8 +152,8 @@ impl Head {
         self.command(&Command::RemoveNode { node: n1(), by: "root".into() })
     }
 
-    fn welcomes(&self, key: Digest) -> Result<(), Unwelcome> {
-        self.state.welcomes(&n1(), key, Timestamp(self.at))
+    fn check_key(&self, key: Digest) -> Result<(), KeyRefusal> {
+        self.state.check_key(&n1(), key, Timestamp(self.at))
     }
 }
 
@@ -166,9 +166,9 @@ fn ended() -> RunStatus {
     RunStatus::Ended(RunEnd { fate: Fate::Ended(ending), message: None, result: None, usage: Usage::default() })
 }
 
-fn unwelcome(result: Result<(), Refusal>) -> Unwelcome {
+fn unwelcome(result: Result<(), Refusal>) -> KeyRefusal {
     match result {
-        Err(Refusal::Unwelcome(why)) => why,
+        Err(Refusal::KeyRefusal(why)) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -176,15 +176,15 @@ fn unwelcome(result: Result<(), Refusal>) -> Unwelcome {
 #[test]
 fn only_members_may_connect() {
     let mut head = Head::new();
-    assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
+    assert_eq!(unwelcome(head.hello(FIRST, 1)), KeyRefusal::NotAMember(n1()));
     head.join(FIRST, false).expect("the name is free");
     head.join(FIRST, false).expect("a repeated join is accepted");
     assert_eq!(head.join(SECOND, false), Err(Refusal::NameTaken(n1())));
-    assert_eq!(unwelcome(head.hello(SECOND, 1)), Unwelcome::Replaced(n1()));
+    assert_eq!(unwelcome(head.hello(SECOND, 1)), KeyRefusal::Replaced(n1()));
     head.hello(FIRST, 1).expect("accepted");
     assert_eq!(head.node_state(), NodeState::Up);
     head.restart();
-    assert_eq!(unwelcome(head.hello(SECOND, 2)), Unwelcome::Replaced(n1()));
+    assert_eq!(unwelcome(head.hello(SECOND, 2)), KeyRefusal::Replaced(n1()));
     head.hello(FIRST, 2).expect("a member after a restart");
 }
 
@@ -212,19 +212,19 @@ fn both_keys_are_valid_until_the_new_one_is_used() {
     // The answer to the first request is lost, so the agent asks again with another key.
     head.renew(FIRST, SECOND).expect("accepted");
     head.renew(FIRST, THIRD).expect("accepted");
-    assert_eq!(head.welcomes(SECOND), Err(Unwelcome::Replaced(n1())));
+    assert_eq!(head.check_key(SECOND), Err(KeyRefusal::Replaced(n1())));
     head.restart();
-    assert_eq!((head.welcomes(FIRST), head.welcomes(THIRD)), (Ok(()), Ok(())));
+    assert_eq!((head.check_key(FIRST), head.check_key(THIRD)), (Ok(()), Ok(())));
     // After a crash, the node uses the new key only if it was already on disk.
     head.hello(FIRST, 2).expect("the old key");
     head.hello(THIRD, 3).expect("the new key");
-    assert_eq!(unwelcome(head.hello(FIRST, 4)), Unwelcome::Replaced(n1()));
+    assert_eq!(unwelcome(head.hello(FIRST, 4)), KeyRefusal::Replaced(n1()));
     assert_eq!(head.state.renew_in_ms(&n1(), THIRD, Timestamp(head.at)), Some(60_000));
     // A renewal with the new key also counts as its first use.
     head.renew(THIRD, FIRST).expect("accepted");
     head.renew(FIRST, SECOND).expect("accepted");
-    assert_eq!(head.welcomes(THIRD), Err(Unwelcome::Replaced(n1())));
-    assert_eq!((head.welcomes(FIRST), head.welcomes(SECOND)), (Ok(()), Ok(())));
+    assert_eq!(head.check_key(THIRD), Err(KeyRefusal::Replaced(n1())));
+    assert_eq!((head.check_key(FIRST), head.check_key(SECOND)), (Ok(()), Ok(())));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn node_that_joined_before_keys_were_stored_is_accepted() {
         head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)),
         Some((SECOND, KEY_LIFE_MS))
     );
-    assert_eq!(unwelcome(head.hello(FIRST, 3)), Unwelcome::Replaced(n1()));
+    assert_eq!(unwelcome(head.hello(FIRST, 3)), KeyRefusal::Replaced(n1()));
 }
 
 #[test]
@@ -312,11 +312,11 @@ fn removed_node_loses_keys_connection_and_runs() {
     });
     assert_eq!(row.as_deref(), Some("node n1 was removed by root"));
     assert_eq!(head.notices.last(), Some(&(n1(), NodeState::Removed)));
-    assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()));
-    assert_eq!(unwelcome(head.renew(FIRST, SECOND)), Unwelcome::NotAMember(n1()));
+    assert_eq!(unwelcome(head.hello(FIRST, 2)), KeyRefusal::NotAMember(n1()));
+    assert_eq!(unwelcome(head.renew(FIRST, SECOND)), KeyRefusal::NotAMember(n1()));
     assert_eq!(head.remove(), Err(Refusal::NoSuchNode(n1())));
     head.restart();
-    assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()), "still removed after a restart");
+    assert_eq!(unwelcome(head.hello(FIRST, 2)), KeyRefusal::NotAMember(n1()), "still removed after a restart");
     // Invited again, it is a new node, and the requeued job runs.
     head.join(SECOND, false).expect("the name is free again");
     head.hello(SECOND, 3).expect("accepted");
@@ -328,5 +328,5 @@ fn node_that_never_connected_can_be_removed() {
     let mut head = Head::new();
     head.join(FIRST, true).expect("invited");
     head.remove().expect("the node has joined");
-    assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
+    assert_eq!(unwelcome(head.hello(FIRST, 1)), KeyRefusal::NotAMember(n1()));
 }

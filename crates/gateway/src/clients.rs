@@ -99,8 +99,8 @@ impl Clients {
 
     /// Clients whose address is outside the VPN's subnet, or equal to this machine's address.
     #[must_use]
-    pub fn misplaced(&self, vpn: InterfaceAddress) -> Vec<&Client> {
-        let is_fine = |client: &&Client| vpn.subnet().has_room_for(client.address) && client.address != vpn.address;
+    pub fn outside_subnet(&self, vpn: InterfaceAddress) -> Vec<&Client> {
+        let is_fine = |client: &&Client| vpn.subnet().is_host_address(client.address) && client.address != vpn.address;
         self.0.iter().filter(|client| !is_fine(client)).collect()
     }
 }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(clients.add("../x", key(2), vpn, 7), Err(ClientsError::Name("../x".to_owned())));
         let error = clients.revoke("desktop").expect_err("no client");
         assert_eq!(error.to_string(), "no client is called desktop; existing clients: laptop");
-        assert_eq!(clients.misplaced("10.44.0.2/24".parse().expect("an address")).len(), 1);
-        assert!(clients.misplaced(vpn).is_empty());
+        assert_eq!(clients.outside_subnet("10.44.0.2/24".parse().expect("an address")).len(), 1);
+        assert!(clients.outside_subnet(vpn).is_empty());
     }
 }

@@ -107,7 +107,7 @@ pub enum BootServer {
 impl Description {
     /// Whether nodes and management controllers share a network segment, where packet rules cannot separate them.
     #[must_use]
-    pub fn shares_a_wire(&self) -> bool {
+    pub fn shares_segment(&self) -> bool {
         self.management.as_ref().is_some_and(|management| management.interface == self.nodes.interface)
     }
 }

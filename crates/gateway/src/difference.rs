@@ -17,9 +17,9 @@ enum Line<'a> {
 
 /// The differences between two setups; empty if there are none. `None` means that there is no setup.
 #[must_use]
-pub fn differences(is: Option<&Setup>, would_be: Option<&Setup>) -> String {
+pub fn differences(is: Option<&Setup>, planned: Option<&Setup>) -> String {
     let documents = |setup: Option<&Setup>| setup.map(Setup::documents);
-    let (old, new) = (documents(is), documents(would_be));
+    let (old, new) = (documents(is), documents(planned));
     let mut text = String::new();
     let count = old.as_ref().or(new.as_ref()).map_or(0, |documents| documents.len());
     for number in 0..count {

@@ -12,7 +12,7 @@ use crate::subnet::InterfaceAddress;
 
 /// The original state of everything that the gateway has changed. The gateway stores it before each change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct OriginalState {
     /// The interfaces, by name. Never contains the VPN interface, which the gateway creates.
     pub interfaces: BTreeMap<String, FoundInterface>,
     /// Addresses that the gateway has added or was about to add.
@@ -31,7 +31,7 @@ pub struct FoundInterface {
     pub addresses: Vec<InterfaceAddress>,
 }
 
-impl Found {
+impl OriginalState {
     /// Records the state of interfaces before a change. Skips interfaces that are recorded already. Returns whether
     /// anything was added.
     pub fn note(&mut self, touched: &[InterfaceSetup], observed: &Observed) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A user writes a [`Description`], which is rendered to a [`Setup`]: all settings for the machine, as a value that can
 //! be printed, compared and stored. The wanted setup, the machine's current state ([`Observed`]) and its original state
-//! ([`Found`]) determine a list of [`Step`]s. The same function computes the steps that undo a setup. All of this is
+//! ([`OriginalState`]) determine a list of [`Step`]s. The same function computes the steps that undo a setup. All of this is
 //! pure code.
 //!
 //! [`Gateway`] reads the machine's state and executes steps. A change is on trial until a user confirms that the
@@ -33,7 +33,7 @@ mod vpn_state;
 pub use clients::{Client, Clients};
 pub use description::{Description, EXAMPLE, Machine, Management, Nodes, Pxe, Reach, Vpn};
 pub use difference::{differences, unified};
-pub use found::{Found, FoundInterface};
+pub use found::{FoundInterface, OriginalState};
 pub use keys::{KeyError, PrivateKey, PublicKey};
 pub use mac::Mac;
 pub use machine::{

@@ -14,7 +14,7 @@ pub enum MacError {
     Form(String),
     /// A multicast, broadcast or zero address.
     #[error("`{0}` is not the MAC address of a single port")]
-    NotOne(String),
+    NotUnicast(String),
 }
 
 impl FromStr for Mac {
@@ -33,7 +33,7 @@ impl FromStr for Mac {
         }
         // The lowest bit of the first byte marks multicast addresses.
         let is_one = bytes[0] & 1 == 0 && bytes != [0; 6];
-        if is_one { Ok(Self(bytes)) } else { Err(MacError::NotOne(text.to_owned())) }
+        if is_one { Ok(Self(bytes)) } else { Err(MacError::NotUnicast(text.to_owned())) }
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
             assert_eq!(wrong.parse::<Mac>(), Err(MacError::Form(wrong.to_owned())), "{wrong}");
         }
         for group in ["ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01"] {
-            assert_eq!(group.parse::<Mac>(), Err(MacError::NotOne(group.to_owned())), "{group}");
+            assert_eq!(group.parse::<Mac>(), Err(MacError::NotUnicast(group.to_owned())), "{group}");
         }
     }
 }

@@ -298,7 +298,7 @@ impl Reader<'_> {
             self.mistake(line, field, &what, "use a prefix from 8 to 30, usually 24");
             return None;
         }
-        if !subnet.has_room_for(address.address) {
+        if !subnet.is_host_address(address.address) {
             let what = format!("{} is the network or broadcast address of {subnet}", address.address);
             let first = subnet.hosts().next().expect("a subnet with a prefix up to 30 has host addresses");
             self.mistake(line, field, &what, &format!("use an address in between, e.g. {first}/{}", subnet.prefix()));

@@ -121,7 +121,7 @@ fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
         },
     ];
     match &description.management {
-        Some(management) if description.shares_a_wire() => all[1].addresses.push(management.address),
+        Some(management) if description.shares_segment() => all[1].addresses.push(management.address),
         Some(management) => all.push(InterfaceSetup {
             name: management.interface.clone(),
             addresses: vec![management.address],

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use crate::found::Found;
+use crate::found::OriginalState;
 use crate::keys::PublicKey;
 use crate::names::{TABLE, VPN_INTERFACE};
 use crate::observed::{Observed, ObservedInterface};
@@ -88,9 +88,9 @@ pub enum Step {
     },
 }
 
-/// Computes the steps. `found` must already include the wanted interfaces ([`Found::note`]).
+/// Computes the steps. `found` must already include the wanted interfaces ([`OriginalState::note`]).
 #[must_use]
-pub fn steps(wanted: &Wanted, observed: &Observed, found: &Found) -> Vec<Step> {
+pub fn steps(wanted: &Wanted, observed: &Observed, found: &OriginalState) -> Vec<Step> {
     let planner = Planner { wanted, observed, found };
     let mut steps = Vec::new();
     let restarts = wanted.dnsmasq != observed.dnsmasq;
@@ -112,7 +112,7 @@ pub fn steps(wanted: &Wanted, observed: &Observed, found: &Found) -> Vec<Step> {
 struct Planner<'a> {
     wanted: &'a Wanted,
     observed: &'a Observed,
-    found: &'a Found,
+    found: &'a OriginalState,
 }
 
 impl Planner<'_> {
@@ -128,17 +128,17 @@ impl Planner<'_> {
     /// Forwarding settings that must change to `on`. Interfaces that no longer need forwarding get their original
     /// setting, but keep forwarding if another program has since enabled it for the whole machine.
     fn forwarding(&self, on: bool) -> Vec<Step> {
-        let is_others = self.observed.is_router && !self.found.was_router;
+        let is_router_now = self.observed.is_router && !self.found.was_router;
         let mut targets = BTreeMap::new();
         for (name, found) in &self.found.interfaces {
-            if self.observed.interfaces.contains_key(name) && !is_others {
+            if self.observed.interfaces.contains_key(name) && !is_router_now {
                 targets.insert(name.as_str(), found.forwarding);
             }
         }
         for wanted in &self.wanted.interfaces {
             let found = self.found.interfaces.get(&wanted.name).is_some_and(|found| found.forwarding);
             // Another program may need forwarding that was enabled before the gateway.
-            let target = wanted.forwarding || found || (is_others && self.interface(&wanted.name).forwarding);
+            let target = wanted.forwarding || found || (is_router_now && self.interface(&wanted.name).forwarding);
             targets.insert(&wanted.name, target);
         }
         let is_due = |(name, target): &(&str, bool)| *target == on && self.interface(name).forwarding != on;

@@ -74,7 +74,7 @@ impl Subnet {
 
     /// Whether a machine may have this address: any address except the network and broadcast addresses.
     #[must_use]
-    pub fn has_room_for(self, address: Ipv4Addr) -> bool {
+    pub fn is_host_address(self, address: Ipv4Addr) -> bool {
         self.contains(address) && address != self.network && address != self.broadcast()
     }
 
@@ -183,8 +183,8 @@ mod tests {
     fn subnet_has_network_and_broadcast_addresses() {
         let subnet: Subnet = "10.42.0.0/24".parse().expect("a subnet");
         assert_eq!((subnet.mask(), subnet.broadcast()), ([255, 255, 255, 0].into(), [10, 42, 0, 255].into()));
-        assert!(!subnet.has_room_for([10, 42, 0, 0].into()) && !subnet.has_room_for([10, 42, 0, 255].into()));
-        assert!(subnet.has_room_for([10, 42, 0, 254].into()) && !subnet.has_room_for([10, 42, 1, 1].into()));
+        assert!(!subnet.is_host_address([10, 42, 0, 0].into()) && !subnet.is_host_address([10, 42, 0, 255].into()));
+        assert!(subnet.is_host_address([10, 42, 0, 254].into()) && !subnet.is_host_address([10, 42, 1, 1].into()));
         assert_eq!("10.42.0.0/30".parse::<Subnet>().expect("a subnet").hosts().count(), 2);
         assert_eq!(Subnet::of_one([10, 0, 0, 1].into()).hosts().count(), 0);
     }

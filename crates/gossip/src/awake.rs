@@ -9,7 +9,7 @@ use hostler_model::Timestamp;
 #[derive(Debug, Clone)]
 pub(crate) struct Awake {
     last: Timestamp,
-    slept_ms: u64,
+    suspended_ms: u64,
     /// The longest gap between two inputs that does not count as suspension, in milliseconds.
     most_ms: u64,
     round_ms: u64,
@@ -17,14 +17,14 @@ pub(crate) struct Awake {
 
 impl Awake {
     pub(crate) const fn new(round_ms: u64, now: Timestamp) -> Self {
-        Self { last: now, slept_ms: 0, most_ms: 2 * round_ms, round_ms }
+        Self { last: now, suspended_ms: 0, most_ms: 2 * round_ms, round_ms }
     }
 
     /// Records an input and returns the time on this clock.
     pub(crate) fn input(&mut self, now: Timestamp) -> Timestamp {
         let awake = self.at(now);
         self.last = self.last.max(now);
-        self.slept_ms = self.last.0 - awake.0;
+        self.suspended_ms = self.last.0 - awake.0;
         awake
     }
 
@@ -32,12 +32,12 @@ impl Awake {
     pub(crate) fn at(&self, now: Timestamp) -> Timestamp {
         let gap_ms = now.ms_since(self.last);
         let counts_ms = if gap_ms > self.most_ms { self.round_ms } else { gap_ms };
-        Timestamp(self.last.0 - self.slept_ms).plus_ms(counts_ms)
+        Timestamp(self.last.0 - self.suspended_ms).plus_ms(counts_ms)
     }
 
     /// Returns how long the node was suspended in total, in milliseconds.
-    pub(crate) const fn slept_ms(&self) -> u64 {
-        self.slept_ms
+    pub(crate) const fn suspended_ms(&self) -> u64 {
+        self.suspended_ms
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
             Timestamp(14_000),
             "a suspension of fifty seconds counts as one round"
         );
-        assert_eq!(awake.slept_ms(), 49_000);
+        assert_eq!(awake.suspended_ms(), 49_000);
         assert_eq!(awake.input(Timestamp(64_000)), Timestamp(15_000));
         assert_eq!(awake.input(Timestamp(1)), Timestamp(15_000), "the clock never goes back");
         assert_eq!(awake.input(Timestamp(64_500)), Timestamp(15_500));

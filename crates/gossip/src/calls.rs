@@ -34,14 +34,14 @@ struct Call {
 }
 
 /// The maximum number of commands counted per node. Counting more would change nothing, because the node is full.
-const MOST_CALLS: usize = 1024;
+const MAX_CALLS: usize = 1024;
 
 impl Calls {
     /// Records that a command was sent to a node.
     pub fn send(&mut self, node: MemberId, now: Timestamp) -> Ticket {
         self.sent += 1;
         let calls = self.by_node.entry(node).or_default();
-        if calls.len() >= MOST_CALLS {
+        if calls.len() >= MAX_CALLS {
             calls.remove(0);
         }
         calls.push(Call { number: self.sent, at: now, began: None });
@@ -153,6 +153,6 @@ mod tests {
     fn counted_commands_are_bounded() {
         let mut calls = Calls::default();
         (0..5000).for_each(|_| _ = calls.send(NODE, Timestamp(0)));
-        assert_eq!(count(&calls, version(1, 1), 0), MOST_CALLS as u64);
+        assert_eq!(count(&calls, version(1, 1), 0), MAX_CALLS as u64);
     }
 }

@@ -25,7 +25,7 @@ pub struct Needs {
     /// Whether the command prefers the local node.
     pub prefer_local: bool,
     /// The overhead of running the command on another node, in thousandths of its run time: see
-    /// [`crate::Estimate::way`].
+    /// [`crate::Estimate::overhead`].
     pub way: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct Score {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
     /// The user named the nodes for the command, and this node is not among them.
-    NotNamed,
+    NotListed,
     /// The user excluded this node.
     RuledOut,
     /// No message from the node has arrived since this agent started.
@@ -186,7 +186,7 @@ fn judge<'a>(
         return Err(Unfit::RuledOut);
     }
     if !needs.only.is_empty() && !needs.only.contains(&member.name) {
-        return Err(Unfit::NotNamed);
+        return Err(Unfit::NotListed);
     }
     match node.presence {
         Presence::Live => {}
@@ -247,7 +247,7 @@ fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotNamed => f.write_str("the node is not one of the named nodes"),
+            Self::NotListed => f.write_str("the node is not one of the named nodes"),
             Self::RuledOut => f.write_str("the node is excluded"),
             Self::Unheard => f.write_str("no message from the node has arrived yet"),
             Self::Silent(ms) => {

@@ -11,13 +11,13 @@ use std::ffi::OsStr;
 pub struct Costs {
     kinds: BTreeMap<String, Kind>,
     /// The average overhead of all commands, in microseconds.
-    way_us: Option<Average>,
+    overhead_us: Option<Average>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Kind {
     run_us: Option<Average>,
-    way_us: Option<Average>,
+    overhead_us: Option<Average>,
 }
 
 /// The expected run time and overhead of a command.
@@ -26,7 +26,7 @@ pub struct Estimate {
     /// The expected run time on an idle reference node, in microseconds.
     pub run_us: u64,
     /// The expected overhead of sending the command to another node and getting its result, in microseconds.
-    pub way_us: u64,
+    pub overhead_us: u64,
 }
 
 /// An exponential moving average.
@@ -37,7 +37,7 @@ struct Average(u64);
 const INERTIA: u64 = 4;
 
 /// The maximum number of kinds. At the limit, all kinds are dropped, since the table refills quickly.
-const MOST_KINDS: usize = 1000;
+const MAX_KINDS: usize = 1000;
 
 /// The maximum length of a kind's name, in bytes.
 const KIND_BYTES: usize = 64;
@@ -70,24 +70,24 @@ impl Costs {
         entry.run_us = Average::and(entry.run_us, usual);
     }
 
-    /// Records that a command of this kind took `way_us` microseconds more than its run time, because it was sent to
+    /// Records that a command of this kind took `overhead_us` microseconds more than its run time, because it was sent to
     /// another node.
-    pub fn went(&mut self, kind: &str, way_us: u64) {
+    pub fn went(&mut self, kind: &str, overhead_us: u64) {
         let entry = self.entry(kind);
-        entry.way_us = Average::and(entry.way_us, way_us);
-        self.way_us = Average::and(self.way_us, way_us);
+        entry.overhead_us = Average::and(entry.overhead_us, overhead_us);
+        self.overhead_us = Average::and(self.overhead_us, overhead_us);
     }
 
     /// Returns the expected costs of a kind; `None` if its run time or the overhead is unknown.
     #[must_use]
     pub fn estimate(&self, kind: &str) -> Option<Estimate> {
         let known = self.kinds.get(kind).copied().unwrap_or_default();
-        let (run, way) = (known.run_us?, known.way_us.or(self.way_us)?);
-        Some(Estimate { run_us: run.0, way_us: way.0 })
+        let (run, way) = (known.run_us?, known.overhead_us.or(self.overhead_us)?);
+        Some(Estimate { run_us: run.0, overhead_us: way.0 })
     }
 
     fn entry(&mut self, kind: &str) -> &mut Kind {
-        if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(kind) {
+        if self.kinds.len() >= MAX_KINDS && !self.kinds.contains_key(kind) {
             self.kinds.clear();
         }
         self.kinds.entry(kind.to_owned()).or_default()
@@ -97,9 +97,9 @@ impl Costs {
 impl Estimate {
     /// Returns the overhead in thousandths of the run time, which is added to the score of every other node.
     #[must_use]
-    pub fn way(&self) -> u64 {
+    pub fn overhead(&self) -> u64 {
         const MOST: u64 = 1_000_000;
-        (self.way_us.saturating_mul(1000) / self.run_us.max(1)).min(MOST)
+        (self.overhead_us.saturating_mul(1000) / self.run_us.max(1)).min(MOST)
     }
 }
 
@@ -128,13 +128,13 @@ mod tests {
         assert_eq!(costs.estimate("gcc -c"), None, "no overhead is known");
         costs.went("true", 5_000);
         let estimate = costs.estimate("gcc -c").expect("run time and overhead are known");
-        assert_eq!(estimate, Estimate { run_us: 200_000, way_us: 5_000 });
-        assert_eq!(estimate.way(), 25);
+        assert_eq!(estimate, Estimate { run_us: 200_000, overhead_us: 5_000 });
+        assert_eq!(estimate.overhead(), 25);
         costs.went("gcc -c", 20_000);
-        assert_eq!(costs.estimate("gcc -c").map(|estimate| estimate.way()), Some(100));
+        assert_eq!(costs.estimate("gcc -c").map(|estimate| estimate.overhead()), Some(100));
         assert_eq!(costs.estimate("true"), None, "the overhead is known, but not the run time");
         costs.ran("true", 0, 1000);
-        assert_eq!(costs.estimate("true").map(|estimate| estimate.way()), Some(1_000_000));
+        assert_eq!(costs.estimate("true").map(|estimate| estimate.overhead()), Some(1_000_000));
     }
 
     #[test]
@@ -149,9 +149,9 @@ mod tests {
         }
         let run_us = costs.estimate("a").expect("known").run_us;
         assert!((79_000..=80_000).contains(&run_us), "{run_us}");
-        for number in 0..2 * MOST_KINDS {
+        for number in 0..2 * MAX_KINDS {
             costs.ran(&number.to_string(), 1, 1000);
         }
-        assert!(costs.kinds.len() <= MOST_KINDS);
+        assert!(costs.kinds.len() <= MAX_KINDS);
     }
 }

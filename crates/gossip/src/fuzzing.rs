@@ -48,7 +48,7 @@ pub fn honest_bodies() -> Vec<Vec<u8>> {
         Item::Beat { id: MemberId(1), version: version(70), standing: Standing::News },
         Item::Beat { id: MemberId(2), version: version(1 << 40), standing: Standing::Old },
         Item::Load { id: MemberId(2), version: version(9), standing: Standing::Answer, load: &load },
-        Item::Ask { id: MemberId(0), known: version(1) },
+        Item::ExecRequest { id: MemberId(0), known: version(1) },
         Item::Want { id: MemberId(3), known: Version::default() },
     ];
     let mut bodies: Vec<_> = all.iter().map(std::slice::from_ref).chain([&all[..]]).map(pack).collect();

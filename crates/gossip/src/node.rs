@@ -183,7 +183,7 @@ impl Gossip {
     /// Counters of datagrams and events.
     #[must_use]
     pub const fn counters(&self) -> Counters {
-        Counters { away_ms: self.awake.slept_ms(), ..self.counters }
+        Counters { away_ms: self.awake.suspended_ms(), ..self.counters }
     }
 
     /// Iterates over the state of every member, in order of their numbers.
@@ -267,7 +267,7 @@ pub(crate) struct Answers {
 
 impl Own {
     /// Starts an incarnation after the one in `seen`, which peers know, and publishes it in the next round.
-    pub(crate) fn outlive(&mut self, seen: Version) {
+    pub(crate) fn start_incarnation_after(&mut self, seen: Version) {
         self.version = Version { incarnation: seen.incarnation.next(), seq: 0 };
         self.beat_due = Timestamp::default();
         self.load_due = Timestamp::default();

@@ -74,7 +74,7 @@ impl Gossip {
 
     /// Records an authentic datagram of a member.
     fn arrive(&mut self, place: usize, header: Header, now: Timestamp) -> Arrival {
-        let entry = self.table.heard_of(place, now);
+        let entry = self.table.entry_or_new(place, now);
         let (incarnation, window) = &mut entry.window;
         if header.incarnation < entry.version.incarnation || header.incarnation < *incarnation {
             return Arrival::TooLate;
@@ -99,7 +99,7 @@ impl Gossip {
                     self.learn(id, version, standing, Some((decoded, load)), now);
                 }
             }
-            Item::Ask { id, known } => self.answer_ask(id, known, answers, now),
+            Item::ExecRequest { id, known } => self.answer_ask(id, known, answers, now),
             Item::Want { id, known } => self.answer_want(id, known, answers, now),
         }
     }
@@ -115,7 +115,7 @@ impl Gossip {
         if id == self.me {
             // Others have seen an incarnation of this node that its disk has lost.
             if version > self.own.version {
-                self.own.outlive(version);
+                self.own.start_incarnation_after(version);
             }
             return;
         }
@@ -124,7 +124,7 @@ impl Gossip {
             return;
         };
         let pace = self.pace;
-        let entry = self.table.heard_of(place, now);
+        let entry = self.table.entry_or_new(place, now);
         let is_news = standing == Standing::News;
         if entry.learn(version, standing, &pace, now) && is_news && !entry.beat_waits {
             entry.beat_waits = true;

@@ -72,7 +72,7 @@ impl Gossip {
         if !questions.urgent.is_empty() {
             for &place in &turn.reserve {
                 let mut packer = Packer::default();
-                questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::Ask { id, known }));
+                questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::ExecRequest { id, known }));
                 self.send(place, packer, now, &mut sent);
             }
         }
@@ -163,10 +163,12 @@ impl Gossip {
                     packer.push(&Item::Beat { id, version: entry.version, standing: Standing::News });
                 });
             }
-            questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::Ask { id, known }));
+            questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::ExecRequest { id, known }));
             // Ask only one peer about each member that is not urgent.
             let of_this_one = |all: &[Question]| all.iter().copied().skip(at).step_by(peers.len()).collect::<Vec<_>>();
-            of_this_one(&questions.asks).into_iter().for_each(|(id, known)| packer.push(&Item::Ask { id, known }));
+            of_this_one(&questions.asks)
+                .into_iter()
+                .for_each(|(id, known)| packer.push(&Item::ExecRequest { id, known }));
             of_this_one(&questions.wants).into_iter().for_each(|(id, known)| packer.push(&Item::Want { id, known }));
             self.send(peer, packer, now, sent);
         }

@@ -21,7 +21,7 @@ pub enum Presence {
 }
 
 /// The maximum additional silence that is allowed for a node with late rounds, in milliseconds.
-const MOST_ALLOWANCE_MS: u64 = 10_000;
+const MAX_ALLOWANCE_MS: u64 = 10_000;
 
 /// The state of each member, by its index in [`Members`]. The number of members bounds the size of the table.
 ///
@@ -102,7 +102,7 @@ impl Table {
     }
 
     /// Returns the entry of a member. Creates the entry if nothing has arrived about the member before.
-    pub(crate) fn heard_of(&mut self, place: usize, now: Timestamp) -> &mut Entry {
+    pub(crate) fn entry_or_new(&mut self, place: usize, now: Timestamp) -> &mut Entry {
         self.entries[place].get_or_insert_with(|| Box::new(Entry::new(now)))
     }
 
@@ -194,7 +194,7 @@ impl Entry {
     /// delay, since one message may be lost.
     fn allowance_ms(&self) -> u64 {
         let late_ms = self.published.as_ref().map_or(0, |published| published.load.late_ms);
-        (2 * u64::from(late_ms)).min(MOST_ALLOWANCE_MS)
+        (2 * u64::from(late_ms)).min(MAX_ALLOWANCE_MS)
     }
 
     /// Returns whether the last sign of life is so recent that other nodes should treat it as a sign of life.
@@ -238,7 +238,7 @@ mod tests {
     /// A member that was live with version 1.100 and has been declared silent six seconds later.
     fn silent() -> (Table, Timestamp) {
         let mut table = Table::new(members([1]), Timestamp(0));
-        let entry = table.heard_of(0, Timestamp(0));
+        let entry = table.entry_or_new(0, Timestamp(0));
         assert!(entry.learn(version(1, 100), Standing::News, &pace(), Timestamp(0)));
         assert_eq!(table.expire(&pace(), Timestamp(6000)), 0);
         assert_eq!(table.expire(&pace(), Timestamp(6001)), 1);
@@ -262,7 +262,7 @@ mod tests {
     fn late_nodes_get_more_time() {
         for (late_ms, patience_ms) in [(0, 6000), (3000, 12_000), (60_000, 16_000)] {
             let mut table = Table::new(members([1]), Timestamp(0));
-            let entry = table.heard_of(0, Timestamp(0));
+            let entry = table.entry_or_new(0, Timestamp(0));
             entry.learn(version(1, 1), Standing::News, &pace(), Timestamp(0));
             let load = Load { late_ms, ..Load::idle(1, 1, "10.0.0.1:7".parse().expect("an address")) };
             entry.learn_load(version(1, 1), load, &[], Timestamp(0));
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn versions_marked_old_do_not_make_an_unheard_node_live() {
         let mut table = Table::new(members([1]), Timestamp(0));
-        table.heard_of(0, Timestamp(0));
+        table.entry_or_new(0, Timestamp(0));
         assert_eq!(learn(&mut table, version(1, 5), Standing::Old, Timestamp(0)), Presence::Unheard);
         assert_eq!(learn(&mut table, version(1, 5), Standing::News, Timestamp(0)), Presence::Unheard);
         assert_eq!(learn(&mut table, version(1, 6), Standing::News, Timestamp(0)), Presence::Live);
@@ -326,7 +326,7 @@ mod tests {
     fn changing_members_keeps_the_state_of_the_others() {
         let mut table = Table::new(members([1, 2, 3]), Timestamp(5));
         for place in 0..3 {
-            let entry = table.heard_of(place, Timestamp(0));
+            let entry = table.entry_or_new(place, Timestamp(0));
             entry.learn(version(1, 10 + place as u64), Standing::News, &pace(), Timestamp(0));
         }
         table.set_members(members([1, 3]), Timestamp(99));

@@ -76,7 +76,7 @@ pub(crate) enum Item<'a> {
     /// The load of a node, which the node published with this version.
     Load { id: MemberId, version: Version, standing: Standing, load: &'a [u8] },
     /// Asks for the receiver's newest version of this node, if it is newer than `known`.
-    Ask { id: MemberId, known: Version },
+    ExecRequest { id: MemberId, known: Version },
     /// Asks for the receiver's load of this node, if it is newer than `known`.
     Want { id: MemberId, known: Version },
 }
@@ -113,14 +113,14 @@ impl Item<'_> {
         match self {
             Self::Beat { .. } => BEAT,
             Self::Load { .. } => LOAD,
-            Self::Ask { .. } => ASK,
+            Self::ExecRequest { .. } => ASK,
             Self::Want { .. } => WANT,
         }
     }
 
     pub(crate) const fn id(&self) -> MemberId {
         match self {
-            Self::Beat { id, .. } | Self::Load { id, .. } | Self::Ask { id, .. } | Self::Want { id, .. } => *id,
+            Self::Beat { id, .. } | Self::Load { id, .. } | Self::ExecRequest { id, .. } | Self::Want { id, .. } => *id,
         }
     }
 
@@ -133,7 +133,7 @@ impl Item<'_> {
                 writer.byte(load.len() as u8);
                 writer.bytes(load);
             }
-            Self::Ask { known, .. } | Self::Want { known, .. } => writer.version(known),
+            Self::ExecRequest { known, .. } | Self::Want { known, .. } => writer.version(known),
         }
     }
 }
@@ -231,7 +231,7 @@ impl<'a> Items<'a> {
                 let (standing, length) = (Standing::read(seq)?, reader.byte()?);
                 Item::Load { id, version, standing, load: reader.take(length.into())? }
             }
-            ASK => Item::Ask { id, known },
+            ASK => Item::ExecRequest { id, known },
             _ => Item::Want { id, known },
         }))
     }
@@ -354,7 +354,7 @@ mod tests {
         let beat = |id| Item::Beat { id, version: version(7, u64::from(id.0) << 20), standing: standing(id) };
         let load = |id| Item::Load { id, version: version(u64::MAX, 1), standing: standing(id), load };
         let (beats, loads) = (ids().map(beat), ids().take(30).map(load));
-        let asks = ids().map(|id| Item::Ask { id, known: version(1, u64::MAX) });
+        let asks = ids().map(|id| Item::ExecRequest { id, known: version(1, u64::MAX) });
         let wants = ids().map(|id| Item::Want { id, known: Version::default() });
         beats.chain(loads).chain(asks).chain(wants).collect()
     }
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn truncation_and_overflow_are_errors_and_end_the_iteration() {
-        let whole = &pack(&[Item::Ask { id: MemberId(300), known: version(1, 1000) }])[0];
+        let whole = &pack(&[Item::ExecRequest { id: MemberId(300), known: version(1, 1000) }])[0];
         for cut in 1..whole.len() {
             assert_eq!(items(&whole[..cut]).collect::<Vec<_>>(), [Err(Malformed)], "{cut} bytes");
         }

@@ -164,7 +164,7 @@ fn every_unsuitable_node_has_a_reason() {
     assert!(scene.ranked(&needs, &calls, 1).is_empty());
     let named = Needs { only: names(&["n1", "n8"]), ..Needs::default() };
     let unfit = scene.unfit(&named, &Calls::default());
-    assert_eq!((unfit.len(), &unfit["n0"]), (7, &Unfit::NotNamed));
+    assert_eq!((unfit.len(), &unfit["n0"]), (7, &Unfit::NotListed));
     assert!([1, 8].contains(&scene.best_with(&named)));
     let ssd = Needs { constraint: Some("ssd".parse().expect("a constraint")), ..Needs::default() };
     assert_eq!(scene.best_with(&ssd), 1);

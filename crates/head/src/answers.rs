@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use hostler_core::doorway::Share;
+use hostler_core::admission::UsagePermit;
 use hostler_model::NodeName;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, sleep};
 
-use crate::guests::{Guests, Held, Party};
+use crate::client_limits::{ClientLimits, Held, Party};
 
 /// Maximum time for which a client may read nothing while data waits for the client.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(10);
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Slots that an unfinished request occupies: one of its user and, if a node relayed the request, one of the node.
-pub(crate) type Pending = (Share<String>, Option<Share<NodeName>>);
+pub(crate) type Pending = (UsagePermit<String>, Option<UsagePermit<NodeName>>);
 
 /// Resources that a request holds until its response is sent. Handlers find this value in the request's extensions.
 pub(crate) struct Answer {
@@ -56,19 +56,19 @@ impl Answer {
     ///
     /// Call this function once, and before using the memory: a request that holds memory and waits for more may
     /// deadlock with itself.
-    pub(crate) async fn reserve(&self, guests: &Guests, bytes: usize) {
-        let memory = self.memory_for(guests, bytes).await;
+    pub(crate) async fn reserve(&self, client_limits: &ClientLimits, bytes: usize) {
+        let memory = self.memory_for(client_limits, bytes).await;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 
     /// Reserves memory for one part of a streamed response. [`hold`] attaches the memory to the part.
-    pub(crate) async fn memory_for(&self, guests: &Guests, bytes: usize) -> Held {
-        guests.answers.take(&self.party, kib(bytes)).await
+    pub(crate) async fn memory_for(&self, client_limits: &ClientLimits, bytes: usize) -> Held {
+        client_limits.answers.take(&self.party, kib(bytes)).await
     }
 
     /// Reserves memory for the digests of a stream's chunks until the stream ends.
-    pub(crate) async fn reserve_list(&self, guests: &Guests, bytes: usize) {
-        let memory = guests.lists.take(&self.party, kib(bytes)).await;
+    pub(crate) async fn reserve_list(&self, client_limits: &ClientLimits, bytes: usize) {
+        let memory = client_limits.lists.take(&self.party, kib(bytes)).await;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 }
@@ -132,7 +132,7 @@ impl Unsent {
     pub(crate) fn watch(self: &Arc<Self>, mut response: Response) -> hyper::Response<Watched> {
         let answer = response.extensions_mut().remove();
         response.map(|inner| {
-            let more = (!inner.is_end_stream()).then(|| More::of(self));
+            let more = (!inner.is_end_stream()).then(|| PendingBody::of(self));
             Watched { inner, rest: Bytes::new(), more, answer, unsent: Arc::clone(self) }
         })
     }
@@ -151,16 +151,16 @@ impl Unsent {
 }
 
 /// Counts a body as pending until this value is dropped: the body may have more data.
-struct More(Arc<Unsent>);
+struct PendingBody(Arc<Unsent>);
 
-impl More {
+impl PendingBody {
     fn of(unsent: &Arc<Unsent>) -> Self {
         unsent.owe();
         Self(Arc::clone(unsent))
     }
 }
 
-impl Drop for More {
+impl Drop for PendingBody {
     fn drop(&mut self) {
         // This does not update `moved`: the client has read nothing.
         self.0.progress().pending -= 1;
@@ -193,7 +193,7 @@ pub(crate) struct Watched {
     /// Data from `inner` that was not sent yet.
     rest: Bytes,
     /// Counts `inner` as pending, because it may have more data. Absent while `inner` waits for new data.
-    more: Option<More>,
+    more: Option<PendingBody>,
     answer: Option<Arc<Answer>>,
     unsent: Arc<Unsent>,
 }
@@ -226,7 +226,7 @@ impl HttpBody for Watched {
             }
         }
         if self.more.is_none() {
-            self.more = Some(More::of(&self.unsent));
+            self.more = Some(PendingBody::of(&self.unsent));
         }
         let piece = self.next_piece();
         Poll::Ready(Some(Ok(Frame::data(piece))))
@@ -313,11 +313,13 @@ mod tests {
 
     #[tokio::test]
     async fn slot_and_memory_are_held_until_the_last_piece_is_sent() {
-        let (guests, unsent) = (Guests::default(), Arc::new(Unsent::default()));
+        let (client_limits, unsent) = (ClientLimits::default(), Arc::new(Unsent::default()));
         let ada = "ada".to_owned();
-        let answer =
-            Answer::new(Party::of_user(&ada, None), guests.requests.take(ada.clone()).map(|share| (share, None)));
-        answer.reserve(&guests, usize::MAX).await;
+        let answer = Answer::new(
+            Party::of_user(&ada, None),
+            client_limits.requests.take(ada.clone()).map(|share| (share, None)),
+        );
+        answer.reserve(&client_limits, usize::MAX).await;
         let mut response = Response::new(Body::from("short"));
         response.extensions_mut().insert(answer);
         let mut body = unsent.watch(response).into_body();
@@ -325,11 +327,11 @@ mod tests {
         assert!(body.is_end_stream());
         drop(body);
         let other = Answer::new(Party::of_user(&ada, None), None);
-        assert!(other.reserve(&guests, 1).now_or_never().is_none(), "all of ada's memory is held");
-        let others: Vec<_> = std::iter::from_fn(|| guests.requests.take(ada.clone())).collect();
-        assert_eq!(others.len(), guests.requests.most() - 1);
+        assert!(other.reserve(&client_limits, 1).now_or_never().is_none(), "all of ada's memory is held");
+        let others: Vec<_> = std::iter::from_fn(|| client_limits.requests.take(ada.clone())).collect();
+        assert_eq!(others.len(), client_limits.requests.most() - 1);
         drop(piece);
-        assert!(other.reserve(&guests, 1).now_or_never().is_some());
-        assert!(guests.requests.take(ada).is_some());
+        assert!(other.reserve(&client_limits, 1).now_or_never().is_some());
+        assert!(client_limits.requests.take(ada).is_some());
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hostler_core::head::{EndedJobs, Job, Moves, SubmissionKey, read_ended_job};
+use hostler_core::head::{EndedJobs, Job, PendingMoves, SubmissionKey, read_ended_job};
 use hostler_model::{JobId, JobState, Timestamp};
 use hostler_proto::DecodeError;
 use hostler_store::{JobFilter, Reader, StoreError};
@@ -19,7 +19,7 @@ pub(crate) const READ_AT_ONCE: usize = 32;
 /// Finds ended jobs.
 pub(crate) struct Archive {
     history: Reader,
-    moves: Mutex<Moves>,
+    moves: Mutex<PendingMoves>,
 }
 
 /// Why an ended job cannot be read.
@@ -40,12 +40,12 @@ impl Archive {
 
     /// Locks and returns the jobs that are being moved between the state and the store. Lock order: the state first,
     /// then this lock.
-    pub(crate) fn moves(&self) -> MutexGuard<'_, Moves> {
+    pub(crate) fn moves(&self) -> MutexGuard<'_, PendingMoves> {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the lock behind [`Self::moves`], for the engine's loop.
-    pub(crate) fn moves_lock(&self) -> &Mutex<Moves> {
+    pub(crate) fn moves_lock(&self) -> &Mutex<PendingMoves> {
         &self.moves
     }
 

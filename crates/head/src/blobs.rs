@@ -40,7 +40,7 @@ const YOUNG: Duration = Duration::from_secs(3600);
 
 /// How long a positive completeness check stays valid. Far below [`YOUNG`], because each check also renews the age of
 /// the chunks.
-const BELIEVED: Duration = Duration::from_secs(600);
+const COMPLETENESS_TTL: Duration = Duration::from_secs(600);
 
 /// Maximum number of remembered completeness checks. A busy head sees thousands of results per minute, and another
 /// check is cheap.
@@ -77,20 +77,20 @@ pub(crate) struct Library {
 
 /// A decoded manifest. If the manifest is long, the value also holds the lock for long manifests.
 struct Opened<'a> {
-    anything: Anything,
+    anything: AnyManifest,
     _turn: Option<MutexGuard<'a, ()>>,
 }
 
 impl Deref for Opened<'_> {
-    type Target = Anything;
+    type Target = AnyManifest;
 
-    fn deref(&self) -> &Anything {
+    fn deref(&self) -> &AnyManifest {
         &self.anything
     }
 }
 
 /// A decoded manifest of a folder or of a result.
-pub(crate) enum Anything {
+pub(crate) enum AnyManifest {
     Folder(Manifest),
     Result(ResultManifest),
 }
@@ -224,7 +224,7 @@ impl Library {
     /// # Errors
     /// The manifest is incomplete or invalid, or the disk fails.
     pub(crate) fn commit(&self, manifest: &Digest) -> Result<(), LibraryError> {
-        let anything = self.anything(manifest)?;
+        let anything = self.read_manifest(manifest)?;
         check::check(anything.tree())?;
         self.check_complete(manifest, &anything)?;
         self.chunks.sync()?;
@@ -237,10 +237,10 @@ impl Library {
     /// # Errors
     /// The disk fails.
     pub(crate) fn is_complete(&self, manifest: &Digest) -> Result<bool, LibraryError> {
-        if self.complete().get(manifest).is_some_and(|seen| seen.elapsed() < BELIEVED) {
+        if self.complete().get(manifest).is_some_and(|seen| seen.elapsed() < COMPLETENESS_TTL) {
             return Ok(true);
         }
-        let seen = self.anything(manifest).and_then(|anything| self.check_complete(manifest, &anything));
+        let seen = self.read_manifest(manifest).and_then(|anything| self.check_complete(manifest, &anything));
         match seen {
             Ok(()) => {
                 self.chunks.sync()?;
@@ -265,7 +265,7 @@ impl Library {
         inline: &[(Digest, Vec<u8>)],
     ) -> Result<Option<u64>, LibraryError> {
         let Some(result) = result_among(manifest, inline) else {
-            return Ok(if self.is_complete(manifest)? { Some(self.anything(manifest)?.bytes()) } else { None });
+            return Ok(if self.is_complete(manifest)? { Some(self.read_manifest(manifest)?.bytes()) } else { None });
         };
         let others = not_among(&result, inline);
         if !self.missing(&others)?.is_empty() {
@@ -280,9 +280,9 @@ impl Library {
     /// # Errors
     /// The manifest does not exist, or is not a result.
     pub(crate) fn result(&self, manifest: &Digest) -> Result<ResultManifest, LibraryError> {
-        match self.anything(manifest)?.anything {
-            Anything::Result(result) => Ok(result),
-            Anything::Folder(_) => Err(LibraryError::NotAManifest(*manifest)),
+        match self.read_manifest(manifest)?.anything {
+            AnyManifest::Result(result) => Ok(result),
+            AnyManifest::Folder(_) => Err(LibraryError::NotAManifest(*manifest)),
         }
     }
 
@@ -290,8 +290,8 @@ impl Library {
     ///
     /// # Errors
     /// The blob does not exist, or is not a manifest.
-    pub(crate) fn named_by(&self, manifest: &Digest) -> Result<HashSet<Digest>, LibraryError> {
-        let mut named = self.anything(manifest)?.digests();
+    pub(crate) fn referenced_blobs(&self, manifest: &Digest) -> Result<HashSet<Digest>, LibraryError> {
+        let mut named = self.read_manifest(manifest)?.digests();
         named.insert(*manifest);
         Ok(named)
     }
@@ -302,27 +302,27 @@ impl Library {
     /// # Errors
     /// The blob does not exist, or is not a manifest.
     pub(crate) fn read_ahead(&self, manifest: &Digest, most: u64) -> Result<u64, LibraryError> {
-        Ok(self.chunks.read_ahead(&self.named_by(manifest)?, most))
+        Ok(self.chunks.read_ahead(&self.referenced_blobs(manifest)?, most))
     }
 
-    fn anything(&self, manifest: &Digest) -> Result<Opened<'_>, LibraryError> {
+    fn read_manifest(&self, manifest: &Digest) -> Result<Opened<'_>, LibraryError> {
         // Manifests in the table were part of a report, so they are short.
         let is_long = self.chunks.length_of(manifest).is_some_and(|bytes| bytes > LONG_MANIFEST_BYTES);
         let turn = is_long.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Opened { anything: Self::read(manifest, &self.get(manifest)?)?, _turn: turn })
     }
 
-    fn read(manifest: &Digest, bytes: &[u8]) -> Result<Anything, LibraryError> {
+    fn read(manifest: &Digest, bytes: &[u8]) -> Result<AnyManifest, LibraryError> {
         if let Ok(result) = hostler_proto::decode(bytes) {
-            return Ok(Anything::Result(result));
+            return Ok(AnyManifest::Result(result));
         }
         match hostler_proto::decode(bytes) {
-            Ok(folder) => Ok(Anything::Folder(folder)),
+            Ok(folder) => Ok(AnyManifest::Folder(folder)),
             Err(_) => Err(LibraryError::NotAManifest(*manifest)),
         }
     }
 
-    fn check_complete(&self, manifest: &Digest, anything: &Anything) -> Result<(), LibraryError> {
+    fn check_complete(&self, manifest: &Digest, anything: &AnyManifest) -> Result<(), LibraryError> {
         let mut digests: Vec<Digest> = anything.digests().into_iter().collect();
         // Include the manifest itself, to renew its age with that of its chunks.
         digests.push(*manifest);
@@ -378,7 +378,7 @@ impl Library {
     }
 }
 
-impl Anything {
+impl AnyManifest {
     /// The distinct digests of all chunks in the manifest.
     fn digests(&self) -> HashSet<Digest> {
         self.chunks().map(|chunk| chunk.digest).collect()
@@ -422,13 +422,13 @@ pub(crate) fn inline_size(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Op
     not_among(&result, inline).is_empty().then(|| result.bytes())
 }
 
-fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<Anything> {
+fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<AnyManifest> {
     let (_, bytes) = inline.iter().find(|(digest, _)| digest == manifest)?;
-    hostler_proto::decode(bytes).ok().map(Anything::Result)
+    hostler_proto::decode(bytes).ok().map(AnyManifest::Result)
 }
 
 /// The chunks of a result that its report does not contain.
-fn not_among(result: &Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
+fn not_among(result: &AnyManifest, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
     let mut digests = result.digests();
     inline.iter().for_each(|(digest, _)| {
         digests.remove(digest);

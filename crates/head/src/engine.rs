@@ -68,7 +68,7 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// Send this message.
-    Say(HeadMessage),
+    Send(HeadMessage),
     /// Close the connection for this reason.
     Close(String),
 }
@@ -240,7 +240,7 @@ impl Engine {
 
     /// Sends an agent a message that needs no event. Returns `false` if the connection is gone.
     pub(crate) fn send(&self, connection: ConnectionId, message: HeadMessage) -> bool {
-        self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Say(message)).is_ok())
+        self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Send(message)).is_ok())
     }
 
     /// Returns the error because of which nothing can be stored at the moment, or `None` if the store works.
@@ -299,7 +299,7 @@ impl Shared {
                     if let Some(agent) = agents.get(&connection) {
                         // The connection may be about to end. The answer to the agent's next hello then replaces the
                         // message.
-                        let _ = agent.send(Outgoing::Say(message));
+                        let _ = agent.send(Outgoing::Send(message));
                     }
                 }
                 Effect::Close { connection, reason } => {

@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::api;
-use crate::api::access::named_by_relay;
+use crate::api::access::relayed_identity;
 use crate::blobs::{inline_size, name_of};
 use crate::login;
 use crate::trust::{Trust, bearer_of};
@@ -88,5 +88,5 @@ pub fn is_signed(signature: &str, text: &str, key: &str) -> bool {
 
 /// Returns the user and role of a relayed request, according to the relay header that the node sent.
 pub fn relayed(state: &State, node: &NodeName, header: &[u8]) -> Option<(String, Role)> {
-    named_by_relay(state, node, header)
+    relayed_identity(state, node, header)
 }

@@ -14,10 +14,10 @@ use tokio_util::task::TaskTracker;
 use crate::api::error::ApiError;
 use crate::audit::Audit;
 use crate::blobs::Library;
+use crate::client_limits::ClientLimits;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::Environments;
-use crate::guests::Guests;
 use crate::login::Logins;
 use crate::power::Switches;
 use crate::streams::Streams;
@@ -34,7 +34,7 @@ pub(crate) struct Head {
     pub(crate) library: Arc<Library>,
     pub(crate) trust: Trust,
     /// Limits on the connections, requests and memory of each client.
-    pub(crate) guests: Guests,
+    pub(crate) client_limits: ClientLimits,
     pub(crate) logins: Logins,
     /// Held while users are added, so that no two users get the same uid.
     pub(crate) admitting: tokio::sync::Mutex<()>,
@@ -76,7 +76,7 @@ impl Head {
             history,
             library,
             trust,
-            guests: Guests::default(),
+            client_limits: ClientLimits::default(),
             logins: Logins::default(),
             admitting: tokio::sync::Mutex::default(),
             audit,
@@ -116,7 +116,7 @@ impl Head {
     }
 
     /// Applies the limit for results from the settings, or else the limit given at the start.
-    pub(crate) fn follow_results_cap(&self) {
+    pub(crate) fn apply_results_cap(&self) {
         let cap_bytes = self.engine.state().settings.results_cap_bytes.unwrap_or(self.usual_results_cap_bytes);
         self.library.room().set_cap(cap_bytes);
     }

@@ -1,6 +1,6 @@
 //! The identity of a caller, and how it was established.
 
-use hostler_core::head::{Caller, Unwelcome, UsersRefusal};
+use hostler_core::head::{Caller, KeyRefusal, UsersRefusal};
 use hostler_model::{Digest, NodeName, Role, UserName};
 
 use crate::trust::Bearer;
@@ -12,7 +12,7 @@ pub(crate) enum Identity {
     /// An agent on its own behalf.
     Agent(Bearer),
     /// An unidentified or rejected caller.
-    Nobody(Nobody),
+    Unidentified(Unidentified),
 }
 
 /// A user, and how the user was identified.
@@ -39,23 +39,23 @@ pub(crate) enum Origin {
 
 /// Why a caller is not a known user or agent.
 #[derive(Debug, Clone)]
-pub(crate) enum Nobody {
+pub(crate) enum Unidentified {
     /// The caller sent no credentials.
     Stranger,
     /// The token was never issued, or was revoked.
     BadToken,
     /// The token has expired.
-    EndedToken,
+    ExpiredToken,
     /// The cluster knows the caller's user name with another uid.
-    NotTheirName { name: String, uid: u32, owner_uid: u32 },
+    NameMismatch { name: String, uid: u32, owner_uid: u32 },
     /// The cluster knows the caller's uid with another user name.
-    NotTheirUid { name: String, uid: u32, owner: UserName },
+    UidMismatch { name: String, uid: u32, owner: UserName },
     /// An admin has blocked the user.
     Blocked { uid: u32, refusal: UsersRefusal },
     /// The relay header of a node is malformed.
     BadRelay,
     /// The certificate of the relaying node is no longer valid.
-    BadNode(Unwelcome),
+    BadNode(KeyRefusal),
 }
 
 impl Origin {

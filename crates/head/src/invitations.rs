@@ -68,7 +68,7 @@ pub(crate) struct Candidate<'a> {
 pub(crate) struct Ticket {
     pub(crate) node: NodeName,
     /// Whether the invitation was made for this node name.
-    pub(crate) is_for_it: bool,
+    pub(crate) is_for_this_node: bool,
 }
 
 /// Why a machine may not join. The error does not reveal which part of the code is wrong.
@@ -114,7 +114,7 @@ impl Invitations {
             .ok_or(NotInvited::Wrong)?;
         let node = invited.node.as_ref().or(candidate.node).or(candidate.machine).ok_or(NotInvited::Nameless)?.clone();
         invited.taken_by = Some(candidate.request);
-        Ok(Ticket { node, is_for_it: invited.node.is_some() })
+        Ok(Ticket { node, is_for_this_node: invited.node.is_some() })
     }
 
     /// Reverts [`Self::take`]: makes the invitation that this request used valid again.
@@ -192,7 +192,7 @@ mod tests {
             Err(NotInvited::Wrong),
             "the error must not tell that the secret is right"
         );
-        let ticket = Ticket { node: a.clone(), is_for_it: true };
+        let ticket = Ticket { node: a.clone(), is_for_this_node: true };
         assert_eq!(take(&all, &secret, None, 1), Ok(ticket.clone()));
         assert_eq!(take(&all, &secret, Some(&a), 1), Ok(ticket.clone()), "the answer may have been lost");
         assert_eq!(take(&all, &secret, Some(&a), 2), Err(NotInvited::Wrong));
@@ -208,9 +208,9 @@ mod tests {
         let secret = all.invite(None);
         let nameless = Candidate { secret: &secret, node: None, machine: None, request: Digest([1; 32]) };
         assert_eq!(all.take(&nameless), Err(NotInvited::Nameless));
-        assert_eq!(take(&all, &secret, Some(&a), 1), Ok(Ticket { node: a, is_for_it: false }));
+        assert_eq!(take(&all, &secret, Some(&a), 1), Ok(Ticket { node: a, is_for_this_node: false }));
         let secret = all.invite(None);
-        assert_eq!(take(&all, &secret, None, 1), Ok(Ticket { node: node("machine"), is_for_it: false }));
+        assert_eq!(take(&all, &secret, None, 1), Ok(Ticket { node: node("machine"), is_for_this_node: false }));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! - [`api`] serves REST and server-sent events under `/api/v1`, with one file per resource. [`views`] builds its
 //!   responses from the state, and [`openapi`] describes it. [`rights`] checks permissions, and [`audit`] records
 //!   requests.
-//! - [`guests`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
+//! - [`client_limits`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
 //!   response is sent.
 //! - [`login`] checks logins from machines outside the cluster.
 //! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
@@ -24,12 +24,12 @@ mod api;
 mod archive;
 mod audit;
 mod blobs;
+mod client_limits;
 mod config;
 mod engine;
 mod environments;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod guests;
 mod head;
 mod identity;
 mod invitations;

@@ -87,13 +87,13 @@ impl Link<'_> {
         let welcome = link.welcome(&self.head.engine.state(), self.head.engine.now().at);
         send(&mut sink, &welcome).await?;
         tokio::select! {
-            outcome = self.carry_out(sink, outgoing) => outcome,
-            outcome = self.carry_in(source, link) => outcome,
+            outcome = self.send_messages(sink, outgoing) => outcome,
+            outcome = self.receive_messages(source, link) => outcome,
         }
     }
 
     /// Passes messages to the engine until the agent closes the link.
-    async fn carry_in(&self, mut source: Source, mut link: HeadLink) -> anyhow::Result<()> {
+    async fn receive_messages(&self, mut source: Source, mut link: HeadLink) -> anyhow::Result<()> {
         loop {
             self.work(&mut link).await?;
             let Some(bytes) = next_frame(&mut source).await? else { return Ok(()) };
@@ -138,7 +138,7 @@ impl Link<'_> {
     }
 
     /// Sends the engine's messages to the agent until the engine closes the link or the head stops.
-    async fn carry_out(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<Outgoing>) -> anyhow::Result<()> {
+    async fn send_messages(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<Outgoing>) -> anyhow::Result<()> {
         let mut outbox = Outbox::default();
         let mut messages = Vec::with_capacity(FRAME_LEN);
         loop {
@@ -151,8 +151,8 @@ impl Link<'_> {
             let mut said = Vec::with_capacity(messages.len());
             for outgoing in messages.drain(..) {
                 match outgoing {
-                    Outgoing::Say(HeadMessage::Launch(launch)) => said.extend(self.with_environment(launch).await?),
-                    Outgoing::Say(message) => said.push(message),
+                    Outgoing::Send(HeadMessage::Launch(launch)) => said.extend(self.with_environment(launch).await?),
+                    Outgoing::Send(message) => said.push(message),
                     Outgoing::Close(reason) => last_word = Some(reason),
                 }
             }

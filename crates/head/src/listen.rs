@@ -6,7 +6,7 @@
 //!
 //! Any program may connect to the port. A client that speaks plain HTTP gets a short answer. Handshakes and request
 //! heads must finish within ten seconds. The number of unidentified clients is limited. When the limit is reached, a new
-//! client replaces an old one, so that silent clients cannot block others; see [`crate::guests`].
+//! client replaces an old one, so that silent clients cannot block others; see [`crate::client_limits`].
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use hostler_core::doorway::{Place, Share};
+use hostler_core::admission::{self, UsagePermit};
 use hostler_model::NodeName;
 use hostler_proto::api::ErrorBody;
 use hyper::Request;
@@ -37,7 +37,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::answers::Unsent;
-use crate::guests::UserShare;
+use crate::client_limits::UserPermit;
 use crate::head::Head;
 use crate::names::random_name;
 use crate::trust::{Bearer, bearer_of};
@@ -93,15 +93,15 @@ pub(crate) struct Visitor {
 /// The slot of a connection. Dropping it frees the slot.
 enum Slot {
     /// A slot for unidentified clients.
-    Stranger { _place: Place<oneshot::Sender<()>> },
+    Stranger { _place: admission::Slot<oneshot::Sender<()>> },
     /// A connection slot from one user's share.
-    User { _share: UserShare },
+    User { _share: UserPermit },
     /// A connection slot from one node's share.
-    Node { _share: Share<NodeName> },
+    Node { _share: UsagePermit<NodeName> },
 }
 
 impl Visitor {
-    fn stranger(from: SocketAddr, place: Place<oneshot::Sender<()>>) -> Self {
+    fn stranger(from: SocketAddr, place: admission::Slot<oneshot::Sender<()>>) -> Self {
         Self { from, place: Arc::new(Mutex::new(Slot::Stranger { _place: place })) }
     }
 
@@ -109,7 +109,7 @@ impl Visitor {
     pub(crate) fn welcome(&self, head: &Head, user: &str) -> bool {
         let mut slot = self.slot();
         if matches!(*slot, Slot::Stranger { .. }) {
-            let Some(share) = head.guests.users.take(user.to_owned()) else { return false };
+            let Some(share) = head.client_limits.users.take(user.to_owned()) else { return false };
             *slot = Slot::User { _share: share };
         }
         true
@@ -226,11 +226,11 @@ async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) 
     let uid = stream.peer_cred()?.uid();
     // Root and the head's own user have no limit, because they can stop the head anyway.
     let counts = uid != 0 && uid != geteuid().as_raw();
-    let share = counts.then(|| head.guests.uids.take(uid));
+    let share = counts.then(|| head.client_limits.uids.take(uid));
     if matches!(share, Some(None)) {
         tracing::warn!(
             uid,
-            most = head.guests.uids.most(),
+            most = head.client_limits.uids.most(),
             "a user has the maximum number of connections; closing a new one"
         );
         answer_at_once(&mut stream, "503 Service Unavailable", "application/json", &too_many_connections(head)).await;
@@ -244,7 +244,7 @@ async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) 
 
 /// The API error for a user with too many connections.
 fn too_many_connections(head: &Head) -> String {
-    let message = format!("you have {} connections to the head, the maximum per user", head.guests.uids.most());
+    let message = format!("you have {} connections to the head, the maximum per user", head.client_limits.uids.most());
     let hints = vec!["stop some commands that wait for jobs or follow output, and try again".to_owned()];
     let body = ErrorBody { code: "too_many_connections".to_owned(), message, hints };
     serde_json::to_string(&body).expect("API types are valid JSON")
@@ -292,7 +292,7 @@ async fn serve_stranger(
     stream: TcpStream,
     from: SocketAddr,
 ) -> anyhow::Result<()> {
-    let (waiting, must_go) = head.guests.begin(from.ip());
+    let (waiting, must_go) = head.client_limits.begin(from.ip());
     // Small responses must not wait for acknowledgements.
     stream.set_nodelay(true)?;
     let handshake = async {
@@ -318,7 +318,7 @@ async fn serve_stranger(
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     match certificate.map(bearer_of) {
         None => {
-            let (place, must_go) = head.guests.stay(from.ip());
+            let (place, must_go) = head.client_limits.stay(from.ip());
             drop(waiting);
             let visitor = Visitor::stranger(from, place);
             let mut service =
@@ -336,9 +336,9 @@ async fn serve_stranger(
         }
         Some(None) => bail!("the certificate names no node"),
         Some(Some(bearer)) => {
-            head.guests.know(from.ip());
+            head.client_limits.know(from.ip());
             drop(waiting);
-            let share = head.guests.nodes.take(bearer.node.clone());
+            let share = head.client_limits.nodes.take(bearer.node.clone());
             let share = share.with_context(|| format!("node {} has too many connections", bearer.node))?;
             let visitor = Visitor { from, place: Arc::new(Mutex::new(Slot::Node { _share: share })) };
             serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor)), http).await;

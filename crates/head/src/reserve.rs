@@ -19,7 +19,7 @@ const BYTES: u64 = 2 << 20;
 const PART: u64 = 20;
 
 /// The reserve file is created only when the free space is at least this many times its size.
-const ROOMY: u64 = 4;
+const MIN_FREE_FACTOR: u64 = 4;
 
 fn file_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
@@ -44,7 +44,7 @@ pub fn release_if_full(directory: &Path) {
 pub(crate) fn hold(directory: &Path) {
     let path = file_in(directory);
     let Some((free, wanted)) = free_and_wanted(directory) else { return };
-    if free / ROOMY < wanted || path.exists() {
+    if free / MIN_FREE_FACTOR < wanted || path.exists() {
         return;
     }
     let make = || -> io::Result<()> {

@@ -48,7 +48,7 @@ const WORKER_THREADS: usize = 2;
 const BLOCKING_THREADS: usize = 16;
 
 /// Maximum time for which a stop waits for requests in progress.
-const FAREWELL: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Delay before the first garbage collection of chunks.
 const COLLECT_FIRST: Duration = Duration::from_secs(300);
@@ -74,7 +74,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         .context("cannot start threads")?;
     let outcome = runtime.block_on(serve(config));
     // Readers blocked on a hanging disk must not keep the process alive.
-    runtime.shutdown_timeout(FAREWELL);
+    runtime.shutdown_timeout(STOP_TIMEOUT);
     outcome
 }
 
@@ -146,7 +146,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     }
     let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer, history.clone());
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
-    head.follow_results_cap();
+    head.apply_results_cap();
     listeners.serve(&head, &api::routes(&head));
     tokio::spawn(collect(Arc::clone(&head)));
     tokio::spawn(power::keep::keep(Arc::clone(&head), orders));
@@ -173,7 +173,7 @@ fn trust_directory(directory: &Path) -> PathBuf {
 async fn stop(head: &Head) {
     head.stop.cancel();
     head.tasks.close();
-    if timeout(FAREWELL, head.tasks.wait()).await.is_err() {
+    if timeout(STOP_TIMEOUT, head.tasks.wait()).await.is_err() {
         tracing::info!(connections = head.tasks.len(), "stopping with connections still open");
     }
     head.engine.stop().await;

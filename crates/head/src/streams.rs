@@ -19,16 +19,16 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 #[derive(Default)]
 pub(crate) struct Streams {
-    pub(crate) outputs: Meeting<Upload>,
-    pub(crate) terminals: Meeting<WebSocket>,
+    pub(crate) outputs: StreamRegistry<Upload>,
+    pub(crate) terminals: StreamRegistry<WebSocket>,
 }
 
 /// Matches waiting readers with arriving agents.
-pub(crate) struct Meeting<T> {
+pub(crate) struct StreamRegistry<T> {
     waiting: Arc<Mutex<HashMap<String, Waiting<T>>>>,
 }
 
-impl<T> Default for Meeting<T> {
+impl<T> Default for StreamRegistry<T> {
     fn default() -> Self {
         Self { waiting: Arc::default() }
     }
@@ -45,10 +45,10 @@ pub(crate) struct Place<T> {
     /// Random name that the agent must present.
     pub(crate) name: String,
     arrival: oneshot::Receiver<T>,
-    meeting: Meeting<T>,
+    meeting: StreamRegistry<T>,
 }
 
-impl<T> Meeting<T> {
+impl<T> StreamRegistry<T> {
     /// Registers a reader that waits for a connection from `node`.
     pub(crate) fn wait_for(&self, node: &NodeName) -> Place<T> {
         let name = random_name();
@@ -137,7 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_requested_node_can_deliver() {
-        let meeting = Meeting::default();
+        let meeting = StreamRegistry::default();
         let mut place = meeting.wait_for(&node("a"));
         assert_eq!(meeting.deliver(&place.name, &node("b"), 1), Err(1));
         assert_eq!(meeting.deliver("guess", &node("a"), 2), Err(2));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn dropped_reader_is_removed() {
-        let meeting = Meeting::<()>::default();
+        let meeting = StreamRegistry::<()>::default();
         drop(meeting.wait_for(&node("a")));
         assert!(meeting.waiting().is_empty());
     }

@@ -93,7 +93,7 @@ impl Role {
 impl Role {
     /// Returns the role with its article, such as `an admin`, for sentences.
     #[must_use]
-    pub const fn of_one(self) -> &'static str {
+    pub const fn with_article(self) -> &'static str {
         match self {
             Self::User => "a user",
             Self::Operator => "an operator",

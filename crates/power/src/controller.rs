@@ -26,7 +26,7 @@ pub enum Answer {
 }
 
 /// Timeout for releasing resources at a controller. Sessions also expire on their own.
-const LEAVING: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Controller {
     node: NodeName,
@@ -98,7 +98,7 @@ impl Controller {
         self.check_back_off()?;
         // A failed measurement does not affect switching, so it causes no back-off.
         let read = tokio::time::timeout(self.pace.time_limit, self.driver.watts()).await;
-        read.unwrap_or_else(|_| Err(self.took_too_long()))
+        read.unwrap_or_else(|_| Err(self.timeout_fault()))
             .map_err(|fault| fault.about(|| format!("the power draw of {} could not be read", self.node)))
     }
 
@@ -106,7 +106,7 @@ impl Controller {
     /// another controller.
     pub async fn leave(&self) {
         let _turn = self.lane.turn(self.pace.gap).await;
-        let _ = tokio::time::timeout(LEAVING, self.driver.leave()).await;
+        let _ = tokio::time::timeout(RELEASE_TIMEOUT, self.driver.leave()).await;
     }
 
     /// Ends the back-off, e.g. after a user has repaired the controller.
@@ -123,7 +123,7 @@ impl Controller {
         self.check_back_off()?;
         let result = match tokio::time::timeout(self.pace.time_limit, work).await {
             Ok(result) => result,
-            Err(_) => Err(self.took_too_long()),
+            Err(_) => Err(self.timeout_fault()),
         };
         self.note(result)
     }
@@ -147,7 +147,7 @@ impl Controller {
         self.outage.note(now, &self.pace, result)
     }
 
-    fn took_too_long(&self) -> Fault {
+    fn timeout_fault(&self) -> Fault {
         let why = format!("the controller did not finish within {} s", self.pace.time_limit.as_secs());
         Fault::unreachable(why).hint("the outcome is unknown; check the status")
     }

@@ -39,7 +39,7 @@ pub fn redfish(bytes: &[u8]) {
     ];
     assert!(watts.into_iter().flatten().all(|watts| watts.is_finite() && watts >= 0.0), "{watts:?}");
     if let Ok(refusal) = bodies::read::<Refusal>(bytes) {
-        let words = refusal.words().unwrap_or_default();
+        let words = refusal.user_message().unwrap_or_default();
         assert!(words.chars().count() <= 201 && !words.contains(char::is_control), "{words:?}");
     }
 }

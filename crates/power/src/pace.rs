@@ -86,7 +86,7 @@ impl Outage {
     pub(crate) fn note<T>(&self, now: Instant, pace: &Pace, result: Result<T, Fault>) -> Result<T, Fault> {
         let mut pause = self.lock();
         match result {
-            Err(fault) if calls_for_a_pause(fault.kind()) => {
+            Err(fault) if causes_back_off(fault.kind()) => {
                 let doubled = pause.as_ref().map_or(pace.first_pause, |before| before.length * 2);
                 let length = doubled.max(fault.retry_after().unwrap_or_default()).min(pace.longest_pause);
                 let fault = fault.after(Some(length));
@@ -112,7 +112,7 @@ impl Outage {
 
 /// Whether a fault causes a back-off. Rejected credentials have their own back-off, and local problems do not involve
 /// the controller.
-const fn calls_for_a_pause(kind: FaultKind) -> bool {
+const fn causes_back_off(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Unreachable | FaultKind::Busy | FaultKind::Confused | FaultKind::Untrusted => true,
         FaultKind::Refused | FaultKind::Unsupported | FaultKind::Unprepared => false,

@@ -21,7 +21,7 @@ const ROUNDS: usize = 100;
 
 /// Number of scans with an unchanged result before the search ends. The remaining processes hang in the kernel, and die
 /// when the kernel releases them.
-const PATIENCE: usize = 20;
+const MAX_UNCHANGED_SCANS: usize = 20;
 
 /// A program and all processes that it has started. Dropping it kills them.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Tree {
         for _ in 0..ROUNDS {
             let members = self.members();
             unchanged = if members == before { unchanged + 1 } else { 0 };
-            if members.is_empty() || unchanged == PATIENCE {
+            if members.is_empty() || unchanged == MAX_UNCHANGED_SCANS {
                 return;
             }
             for (pid, stat) in &members {

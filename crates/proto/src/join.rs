@@ -145,7 +145,7 @@ pub struct LoginCode {
 impl LoginCode {
     /// Returns whether the text has the prefix of a login code, valid or not.
     #[must_use]
-    pub fn is_meant_by(text: &str) -> bool {
+    pub fn has_login_prefix(text: &str) -> bool {
         text.trim().to_ascii_lowercase().starts_with(LOGIN_PREFIX)
     }
 }
@@ -274,7 +274,7 @@ mod tests {
         let login = LoginCode { address, authority, secret };
         assert_eq!(login.to_string().parse(), Ok(login.clone()));
         assert!(login.to_string().parse::<JoinCode>().is_err() && code().to_string().parse::<LoginCode>().is_err());
-        assert!(LoginCode::is_meant_by(&login.to_string()) && !LoginCode::is_meant_by(&code().to_string()));
+        assert!(LoginCode::has_login_prefix(&login.to_string()) && !LoginCode::has_login_prefix(&code().to_string()));
         assert!(!format!("{login:?}").contains(&login.secret));
     }
 

@@ -130,7 +130,7 @@ pub enum HeadMessage {
         port: u16,
         /// Ports and certificates for steps, one per node by rank; empty if the run accepts no steps.
         #[serde(default)]
-        doors: Vec<StepDoor>,
+        doors: Vec<StepEndpoint>,
     },
     /// End a run: send TERM to its processes, then KILL. The agent reports the end of the run as usual.
     End {
@@ -279,7 +279,7 @@ pub struct Peer {
 
 /// Port at which a node accepts steps of one run, and the certificate that authenticates the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepDoor {
+pub struct StepEndpoint {
     /// Port on the node's address.
     pub port: u16,
     /// Fingerprint of the certificate that the node created for this run. The certificate's private key never leaves
@@ -323,7 +323,7 @@ pub enum RunStatus {
         port: u16,
         /// Port and certificate for steps of this run; absent if the node accepts no steps.
         #[serde(default)]
-        door: Option<StepDoor>,
+        door: Option<StepEndpoint>,
     },
     /// The process runs.
     Running,

@@ -156,19 +156,19 @@ impl Connection {
         self.shared.channel(&mut lock(&self.shared.channels), 0)
     }
 
-    /// Returns whether the other side has sent a frame in the last two seconds, or answers a ping within `patience`.
-    pub async fn is_alive(&self, patience: Duration) -> bool {
+    /// Returns whether the other side has sent a frame in the last two seconds, or answers a ping within `retry_limits`.
+    pub async fn is_alive(&self, retry_limits: Duration) -> bool {
         if self.shared.heard.borrow().elapsed() < RECENT {
             return true;
         }
-        self.responds(patience).await
+        self.responds(retry_limits).await
     }
 
-    /// Returns whether the other side answers a ping within `patience`.
+    /// Returns whether the other side answers a ping within `retry_limits`.
     ///
     /// With TLS 1.3, a client learns only from the server's first answer that the server accepts the client's
     /// certificate. A new connection is therefore usable only after this function has returned `true`.
-    pub async fn responds(&self, patience: Duration) -> bool {
+    pub async fn responds(&self, retry_limits: Duration) -> bool {
         let (mut heard, mut closed) = (self.shared.heard.subscribe(), self.shared.closed.subscribe());
         let ping = async { self.shared.outgoing.send((0, Frame::Ping)).await.is_ok() && heard.changed().await.is_ok() };
         let answer = async {
@@ -177,7 +177,7 @@ impl Connection {
                 _ = closed.wait_for(|closed| *closed) => false,
             }
         };
-        timeout(patience, answer).await.unwrap_or(false) && !self.is_closed()
+        timeout(retry_limits, answer).await.unwrap_or(false) && !self.is_closed()
     }
 
     #[must_use]

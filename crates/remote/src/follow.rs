@@ -43,7 +43,7 @@ const PASSED_ON: [libc::c_int; 9] = [
 const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Timeout for writing a stopped command's last output to the terminal. The terminal's output may itself be stopped.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STOP_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Which of this program's streams the command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,10 +124,10 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     tokio::select! {
         () = outputs.finish() => {}
         // The remaining output may block on a slow reader; a termination signal skips it.
-        Some(()) = told_to_end(&mut signals) => {}
+        Some(()) = termination_signal(&mut signals) => {}
     }
     if let Ending::Ended(report) = &ending {
-        input.give_back(report.input_bytes);
+        input.rewind(report.input_bytes);
     }
     // Restore the terminal only after all output is written: the local terminal must not process the remote terminal's
     // output a second time.
@@ -137,7 +137,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
 }
 
 /// Waits until this program receives a termination signal.
-async fn told_to_end(signals: &mut mpsc::Receiver<libc::c_int>) -> Option<()> {
+async fn termination_signal(signals: &mut mpsc::Receiver<libc::c_int>) -> Option<()> {
     loop {
         let number = signals.recv().await?;
         if matches!(number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) {
@@ -181,7 +181,7 @@ async fn stop(
     if let Some(raw) = &mut terminal {
         // Show the command's last output before the terminal is restored; for instance, it may leave the alternate
         // screen.
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + STOP_FLUSH_TIMEOUT;
         while outputs.unwritten > 0
             && let Ok(frame) = timeout_at(until, outputs.done()).await
         {
@@ -310,7 +310,7 @@ impl Input {
 
     /// If the input is a file, moves the offset back to the first byte that the command has not read. The next reader
     /// of the file then gets this byte.
-    fn give_back(&mut self, input_bytes: u64) {
+    fn rewind(&mut self, input_bytes: u64) {
         self.ended.store(true, Ordering::SeqCst);
         self.pieces.close();
         if !is_file(0) {
@@ -336,8 +336,8 @@ fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let mut wait = [PollFd::new(standard(0), PollFlags::POLLIN)];
-        let patience = PollTimeout::try_from(BACKGROUND).expect("the interval fits into a poll timeout");
-        let ready = poll(&mut wait, patience);
+        let retry_limits = PollTimeout::try_from(BACKGROUND).expect("the interval fits into a poll timeout");
+        let ready = poll(&mut wait, retry_limits);
         if ended.load(Ordering::SeqCst) {
             return None;
         }

@@ -237,7 +237,8 @@ mod tests {
     use hostler_model::Digest;
 
     use crate::{
-        Ask, Caller, Command, Placed, Proof, Refusal, RefusalKind, Report, Start, StepStart, TreeSpec, WindowSize,
+        Caller, Command, Destination, ExecRequest, Proof, Refusal, RefusalKind, Report, Start, StepStart, TreeSpec,
+        WindowSize,
     };
 
     fn command(argv: &[&str], environment: &[(&str, &str)], directory: &str) -> Command {
@@ -274,7 +275,7 @@ mod tests {
         let command = command(&["ls", "-l"], &[("A", "b=c")], "/tmp");
         let mut shown = command.clone();
         shown.proof = Proof::File(".hostler-here-a1".into());
-        let placed = Placed {
+        let placed = Destination {
             node: "n1".parse().expect("a name"),
             how: None,
             cost: None,
@@ -282,7 +283,7 @@ mod tests {
             advisory: Vec::new(),
         };
         let refusal = Refusal { kind: RefusalKind::Unsuitable, code: 127, message: "no".into(), hints: Vec::new() };
-        let ask = Ask {
+        let ask = ExecRequest {
             command: shown,
             constraint: None,
             only: Vec::new(),

@@ -11,10 +11,10 @@ use hostler_snapshot::mirror::{Named, Placing};
 use hostler_snapshot::wire;
 
 use crate::frame::read_blocking;
-use crate::mirror::{Homecoming, Message, Tree, TreeSpec, entries_in_parts};
+use crate::mirror::{Message, ResultReceiver, Tree, TreeSpec, entries_in_parts};
 use crate::{
-    Ask, Caller, Command, DirectoryId, Event, Frame, Open, Placed, Proof, Refusal, RefusalKind, Reply, Report, Start,
-    StepStart, Stream, WindowSize, shared_files,
+    Caller, Command, Destination, DirectoryId, Event, ExecRequest, Frame, Open, Proof, Refusal, RefusalKind, Reply,
+    Report, Start, StepStart, Stream, WindowSize, shared_files,
 };
 
 /// Reads bytes as frames, as either end of a connection does, and returns the number of valid frames.
@@ -42,7 +42,7 @@ pub fn frames(mut bytes: &[u8]) -> usize {
 /// # Panics
 /// Never.
 #[must_use]
-pub fn honest_frames() -> Vec<Vec<u8>> {
+pub fn valid_frames() -> Vec<Vec<u8>> {
     let argv = ["gcc", "-c", "x.c"].map(OsString::from);
     let mut command = Command::new(&argv, [("PATH".into(), "/usr/bin".into())], "/src".into());
     let step = StepStart { command: command.clone(), below_job: Some(b"build".to_vec().into()) };
@@ -50,7 +50,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
     command.proof = Proof::File(format!("{}1", Proof::FILE_PREFIX));
     command.tree = Some(TreeSpec::new("/src".into(), Digest([7; 32]), None));
     let node = || "n1".parse().expect("a name");
-    let ask = Ask {
+    let ask = ExecRequest {
         command: command.clone(),
         constraint: None,
         only: vec![node()],
@@ -62,7 +62,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
     let caller = Caller { name: "ada".into(), uid: 2000 };
     let start = Start { command, caller, written: ["/src/x.h".into()].into_iter().collect() };
     let refusal = Refusal { kind: RefusalKind::Unproven, code: 126, message: "no".into(), hints: vec!["do".into()] };
-    let placed = Placed { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() };
+    let placed = Destination { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() };
     let opens = [Open::Exec(Box::new(ask)), Open::Start(Box::new(start)), Open::Step(Box::new(step))];
     let replies = [
         Reply::RunHere(Box::new(placed)),
@@ -128,7 +128,7 @@ pub fn tree(bytes: &[u8]) -> bool {
 /// # Panics
 /// Panics when the directory cannot be opened.
 pub fn homecoming(bytes: &[u8], root: &Path) -> bool {
-    let mut home = Homecoming::new(Placing::begin(root, 1).expect("the directory exists"), 0);
+    let mut home = ResultReceiver::new(Placing::begin(root, 1).expect("the directory exists"), 0);
     bytes.chunks(crate::PIECE_BYTES).for_each(|piece| home.take(piece));
     home.finish(&[]).is_ok()
 }

@@ -50,8 +50,8 @@ pub use frame::{Frame, PIECE_BYTES, PROTOCOL, Stream, WINDOW, read_blocking, wri
 pub use hostler_model::WindowSize;
 pub use keep_alive::keep_alive;
 pub use message::{
-    Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Event, How, Limit, Open, Placed, Proof, Refusal,
-    RefusalKind, Reply, Report, Start, Started, StepStart, Tried,
+    Caller, Choice, Command, Cost, Counts, Destination, DirectoryId, Event, ExecRequest, FailedAttempt, Limit,
+    NodeScore, Open, Proof, Refusal, RefusalKind, Reply, Report, Start, Started, StepStart,
 };
 pub use paths::{MOST_PATHS, Paths};
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};

@@ -18,7 +18,7 @@ use crate::tree_spec::TreeSpec;
 #[serde(rename_all = "snake_case")]
 pub enum Open {
     /// Program to its agent: run this command on the best node.
-    Exec(Box<Ask>),
+    Exec(Box<ExecRequest>),
     /// Agent to agent: run this command.
     Start(Box<Start>),
     /// Program of a job to the step host of another node of the job: start this command.
@@ -30,7 +30,7 @@ pub enum Open {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// Agent to its caller: execute the command yourself, on this node.
-    RunHere(Box<Placed>),
+    RunHere(Box<Destination>),
     /// Agent to its caller: the scores of the nodes. Nothing runs.
     Explained(Box<Choice>),
     Started(Box<Started>),
@@ -77,7 +77,7 @@ impl Open {
 
 /// A program's request to its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct ExecRequest {
     pub command: Command,
     /// Features that the node must have.
     #[serde(default)]
@@ -201,11 +201,11 @@ pub enum Proof {
     },
 }
 
-/// How the agent rates the nodes for a command: the answer to a request with [`Ask::explain`].
+/// How the agent rates the nodes for a command: the answer to a request with [`ExecRequest::explain`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// Suitable nodes, best first.
-    pub candidates: Vec<How>,
+    pub candidates: Vec<NodeScore>,
     /// Unsuitable nodes, each with the reason.
     pub unfit: Vec<(NodeName, String)>,
     /// Average cost of commands of this kind, if known.
@@ -219,7 +219,7 @@ pub struct Choice {
 /// The score of one node: lower is better. All numbers are in thousandths of a command's run time on an idle node with
 /// load weight 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct How {
+pub struct NodeScore {
     pub node: NodeName,
     /// Whether the node is the caller's own.
     pub is_local: bool,
@@ -239,17 +239,17 @@ pub struct How {
 
 /// Where a command runs, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placed {
+pub struct Destination {
     pub node: NodeName,
     /// The node's score, if several nodes were compared.
     #[serde(default)]
-    pub how: Option<How>,
+    pub how: Option<NodeScore>,
     /// Average cost of commands of this kind, if known.
     #[serde(default)]
     pub cost: Option<Cost>,
     /// Better nodes that could not run the command.
     #[serde(default)]
-    pub tried: Vec<Tried>,
+    pub tried: Vec<FailedAttempt>,
     /// Limits that the kernel does not enforce, with the reasons.
     #[serde(default)]
     pub advisory: Vec<String>,
@@ -263,7 +263,7 @@ pub struct Cost {
     /// Run time on an idle node with load weight 1, in microseconds.
     pub run_us: u64,
     /// Overhead of running on another node, in microseconds.
-    pub way_us: u64,
+    pub overhead_us: u64,
 }
 
 /// Numbers of commands since the start of this machine's agent, by where they ran.
@@ -279,7 +279,7 @@ pub struct Counts {
 
 /// A better node that could not run the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct FailedAttempt {
     pub node: NodeName,
     /// Why the node did not run the command, as a sentence.
     pub why: String,
@@ -289,7 +289,7 @@ pub struct Tried {
 pub struct Started {
     /// Where the command runs, and why. The caller's agent adds this.
     #[serde(default)]
-    pub placed: Option<Placed>,
+    pub placed: Option<Destination>,
     /// Whether the command uses the caller's handed-over streams. The channel then carries only the end of the
     /// command.
     #[serde(default)]

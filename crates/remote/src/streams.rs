@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_millis(100);
 const LEFTOVER_BYTES: usize = 1 << 20;
 
 /// Timeout for sending the output that a stopped command wrote before the stop.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STOP_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Poll interval while waiting for a terminal's remaining output.
 const LOOK: Duration = Duration::from_millis(1);
@@ -111,15 +111,15 @@ pub async fn carry_home(
                     // The end makes an earlier stop obsolete.
                     stopped = None;
                 }
-                if !flows.obey(frame, &wanted).await {
+                if !flows.execute_frame(frame, &wanted).await {
                     is_gone = true;
-                    flows.abandon();
+                    flows.stop_outputs();
                     let _ = wanted.send(Wanted::End).await;
                 }
             }
             event = became.recv() => match event {
                 // First pass on the output that the command wrote to its terminal before it stopped.
-                Some(Became::Stopped(signal)) => stopped = Some((signal, Instant::now() + LAST_WORDS)),
+                Some(Became::Stopped(signal)) => stopped = Some((signal, Instant::now() + STOP_FLUSH_TIMEOUT)),
                 Some(Became::Ended(report)) => break report,
                 None => break lost(),
             },
@@ -132,7 +132,7 @@ pub async fn carry_home(
     while !is_gone {
         tokio::select! {
             () = &mut drained => break,
-            frame = channel.receive() => is_gone = !flows.obey(frame, &wanted).await,
+            frame = channel.receive() => is_gone = !flows.execute_frame(frame, &wanted).await,
         }
     }
     report.input_bytes = flows.input_bytes();
@@ -201,7 +201,7 @@ impl Flows {
     }
 
     /// Executes a frame of the caller. Returns `false` when the caller has disconnected or violates the protocol.
-    async fn obey(&self, frame: Option<Frame>, wanted: &mpsc::Sender<Wanted>) -> bool {
+    async fn execute_frame(&self, frame: Option<Frame>, wanted: &mpsc::Sender<Wanted>) -> bool {
         match frame {
             Some(Frame::Data(Stream::STDIN, piece)) => self.input.try_send(Some(piece)).is_ok(),
             Some(Frame::Close(Stream::STDIN)) => self.input.try_send(None).is_ok(),
@@ -231,7 +231,7 @@ impl Flows {
     }
 
     /// Stops all outputs, because the caller has disconnected.
-    fn abandon(&self) {
+    fn stop_outputs(&self) {
         self.closed.iter().for_each(|closed| closed.notify_one());
     }
 

@@ -17,7 +17,7 @@ pub enum NeverFits {
     NoNodes,
     /// The job may use none of the cluster's nodes. The caller knows why.
     #[error("may use none of the nodes")]
-    NoneMay,
+    NoNodeAllowed,
     /// Every node has too few GPUs, or too little of a counted resource.
     #[error("asks for {asked}; {}", Most(.most))]
     TooFew {
@@ -80,9 +80,9 @@ impl Pool {
         if able > 0 {
             return Err(Box::new(NeverFits::TooFewNodes { nodes: *nodes, request: request.clone(), able }));
         }
-        let largest = |size: fn(&Request) -> (u64, u64)| largest(self, job.among(), size);
+        let largest = |size: fn(&Request) -> (u64, u64)| largest(self, job.allowed_nodes(), size);
         let Some(most_cpus) = largest(|total| (u64::from(total.cpus), total.memory_bytes)) else {
-            return Err(Box::new(if job.among.is_some() { NeverFits::NoneMay } else { NeverFits::NoNodes }));
+            return Err(Box::new(if job.among.is_some() { NeverFits::NoNodeAllowed } else { NeverFits::NoNodes }));
         };
         if let Some(refusal) = request.each_rare().find_map(|asked| too_few(self, job, asked)) {
             return Err(Box::new(refusal));
@@ -109,7 +109,7 @@ impl Pool {
 fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
     let limit = scaled(&asked, u32::MAX);
     let part = |total: &Request| at_most(total, &limit);
-    let most = largest(pool, job.among(), |total| (part(total).amounts().sum(), 0));
+    let most = largest(pool, job.allowed_nodes(), |total| (part(total).amounts().sum(), 0));
     let most = most.map(|most| NodeSize { total: part(&most.total), ..most })?;
     let has_any = most.total != NOTHING;
     (!most.total.covers(&asked)).then(|| NeverFits::TooFew { asked, most: has_any.then_some(most) })
@@ -227,14 +227,14 @@ mod tests {
     #[test]
     fn only_allowed_nodes_count() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false)]);
-        let among = |nodes: &[u32]| {
+        let admit = |nodes: &[u32]| {
             let among = Some(Arc::new(nodes.iter().copied().map(NodeIx).collect()));
             pool.admit(&Waiting { among, ..on_nodes(1, 4, G) })
         };
-        assert_eq!(among(&[0, 1]), Ok(()));
+        assert_eq!(admit(&[0, 1]), Ok(()));
         let text = "asks for 4 CPUs and 1G of memory; the largest node, n1, has 2 CPUs and 4G of memory";
-        assert_eq!(among(&[0]).expect_err("n2 may not be used").to_string(), text);
-        assert_eq!(among(&[]), Err(Box::new(NeverFits::NoneMay)));
+        assert_eq!(admit(&[0]).expect_err("n2 may not be used").to_string(), text);
+        assert_eq!(admit(&[]), Err(Box::new(NeverFits::NoNodeAllowed)));
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     if let Some(first) = pass.start_in_order(&mut queue) {
         pass.running = running().into_iter().collect();
         pass.reserve(&first);
-        pass.start_beside_reservations(queue, policy);
+        pass.start_around_reservations(queue, policy);
     }
     pass.plan
 }
@@ -137,7 +137,7 @@ impl<'a> Pass<'a> {
 
     /// Starts tasks that cannot delay a reservation. Reserves nodes for jobs that share no node with an earlier
     /// reservation.
-    fn start_beside_reservations(&mut self, queue: impl Iterator<Item = Waiting>, policy: Policy) {
+    fn start_around_reservations(&mut self, queue: impl Iterator<Item = Waiting>, policy: Policy) {
         for job in queue {
             if policy == Policy::Fcfs && self.reserved.iter().any(|reserved| reserved.among.is_none()) {
                 break;
@@ -285,14 +285,14 @@ impl<'a> Free<'a> {
 
     fn best(&mut self, job: &Waiting) -> Option<Fit> {
         let Waiting { request, .. } = job;
-        let shown = self.index.best(request, job.among())?;
+        let shown = self.index.best(request, job.allowed_nodes())?;
         match &self.open {
             Some(open) if open.free.covers(request) && job.may_use(open.node) => {
                 Some(shown.min(Fit::new(open.node, self.pool.class(open.node), &open.free)))
             }
             Some(open) if open.node == shown.node => {
                 self.close();
-                self.index.best(request, job.among())
+                self.index.best(request, job.allowed_nodes())
             }
             _ => Some(shown),
         }
@@ -304,7 +304,7 @@ impl<'a> Free<'a> {
             return self.best(job).into_iter().collect();
         }
         self.close();
-        self.index.all(&job.request, job.among()).take(job.nodes as usize).collect()
+        self.index.all(&job.request, job.allowed_nodes()).take(job.nodes as usize).collect()
     }
 
     /// Returns the free resources of a node.

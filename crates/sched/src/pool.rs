@@ -120,7 +120,7 @@ impl Pool {
 
     /// Returns how many nodes could run a part of the job if they were usable and idle.
     pub(crate) fn able(&self, job: &Waiting) -> usize {
-        self.all.all(&job.request, job.among()).count()
+        self.all.all(&job.request, job.allowed_nodes()).count()
     }
 
     pub(crate) fn class(&self, ix: NodeIx) -> Class {
@@ -170,5 +170,5 @@ impl Pool {
 /// Returns whether the index has as many nodes that cover the job's request as the job needs.
 fn has_as_many(index: &FitIndex, job: &Waiting) -> bool {
     let nodes = job.nodes as usize;
-    index.all(&job.request, job.among()).take(nodes).count() == nodes
+    index.all(&job.request, job.allowed_nodes()).take(nodes).count() == nodes
 }

@@ -104,7 +104,11 @@ impl Slot {
     /// Returns how many tasks that end at `ends_at` may start on a reserved node now. The node has `free` resources
     /// free.
     pub(crate) fn room(&self, share: &Share, free: &Request, request: &Request, ends_at: Timestamp) -> u32 {
-        if self.is_clear_of(ends_at) { times(free, request) } else { times(&at_most(free, &share.spare), request) }
+        if self.has_ended_before_start(ends_at) {
+            times(free, request)
+        } else {
+            times(&at_most(free, &share.spare), request)
+        }
     }
 
     /// Removes nodes from `open` on which no task can start.
@@ -121,7 +125,7 @@ impl Slot {
     /// Records that tasks have started on these nodes, reserved or not. The tasks hold `held` on each node and end at
     /// `ends_at`.
     pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
-        if !self.is_clear_of(ends_at) {
+        if !self.has_ended_before_start(ends_at) {
             for node in nodes {
                 if let Some(share) = self.shares.get_mut(node) {
                     share.spare = without(&share.spare, held);
@@ -131,7 +135,7 @@ impl Slot {
     }
 
     /// Returns whether a task with this end has ended before the reserved job starts.
-    fn is_clear_of(&self, ends_at: Timestamp) -> bool {
+    fn has_ended_before_start(&self, ends_at: Timestamp) -> bool {
         self.at != Timestamp::NEVER && ends_at <= self.at
     }
 }

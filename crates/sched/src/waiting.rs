@@ -25,11 +25,11 @@ pub struct Waiting {
 
 impl Waiting {
     /// The nodes that the job may use; all when absent.
-    pub(crate) fn among(&self) -> Option<&NodeSet> {
+    pub(crate) fn allowed_nodes(&self) -> Option<&NodeSet> {
         self.among.as_deref()
     }
 
     pub(crate) fn may_use(&self, node: NodeIx) -> bool {
-        self.among().is_none_or(|among| among.contains(node))
+        self.allowed_nodes().is_none_or(|among| among.contains(node))
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::handle::{ControlError, Link, LinkError, Shepherd};
-use crate::journal::{self, Story};
+use crate::journal::{self, JournalContent};
 use crate::process::{self, ProcessId};
 use crate::record::{ExitRecord, RunningRecord};
 use crate::sys;
@@ -65,10 +65,10 @@ pub enum AdoptError {
 /// # Errors
 /// If the directory is unreadable, or a live shepherd does not respond. The state is then unknown.
 pub fn adopt(directory: &Path) -> Result<Adopted, AdoptError> {
-    let record = match settled(directory)? {
-        Story { ended: Some(record), .. } => return Ok(Adopted::Ended(record)),
-        Story { is_torn: true, .. } => return Ok(lost(LostReason::Damaged, None)),
-        Story { taken: Some(record), .. } => record,
+    let record = match read_settled_journal(directory)? {
+        JournalContent { ended: Some(record), .. } => return Ok(Adopted::Ended(record)),
+        JournalContent { is_torn: true, .. } => return Ok(lost(LostReason::Damaged, None)),
+        JournalContent { taken: Some(record), .. } => record,
         _ => return Ok(lost(LostReason::NeverStarted, None)),
     };
     if record.boot_id != process::boot_id() {
@@ -76,7 +76,7 @@ pub fn adopt(directory: &Path) -> Result<Adopted, AdoptError> {
     }
     let pid = record.shepherd.pid;
     match hold(record.shepherd) {
-        Hold::Held(pidfd) => take_up(directory, record, &pidfd),
+        Hold::Held(pidfd) => connect_to_shepherd(directory, record, &pidfd),
         Hold::Gone => after_the_end(directory, LostReason::ShepherdGone, record),
         Hold::Other => after_the_end(directory, LostReason::PidReused, record),
         Hold::Failed(source) => Err(AdoptError::Unreachable { pid, source }),
@@ -90,19 +90,19 @@ fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
 /// Returns the state of a run whose shepherd has ended. Reads the journal again, because the shepherd may have written
 /// the exit record since the last check.
 fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
-    Ok(match Story::read(directory)?.ended {
+    Ok(match JournalContent::read(directory)?.ended {
         Some(record) => Adopted::Ended(record),
         None => lost(reason, Some(record)),
     })
 }
 
 /// Connects to a verified shepherd, which may be about to exit or to claim another run.
-fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<Adopted, AdoptError> {
+fn connect_to_shepherd(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<Adopted, AdoptError> {
     let pid = record.shepherd.pid;
     let connected = Link::connect(&record);
     // A shepherd writes the exit record, then accepts waiting connections, then announces the end. If there is no
     // record now, this connection will receive the announcement.
-    if let Some(record) = Story::read(directory)?.ended {
+    if let Some(record) = JournalContent::read(directory)?.ended {
         return Ok(Adopted::Ended(record));
     }
     let handle = pidfd.try_clone();
@@ -112,7 +112,7 @@ fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<A
         Err(_) if sys::wait_readable(pidfd.as_fd(), Some(SETTLE_BOUND)).unwrap_or(false) => {
             after_the_end(directory, LostReason::ShepherdGone, record)
         }
-        Err(source) => match Story::read(directory)?.ended {
+        Err(source) => match JournalContent::read(directory)?.ended {
             // The shepherd has taken another run.
             Some(record) => Ok(Adopted::Ended(record)),
             None => Err(AdoptError::Unreachable { pid, source }),
@@ -156,14 +156,16 @@ fn hold(wanted: ProcessId) -> Hold {
 
 /// Reads the journal until the run is claimed, void or ended. Voids a run that nobody has claimed. Returns a damaged
 /// journal with `is_torn` set.
-fn settled(directory: &Path) -> io::Result<Story> {
+fn read_settled_journal(directory: &Path) -> io::Result<JournalContent> {
     let deadline = Instant::now() + SETTLE_BOUND;
     loop {
-        let story = Story::read(directory)?;
+        let story = JournalContent::read(directory)?;
         match &story {
             // The writer is in the middle of a line, or died there.
-            Story { is_torn: true, .. } if Instant::now() < deadline => std::thread::sleep(SETTLE_ROUND),
-            Story { is_torn: false, is_void: false, taken: None, ended: None, .. } => journal::void(directory)?,
+            JournalContent { is_torn: true, .. } if Instant::now() < deadline => std::thread::sleep(SETTLE_ROUND),
+            JournalContent { is_torn: false, is_void: false, taken: None, ended: None, .. } => {
+                journal::void(directory)?
+            }
             _ => return Ok(story),
         }
     }

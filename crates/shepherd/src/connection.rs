@@ -81,7 +81,7 @@ impl Connection {
         let held = self.inbox.len();
         let Some((kind, body)) = take_frame(&mut self.inbox)? else { return Ok(None) };
         self.has_spoken = true;
-        let along = self.take_along(held - self.inbox.len());
+        let along = self.descriptors_of(held - self.inbox.len());
         if self.inbox.is_empty() {
             // Frees the memory of a large launch for the duration of the run.
             self.inbox = Vec::new();
@@ -92,7 +92,7 @@ impl Connection {
     /// Returns the descriptors that belong to the frame of `length` bytes that was just removed from the inbox. A
     /// sender attaches descriptors to the first byte of a frame, and a read that returns descriptors ends with the data
     /// of the same message. So the descriptors belong to the frame that contains the end of this data.
-    fn take_along(&mut self, length: usize) -> Vec<OwnedFd> {
+    fn descriptors_of(&mut self, length: usize) -> Vec<OwnedFd> {
         match &mut self.along {
             Some((last, _)) if *last >= length => {
                 *last -= length;

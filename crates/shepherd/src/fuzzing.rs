@@ -1,6 +1,6 @@
 //! Access to private functions for the fuzz targets. Not part of the product.
 
-use crate::journal::Story;
+use crate::journal::JournalContent;
 use crate::launch::Launch;
 use crate::wire::{self, Event, Request, take_frame};
 
@@ -26,7 +26,7 @@ pub fn frames(bytes: &[u8]) -> usize {
 }
 
 /// One valid frame of each kind, for both directions.
-pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
+pub fn valid_frames(launch: &Launch) -> Vec<Vec<u8>> {
     let terminate = wire::Terminate { cause: crate::Cause::Cancelled, grace: std::time::Duration::from_secs(10) };
     let size = crate::WindowSize { rows: 24, columns: 80 };
     let limit = crate::ResourceLimit { resource: libc::RLIMIT_NOFILE as i32, soft: 1024, hard: u64::MAX };
@@ -50,10 +50,10 @@ pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
 
 /// Parses bytes as a journal. The complete lines must give the same result when parsed alone.
 pub fn journal(bytes: &[u8]) {
-    let story = Story::parse(bytes);
+    let story = JournalContent::parse(bytes);
     let length = story.length();
     assert!(length <= bytes.len(), "the parsed length is at most the length of the input");
-    let again = Story::parse(&bytes[..length]);
+    let again = JournalContent::parse(&bytes[..length]);
     assert!(!again.is_torn, "what was understood is whole");
     assert_eq!(story.ended.is_some(), again.ended.is_some());
     assert_eq!((story.is_void, &story.taken), (again.is_void, &again.taken));

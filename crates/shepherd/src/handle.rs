@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, socket};
 
-use crate::journal::Story;
+use crate::journal::JournalContent;
 use crate::launch::{Launch, WindowSize};
 use crate::process::ProcessId;
 use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
@@ -213,12 +213,16 @@ impl Attachment {
     /// If the run has ended or has no terminal.
     pub fn open(directory: &Path, size: WindowSize) -> Result<Attachment, ControlError> {
         let gone = || ControlError::Refused("the run has ended, or never started".into());
-        let Ok(Story { taken: Some(record), .. }) = Story::read(directory) else { return Err(gone()) };
+        let Ok(JournalContent { taken: Some(record), .. }) = JournalContent::read(directory) else {
+            return Err(gone());
+        };
         let mut link = Link::connect(&record).map_err(|_| gone())?;
         link.send(&attach_frame(size))?;
         match link.next_event_exactly()? {
             // A lingering shepherd may have started another run.
-            Event::Attached if matches!(Story::read(directory), Ok(Story { ended: Some(_), .. })) => Err(gone()),
+            Event::Attached if matches!(JournalContent::read(directory), Ok(JournalContent { ended: Some(_), .. })) => {
+                Err(gone())
+            }
             Event::Attached => Ok(Attachment { stream: link.stream }),
             Event::Refused(reason) => Err(ControlError::Refused(reason)),
             _ => Err(LinkError::Unexpected.into()),
@@ -329,8 +333,8 @@ impl Link {
     }
 
     /// Waits for one event, up to a timeout.
-    pub(crate) fn next_event(&mut self, patience: Option<Duration>) -> Result<Event, LinkError> {
-        let deadline = patience.map(|patience| Instant::now() + patience);
+    pub(crate) fn next_event(&mut self, retry_limits: Option<Duration>) -> Result<Event, LinkError> {
+        let deadline = retry_limits.map(|retry_limits| Instant::now() + retry_limits);
         loop {
             if let Some((kind, body)) = take_frame(&mut self.inbox)? {
                 return Ok(Event::decode(kind, &body)?);

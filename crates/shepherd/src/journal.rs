@@ -36,7 +36,7 @@ const ROOM_BYTES: usize = 2560;
 
 /// Writes the journal of a new run into its directory, and overwrites an earlier run's journal.
 ///
-/// `identity` must equal [`crate::Options::identity`]; [`Story::note`] returns `note`.
+/// `identity` must equal [`crate::Options::identity`]; [`JournalContent::note`] returns `note`.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -84,7 +84,7 @@ pub(crate) struct Journal {
 
 /// Why a shepherd cannot claim a run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TakeError {
+pub(crate) enum ClaimError {
     #[error("another shepherd has already claimed the run")]
     Taken,
     #[error("the agent has voided the run")]
@@ -100,15 +100,17 @@ pub(crate) enum TakeError {
 impl Journal {
     /// Claims the run for this shepherd and writes the claim to the journal. With `must_exist`, fails unless the
     /// journal was created for this run.
-    pub(crate) fn take(record: &RunningRecord, must_exist: bool) -> Result<Journal, TakeError> {
+    pub(crate) fn take(record: &RunningRecord, must_exist: bool) -> Result<Journal, ClaimError> {
         let file = open(Path::new(JOURNAL), !must_exist)?;
         let (story, size) = locked(&file)?;
         match &story {
-            Story { is_torn: true, .. } => return Err(TakeError::Damaged),
-            Story { is_void: true, .. } => return Err(TakeError::Void),
-            Story { taken: Some(_), .. } => return Err(TakeError::Taken),
-            Story { identity: Some(identity), .. } if *identity != record.identity => return Err(TakeError::Other),
-            Story { identity: None, .. } if must_exist => return Err(TakeError::Other),
+            JournalContent { is_torn: true, .. } => return Err(ClaimError::Damaged),
+            JournalContent { is_void: true, .. } => return Err(ClaimError::Void),
+            JournalContent { taken: Some(_), .. } => return Err(ClaimError::Taken),
+            JournalContent { identity: Some(identity), .. } if *identity != record.identity => {
+                return Err(ClaimError::Other);
+            }
+            JournalContent { identity: None, .. } if must_exist => return Err(ClaimError::Other),
             _ => {}
         }
         let mut text = line(&Entry::Taken(record.clone()));
@@ -140,7 +142,7 @@ impl Journal {
 
 /// Content of a journal.
 #[derive(Debug, Default)]
-pub struct Story {
+pub struct JournalContent {
     identity: Option<String>,
     note: Option<Box<RawValue>>,
     /// The record of the shepherd that took the run.
@@ -154,15 +156,15 @@ pub struct Story {
     length: usize,
 }
 
-impl Story {
+impl JournalContent {
     /// Reads the journal in the run's directory; returns the empty default if no journal exists.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(directory: &Path) -> io::Result<Story> {
+    pub fn read(directory: &Path) -> io::Result<JournalContent> {
         match std::fs::read(directory.join(JOURNAL)) {
-            Ok(bytes) => Ok(Story::parse(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Story::default()),
+            Ok(bytes) => Ok(JournalContent::parse(&bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(JournalContent::default()),
             Err(error) => Err(error),
         }
     }
@@ -186,8 +188,8 @@ impl Story {
         self.length
     }
 
-    pub(crate) fn parse(bytes: &[u8]) -> Story {
-        let mut story = Story::default();
+    pub(crate) fn parse(bytes: &[u8]) -> JournalContent {
+        let mut story = JournalContent::default();
         let mut start = 0;
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             let end = start + piece.len();
@@ -254,7 +256,7 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
 
 /// Locks the journal, so that no other process can claim or void the run until `file` is closed or unlocked. Returns
 /// content and size.
-fn locked(file: &File) -> io::Result<(Story, usize)> {
+fn locked(file: &File) -> io::Result<(JournalContent, usize)> {
     file.lock()?;
     let mut bytes = vec![0; 2 * BLOCK_BYTES];
     let mut size = 0;
@@ -267,7 +269,7 @@ fn locked(file: &File) -> io::Result<(Story, usize)> {
             bytes.resize(2 * size, 0);
         }
     }
-    Ok((Story::parse(&bytes[..size]), size))
+    Ok((JournalContent::parse(&bytes[..size]), size))
 }
 
 fn line(entry: &Entry) -> Vec<u8> {
@@ -306,7 +308,7 @@ mod tests {
         for cut in 0..=whole.len() {
             let mut bytes = whole[..cut].to_vec();
             bytes.resize(BLOCK_BYTES, b'\n');
-            let story = Story::parse(&bytes);
+            let story = JournalContent::parse(&bytes);
             assert_eq!(story.taken.is_some(), cut >= first_two - 1, "cut at {cut}");
             let child = story.taken.and_then(|taken| taken.child);
             assert_eq!(child, (cut >= whole.len() - 1).then_some(9), "cut at {cut}");
@@ -316,24 +318,27 @@ mod tests {
     #[test]
     fn lines_of_a_newer_version_are_skipped() {
         let text = b"{\"launch\":{\"identity\":\"7.1\",\"note\":5}}\n{\"paused\":{\"by\":\"x\"}}\n\"void\"\n\n";
-        let story = Story::parse(text);
+        let story = JournalContent::parse(text);
         assert_eq!((story.note::<u32>().expect("a number"), story.is_void, story.is_torn), (5, true, false));
         assert_eq!(story.length, text.len() - 1);
     }
 
     #[test]
     fn invalid_lines_of_known_kinds_are_damage() {
-        assert!(Story::parse(b"{\"taken\":{\"shepherd\":7}}\n").is_torn);
+        assert!(JournalContent::parse(b"{\"taken\":{\"shepherd\":7}}\n").is_torn);
         let begun =
             line(&Entry::Launch { identity: "8.1".into(), note: RawValue::from_string("1".into()).expect("JSON") });
-        assert!(Story::parse(&[begun, line(&Entry::Taken(record("7.1")))].concat()).is_torn, "belongs to another run");
+        assert!(
+            JournalContent::parse(&[begun, line(&Entry::Taken(record("7.1")))].concat()).is_torn,
+            "belongs to another run"
+        );
     }
 
     #[test]
     fn zeroes_in_a_journal_are_ignored() {
-        let story = Story::parse(&[0; 100]);
+        let story = JournalContent::parse(&[0; 100]);
         assert!(!story.is_torn && story.length == 0);
-        assert!(Story::parse(b"\0\0\"void\"\n").is_void);
+        assert!(JournalContent::parse(b"\0\0\"void\"\n").is_void);
     }
 
     #[test]
@@ -341,7 +346,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         begin(directory.path(), "1.1", &"x".repeat(10_000)).expect("the file can be written");
         begin(directory.path(), "2.1", &"y").expect("the file can be written");
-        let story = Story::read(directory.path()).expect("the file can be read");
+        let story = JournalContent::read(directory.path()).expect("the file can be read");
         assert_eq!(story.note::<String>().expect("text"), "y");
         assert!(!story.is_torn);
         assert_eq!(

@@ -43,7 +43,7 @@ pub(crate) fn serve(socket: UnixStream, boot_id: &str) -> io::Result<()> {
     let mut keeper = Keeper::new(socket, boot_id)?;
     let mut next = keeper.next_launch(None);
     while let Some(asked) = next {
-        next = keeper.look_after(asked).and_then(|linger| keeper.next_launch(Some(linger)));
+        next = keeper.run_launch(asked).and_then(|linger| keeper.next_launch(Some(linger)));
     }
     keeper.drop_leaf();
     Ok(())
@@ -99,9 +99,9 @@ impl Keeper {
         })
     }
 
-    /// Waits for a launch; `None` after `patience`, or when no client is connected.
-    fn next_launch(&mut self, patience: Option<Duration>) -> Option<Asked> {
-        let end = patience.map(|patience| Instant::now() + patience);
+    /// Waits for a launch; `None` after `retry_limits`, or when no client is connected.
+    fn next_launch(&mut self, retry_limits: Option<Duration>) -> Option<Asked> {
+        let end = retry_limits.map(|retry_limits| Instant::now() + retry_limits);
         loop {
             self.connections.retain(|connection| !connection.closed);
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -136,7 +136,7 @@ impl Keeper {
 
     /// Starts the run of a launch and supervises it to its end. Returns the time to wait for another launch; `None` to
     /// exit.
-    fn look_after(&mut self, asked: Asked) -> Option<Duration> {
+    fn run_launch(&mut self, asked: Asked) -> Option<Duration> {
         let by = asked.by;
         let (mut run, journal) = match self.begin(&asked) {
             Ok(begun) => begun,
@@ -169,7 +169,7 @@ impl Keeper {
             Containment::Descent { reason } => reason,
             Containment::Leaf { .. } => "the cgroup does not have this limit",
         };
-        let limits = wanted::held(&view.options, self.leaf.as_ref(), otherwise);
+        let limits = wanted::enforced_limits(&view.options, self.leaf.as_ref(), otherwise);
         let moment = Moment::now();
         let leaf_before = self.leaf.as_ref().map(LeafCounters::read).unwrap_or_default();
         let mut start = Start {
@@ -243,7 +243,7 @@ impl Keeper {
     ) -> Result<u32, (String, i32)> {
         let (streams, namespace) = streams.map_or((None, None), |(streams, namespace)| (Some(streams), namespace));
         let options = &view.options;
-        if let Some(reason) = wanted::open_devices(options, &start.limits) {
+        if let Some(reason) = wanted::unenforced_device_rule(options, &start.limits) {
             return Err((format!("cannot deny devices that the job does not hold: {reason}"), 126));
         }
         let call = options.call.as_ref();
@@ -304,18 +304,18 @@ impl Keeper {
         loop {
             run.reap();
             if run.is_call() {
-                self.mind_caller(run);
+                self.check_caller(run);
             }
             run.advance(Instant::now(), self.leaf.as_ref());
             if run.is_over(self.leaf.as_ref()) {
                 return;
             }
-            self.attend(run, run.next_deadline());
+            self.handle_events(run, run.next_deadline());
         }
     }
 
     /// Reports to the caller of a call that a signal has stopped the call. Ends a call whose caller has disconnected.
-    fn mind_caller(&mut self, run: &mut Run) {
+    fn check_caller(&mut self, run: &mut Run) {
         let caller = self.connections.iter_mut().find(|connection| connection.is_caller && !connection.closed);
         let Some(caller) = caller else { return run.abandon(self.leaf.as_ref()) };
         if let Some(signal) = run.take_stop() {
@@ -324,7 +324,7 @@ impl Keeper {
     }
 
     /// Waits once for events and handles them.
-    fn attend(&mut self, run: &mut Run, deadline: Option<Instant>) {
+    fn handle_events(&mut self, run: &mut Run, deadline: Option<Instant>) {
         let congested = run.terminal.as_ref().is_some_and(Terminal::is_congested);
         let mut set = vec![entry(&self.signals), entry(&self.listener)];
         set.extend(self.connections.iter().map(|connection| interest(connection, run.terminal.as_ref())));
@@ -457,7 +457,7 @@ impl Keeper {
             run.set_recording();
             let again = Instant::now() + RECORD_ROUND;
             while Instant::now() < again {
-                self.attend(run, Some(again));
+                self.handle_events(run, Some(again));
             }
         }
         // Clients that connected before the record was written also hear of the end.

@@ -39,8 +39,8 @@
 //! same leaf, limits, termination sequence and lingering, but it writes no files. The streams are descriptors sent with
 //! the [`Launch`]. The shepherd closes them as soon as the program runs, so that ends of files are seen.
 //! [`Shepherd::signal`] sends signals, and [`Event::Stopped`] reports stops. A call ends with its connection: TERM, two
-//! seconds, KILL. There is nothing to adopt; calls end with the agent. On a terminal, a [`seat`] leads the session. A
-//! [`cgroup::Enclosure`] contains a process that already exists.
+//! seconds, KILL. There is nothing to adopt; calls end with the agent. On a terminal, a [`session_leader`] leads the session. A
+//! [`cgroup::ExistingProcess`] contains a process that already exists.
 //!
 //! **Not included:** threads, an async runtime, copying of output (the job writes to its files itself), retries and
 //! scheduling decisions.
@@ -62,7 +62,7 @@ mod process;
 pub mod ranks;
 mod record;
 mod run;
-pub mod seat;
+pub mod session_leader;
 mod spawn;
 mod sys;
 mod terminal;

@@ -10,7 +10,7 @@ static JOB_SCORE: OnceLock<CString> = OnceLock::new();
 /// Makes the OOM killer prefer the job to its shepherd. With version 1 cgroups, the shepherd is in the job's memory
 /// group. It may use more memory than a job that fills a tmpfs file. As root, this process and its forks are
 /// protected. Without that permission, jobs get a higher score.
-pub(crate) fn offer_jobs_to_oom_killer() {
+pub(crate) fn prefer_jobs_for_oom_kill() {
     const SCORE: &str = "/proc/self/oom_score_adj";
     // As much as the job's whole memory limit. With a lower score, a shepherd outweighs small programs at limits of a
     // few MiB.

@@ -44,7 +44,7 @@ impl Ranks {
     /// # Errors
     /// If a process cannot be started or waited for. The processes that were already started are then killed.
     pub fn run(&self) -> io::Result<i32> {
-        outlive_signals()?;
+        ignore_signals()?;
         let mut running = Running { ranks: BTreeMap::new(), failed: None, kill_at: None };
         for local in 0..self.count {
             match self.start(local) {
@@ -82,7 +82,7 @@ impl Ranks {
 
 /// Ignores signals that end the run: the job's processes receive these signals too, and this process must wait for the
 /// job's processes. Uses an empty handler, because the job's processes would inherit ignored signals.
-fn outlive_signals() -> io::Result<()> {
+fn ignore_signals() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2] {
@@ -137,14 +137,14 @@ impl Running {
         }
         let happened: Vec<_> = set.iter().filter(|entry| entry.revents != 0).map(|entry| entry.fd).collect();
         for fd in happened {
-            self.see_to(fd)?;
+            self.handle_event(fd)?;
         }
         self.ranks.retain(|_, rank| rank.pidfd.is_some() || !rank.outputs.is_empty());
         Ok(())
     }
 
     /// Handles an event on a descriptor.
-    fn see_to(&mut self, fd: i32) -> io::Result<()> {
+    fn handle_event(&mut self, fd: i32) -> io::Result<()> {
         let mut ended = None;
         for rank in self.ranks.values_mut() {
             if rank.pidfd.as_ref().is_some_and(|pidfd| pidfd.as_raw_fd() == fd) {

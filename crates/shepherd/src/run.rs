@@ -46,7 +46,7 @@ pub(crate) struct Run {
     /// Status and time of the main process's end.
     ended: Option<(Status, Instant)>,
     cause: Option<Cause>,
-    ladder: Ladder,
+    ladder: EndingStep,
     /// Whether the last check found a child process, alive or ended.
     has_children: bool,
     leftovers: Option<u32>,
@@ -125,8 +125,8 @@ impl LeafCounters {
 
 /// The last step that was taken to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ladder {
-    Calm,
+enum EndingStep {
+    NotEnding,
     Term { until: Instant },
     Kill { until: Instant, again: Instant },
     GivenUp,
@@ -149,7 +149,7 @@ impl Run {
             child,
             ended,
             cause: None,
-            ladder: Ladder::Calm,
+            ladder: EndingStep::NotEnding,
             has_children: true,
             leftovers: None,
             unkillable: Vec::new(),
@@ -202,12 +202,12 @@ impl Run {
 
     /// Whether no process is left, or the shepherd has given up killing the remaining processes.
     pub(crate) fn is_over(&self, leaf: Option<&Leaf>) -> bool {
-        self.ladder == Ladder::GivenUp || (self.main_has_ended() && self.is_empty(leaf))
+        self.ladder == EndingStep::GivenUp || (self.main_has_ended() && self.is_empty(leaf))
     }
 
     /// Whether the run left no processes behind.
     pub(crate) fn is_clean(&self) -> bool {
-        self.unkillable.is_empty() && self.ladder != Ladder::GivenUp
+        self.unkillable.is_empty() && self.ladder != EndingStep::GivenUp
     }
 
     /// Marks the run as waiting for disk space for its exit record.
@@ -246,10 +246,10 @@ impl Run {
         let now = Instant::now();
         self.cause.get_or_insert(terminate.cause);
         match self.ladder {
-            Ladder::Calm if terminate.grace > Duration::ZERO => self.send_term(now + terminate.grace),
-            Ladder::Calm => self.start_killing(now, leaf),
-            Ladder::Term { until } => self.ladder = Ladder::Term { until: until.min(now + terminate.grace) },
-            Ladder::Kill { .. } | Ladder::GivenUp => {}
+            EndingStep::NotEnding if terminate.grace > Duration::ZERO => self.send_term(now + terminate.grace),
+            EndingStep::NotEnding => self.start_killing(now, leaf),
+            EndingStep::Term { until } => self.ladder = EndingStep::Term { until: until.min(now + terminate.grace) },
+            EndingStep::Kill { .. } | EndingStep::GivenUp => {}
         }
     }
 
@@ -262,11 +262,11 @@ impl Run {
             self.enforce_limits(now, leaf);
         }
         match self.ladder {
-            Ladder::Term { until } if now >= until => self.start_killing(now, leaf),
-            Ladder::Kill { until, .. } if now >= until => self.give_up(leaf),
-            Ladder::Kill { until, again } if now >= again => {
+            EndingStep::Term { until } if now >= until => self.start_killing(now, leaf),
+            EndingStep::Kill { until, .. } if now >= until => self.give_up(leaf),
+            EndingStep::Kill { until, again } if now >= again => {
                 kill_all(leaf);
-                self.ladder = Ladder::Kill { until, again: now + KILL_ROUND };
+                self.ladder = EndingStep::Kill { until, again: now + KILL_ROUND };
             }
             _ => {}
         }
@@ -275,10 +275,10 @@ impl Run {
     /// Time of the next call of [`Run::advance`] if no event occurs.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let next = match self.ladder {
-            Ladder::Term { until } => Some(until),
-            Ladder::Kill { until, again } => Some(until.min(again)),
-            Ladder::Calm => self.time_limit_end(),
-            Ladder::GivenUp => return None,
+            EndingStep::Term { until } => Some(until),
+            EndingStep::Kill { until, again } => Some(until.min(again)),
+            EndingStep::NotEnding => self.time_limit_end(),
+            EndingStep::GivenUp => return None,
         };
         [next, self.next_output_check].into_iter().flatten().min()
     }
@@ -288,7 +288,7 @@ impl Run {
     }
 
     fn enforce_limits(&mut self, now: Instant, leaf: Option<&Leaf>) {
-        if self.ladder != Ladder::Calm {
+        if self.ladder != EndingStep::NotEnding {
             return;
         }
         let grace = self.options.grace;
@@ -317,21 +317,21 @@ impl Run {
         let found = members::list().len().max(leaf.map_or(0, |leaf| leaf.members().len()));
         self.leftovers = Some(found as u32);
         match self.ladder {
-            Ladder::Calm => self.send_term(now + LEFTOVER_GRACE),
-            Ladder::Term { until } => self.send_term(until.min(now + LEFTOVER_GRACE)),
-            Ladder::Kill { .. } | Ladder::GivenUp => {}
+            EndingStep::NotEnding => self.send_term(now + LEFTOVER_GRACE),
+            EndingStep::Term { until } => self.send_term(until.min(now + LEFTOVER_GRACE)),
+            EndingStep::Kill { .. } | EndingStep::GivenUp => {}
         }
     }
 
     fn send_term(&mut self, until: Instant) {
         // A stopped process handles TERM only after it is continued.
         members::signal(&[libc::SIGTERM, libc::SIGCONT]);
-        self.ladder = Ladder::Term { until };
+        self.ladder = EndingStep::Term { until };
     }
 
     fn start_killing(&mut self, now: Instant, leaf: Option<&Leaf>) {
         kill_all(leaf);
-        self.ladder = Ladder::Kill { until: now + KILL_BOUND, again: now + KILL_ROUND };
+        self.ladder = EndingStep::Kill { until: now + KILL_BOUND, again: now + KILL_ROUND };
     }
 
     fn give_up(&mut self, leaf: Option<&Leaf>) {
@@ -339,7 +339,7 @@ impl Run {
         self.unkillable.extend(leaf.map(Leaf::members).unwrap_or_default());
         self.unkillable.sort_unstable();
         self.unkillable.dedup();
-        self.ladder = Ladder::GivenUp;
+        self.ladder = EndingStep::GivenUp;
     }
 
     /// Whether no process of the run is left. Without children, a subreaper has no descendants; but processes may have
@@ -367,9 +367,9 @@ impl Run {
         match self.ladder {
             _ if self.recording => Phase::Recording,
             _ if self.main_has_ended() => Phase::CleaningUp,
-            Ladder::Calm => Phase::Running,
-            Ladder::Term { .. } => Phase::Terminating,
-            Ladder::Kill { .. } | Ladder::GivenUp => Phase::Killing,
+            EndingStep::NotEnding => Phase::Running,
+            EndingStep::Term { .. } => Phase::Terminating,
+            EndingStep::Kill { .. } | EndingStep::GivenUp => Phase::Killing,
         }
     }
 

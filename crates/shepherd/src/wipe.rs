@@ -39,7 +39,7 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
         };
         let metadata = file.metadata()?;
         let is_as_made = metadata.nlink() == 1 && metadata.mode() & 0o777 == 0o600;
-        if !is_as_made || *owner.get_or_insert(metadata.uid()) != metadata.uid() || !is_ours_alone(&file) {
+        if !is_as_made || *owner.get_or_insert(metadata.uid()) != metadata.uid() || !has_no_other_user(&file) {
             return Ok(None);
         }
         // An empty file may have blocks reserved beyond its end.
@@ -53,7 +53,7 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
 /// Whether no other process has the file open: only then does the kernel grant a write lease. Returns `false` on file
 /// systems without leases, such as network file systems. If another process opens the file during the lease, the kernel
 /// sends a signal. The default signal is fatal, so SIGURG replaces it.
-fn is_ours_alone(file: &File) -> bool {
+fn has_no_other_user(file: &File) -> bool {
     let set = |what: libc::c_int, value: libc::c_int| {
         // SAFETY: the system call takes plain integers.
         sys::check(unsafe { libc::fcntl(file.as_raw_fd(), what, value) }.into())

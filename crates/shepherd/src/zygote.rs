@@ -37,7 +37,7 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     sys::set_name(c"hostler-launch");
     nix::unistd::setsid()?;
     nix::unistd::chdir("/")?;
-    oom::offer_jobs_to_oom_killer();
+    oom::prefer_jobs_for_oom_kill();
     settle_limits()?;
     // Blocked in this process and in shepherds, which therefore end only by KILL. Jobs get an empty mask.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;

@@ -122,7 +122,7 @@ pub fn month(trace: &Trace, days: u64, machines: Machines, rule: &Rule) -> Month
     world.report()
 }
 
-enum Happening {
+enum ScheduledEvent {
     Arrives(usize),
     Says(usize, AgentMessage),
     Ends { on: usize, run: RunId },
@@ -142,7 +142,7 @@ struct Machine {
 struct World<'t> {
     state: State,
     now_ms: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    queue: BTreeMap<(u64, u64), ScheduledEvent>,
     queued: u64,
     connections: u64,
     jobs: Vec<&'t TraceJob>,
@@ -192,12 +192,12 @@ impl<'t> World<'t> {
             PowerTraits { watts: self.kind.watts, boot_ms: self.kind.boot_ms, is_managed, ..PowerTraits::default() };
         let nodes = self.machines.iter().map(|machine| (machine.name.clone(), traits)).collect();
         self.command(&Command::Power(PowerCommand::Plan(Box::new(PowerPlan { policy, nodes }))));
-        (0..self.machines.len()).for_each(|machine| self.later(0, Happening::HasBooted(machine)));
+        (0..self.machines.len()).for_each(|machine| self.later(0, ScheduledEvent::HasBooted(machine)));
         for (number, job) in self.jobs.clone().into_iter().enumerate() {
-            self.later((job.submit_secs - self.first_secs) * SECOND, Happening::Arrives(number));
+            self.later((job.submit_secs - self.first_secs) * SECOND, ScheduledEvent::Arrives(number));
         }
         if matches!(self.rule, Rule::Script) {
-            self.later(SCRIPT_MS, Happening::ScriptLooks);
+            self.later(SCRIPT_MS, ScheduledEvent::ScriptLooks);
         }
         while self.now_ms < least_ms || self.starts_ms.contains(&None) || self.state.jobs().next().is_some() {
             let happens = self.queue.keys().next().map(|(at, _)| *at);
@@ -217,27 +217,27 @@ impl<'t> World<'t> {
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: ScheduledEvent) {
         match happening {
-            Happening::Arrives(number) => self.submit(number),
-            Happening::Says(machine, message) => self.say(machine, message),
-            Happening::Ends { on, run } => {
+            ScheduledEvent::Arrives(number) => self.submit(number),
+            ScheduledEvent::Says(machine, message) => self.say(machine, message),
+            ScheduledEvent::Ends { on, run } => {
                 let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
                 let end = RunEnd { fate, message: None, result: None, usage: Usage::default() };
                 self.say(on, AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) }));
             }
-            Happening::Answers { node, ask, supply } => {
+            ScheduledEvent::Answers { node, ask, supply } => {
                 self.command(&Command::Power(PowerCommand::Said { node, ask, outcome: Ok(supply) }));
             }
-            Happening::HasBooted(machine) => self.come(machine),
-            Happening::HasStopped(machine) => {
+            ScheduledEvent::HasBooted(machine) => self.come(machine),
+            ScheduledEvent::HasStopped(machine) => {
                 let machine = &mut self.machines[machine];
                 machine.is_on = false;
                 if let Some(connection) = machine.connection.take() {
                     self.command(&Command::ConnectionEnded { connection });
                 }
             }
-            Happening::ScriptLooks => self.follow_script(),
+            ScheduledEvent::ScriptLooks => self.follow_script(),
         }
     }
 
@@ -286,7 +286,7 @@ impl<'t> World<'t> {
 
     /// Switches one machine on if a job waits, and every idle machine off.
     fn follow_script(&mut self) {
-        self.later(SCRIPT_MS, Happening::ScriptLooks);
+        self.later(SCRIPT_MS, ScheduledEvent::ScriptLooks);
         let by = || "script".to_owned();
         let is_off = |machine: &&Machine| self.state.power.node(&machine.name).is_some_and(|it| it.stage == Stage::Off);
         let waits = self.state.queue().next().is_some();
@@ -344,7 +344,7 @@ impl<'t> World<'t> {
             HeadMessage::Rest { ask } => {
                 self.later(
                     ANSWER_MS,
-                    Happening::Says(at, AgentMessage::Resting { ask, busy: None, is_leaving: false }),
+                    ScheduledEvent::Says(at, AgentMessage::Resting { ask, busy: None, is_leaving: false }),
                 );
             }
             _ => {}
@@ -355,11 +355,11 @@ impl<'t> World<'t> {
         let number = self.known.get(&run.task.job).copied().unwrap_or(self.known.len());
         self.starts_ms[number].get_or_insert(self.now_ms);
         self.reports(at, run, RunStatus::Running);
-        self.later(self.jobs[number].run_secs * SECOND, Happening::Ends { on: at, run });
+        self.later(self.jobs[number].run_secs * SECOND, ScheduledEvent::Ends { on: at, run });
     }
 
     fn reports(&mut self, at: usize, run: RunId, status: RunStatus) {
-        self.later(0, Happening::Says(at, AgentMessage::Report(RunReport { run, status })));
+        self.later(0, ScheduledEvent::Says(at, AgentMessage::Report(RunReport { run, status })));
     }
 
     /// Makes a controller handle a query or an order.
@@ -369,19 +369,19 @@ impl<'t> World<'t> {
         let supply = match (verb, supply) {
             (PowerVerb::On, Supply::Off) => {
                 self.machines[at].is_on = true;
-                self.later(self.kind.boot_ms, Happening::HasBooted(at));
+                self.later(self.kind.boot_ms, ScheduledEvent::HasBooted(at));
                 None
             }
             (PowerVerb::OffGracefully | PowerVerb::OffByForce, Supply::On) => {
-                self.later(STOP_MS, Happening::HasStopped(at));
+                self.later(STOP_MS, ScheduledEvent::HasStopped(at));
                 None
             }
             (_, supply) => Some(supply),
         };
-        self.later(ANSWER_MS, Happening::Answers { node, ask, supply });
+        self.later(ANSWER_MS, ScheduledEvent::Answers { node, ask, supply });
     }
 
-    fn later(&mut self, in_ms: u64, happening: Happening) {
+    fn later(&mut self, in_ms: u64, happening: ScheduledEvent) {
         self.queued += 1;
         self.queue.insert((self.now_ms + in_ms, self.queued), happening);
     }

@@ -55,23 +55,23 @@ pub fn changes(
 ) -> Result<Changes, TooMuch> {
     let known: HashMap<&[u8], &Entry> = manifest.entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
     let opened = Root::open(directory).map_err(WalkError::Root).and_then(|root| {
-        let walked = walk(&root, &Rules::Skip(&|path| !known.contains_key(path) && is_leftover(path)))?;
+        let walked = walk(&root, &Rules::Skip(&|path| !known.contains_key(path) && is_byproduct(path)))?;
         Ok((Arc::new(root), walked))
     });
     match opened {
         Ok((root, walked)) => Ok(Comparison { root, known, baseline, options }.run(manifest, walked)),
-        Err(WalkError::Root(error)) => Ok(directory_lost(&error)),
+        Err(WalkError::Root(error)) => Ok(unreadable_directory(&error)),
         Err(WalkError::TooMuch(what)) => Err(what),
     }
 }
 
 /// Returns whether programs create `path` as a by-product, e.g. a cache, so that it is not part of the result.
-fn is_leftover(path: &[u8]) -> bool {
+fn is_byproduct(path: &[u8]) -> bool {
     path == b".hostler" || paths::name(path) == b"__pycache__" || path.ends_with(b".pyc")
 }
 
 /// Returns the changes for an unreadable work directory: one problem. Removed files are unknown, so none are listed.
-fn directory_lost(error: &io::Error) -> Changes {
+fn unreadable_directory(error: &io::Error) -> Changes {
     let problem = match error.kind() {
         io::ErrorKind::NotFound => "The work directory no longer exists, so its files are lost.".to_owned(),
         _ => format!("The work directory cannot be read: {}.", plain(error)),
@@ -91,7 +91,7 @@ impl Comparison<'_> {
     fn run(&self, manifest: &Manifest, walked: Walked) -> Changes {
         let Walked { found, mut problems, left_out: _ } = walked;
         let mut sources = Sources::beneath(Arc::clone(&self.root));
-        let suspects: Vec<bool> = found.iter().map(|it| self.is_suspect(it)).collect();
+        let suspects: Vec<bool> = found.iter().map(|it| self.must_be_hashed(it)).collect();
         let mut hashed = self.hash(&found, &suspects, &mut problems);
 
         let mut changed: Vec<Option<Entry>> = Vec::with_capacity(found.len());
@@ -120,7 +120,7 @@ impl Comparison<'_> {
     }
 
     /// Returns whether the file must be hashed to know if it changed.
-    fn is_suspect(&self, found: &Found) -> bool {
+    fn must_be_hashed(&self, found: &Found) -> bool {
         let known_file = matches!(self.known.get(found.path.as_slice()), Some(Entry { kind: EntryKind::File(_), .. }));
         found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
     }

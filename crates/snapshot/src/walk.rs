@@ -136,7 +136,7 @@ pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<
     walked.found.retain(|found| !left_out.contains(found.path.as_slice()));
     walked.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     if !matches!(rules, Rules::SkipKeepingLinks(_)) {
-        set_aside_links_outside(&mut walked);
+        move_outside_links_to_problems(&mut walked);
     }
     walked.problems.sort_unstable();
     Ok(walked)
@@ -312,7 +312,7 @@ pub(crate) fn plain(error: &io::Error) -> String {
 }
 
 /// Moves links that lead outside from the found entries to the problems.
-fn set_aside_links_outside(walked: &mut Walked) {
+fn move_outside_links_to_problems(walked: &mut Walked) {
     let links: HashMap<&[u8], &[u8]> = (walked.found.iter())
         .filter(|found| found.stat.kind == Kind::Symlink)
         .map(|found| (found.path.as_slice(), found.target.as_slice()))

@@ -100,7 +100,7 @@ impl Cluster {
             .args(arguments)
             .current_dir(self.home())
             .env_clear()
-            .envs(std::env::vars().filter(|(name, _)| is_of_the_network(name)))
+            .envs(std::env::vars().filter(|(name, _)| configures_index_access(name)))
             .env("PATH", std::env::var("PATH").unwrap_or_default())
             .env("HOME", self.home())
             .env("XDG_STATE_HOME", self.path("state"))
@@ -224,13 +224,13 @@ impl Drop for Cluster {
         while std::time::Instant::now() < gone && !processes_with(&home).is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        end_all_with(&home);
+        kill_processes_with(&home);
     }
 }
 
 /// Kills all processes with `text` in their environment or command line. Repeats this until none is left, because a job
 /// outlives its shepherd.
-pub(crate) fn end_all_with(text: &str) {
+pub(crate) fn kill_processes_with(text: &str) {
     for _ in 0..100 {
         let left = processes_with(text);
         if left.is_empty() {
@@ -242,7 +242,7 @@ pub(crate) fn end_all_with(text: &str) {
 }
 
 /// Whether a variable configures access to package indexes: proxies, mirrors and certificates.
-pub(crate) fn is_of_the_network(name: &str) -> bool {
+pub(crate) fn configures_index_access(name: &str) -> bool {
     ["UV_", "PIP_", "SSL_CERT_"].iter().any(|prefix| name.starts_with(prefix))
         || name.to_ascii_lowercase().ends_with("_proxy")
         || name == "REQUESTS_CA_BUNDLE"

@@ -13,7 +13,7 @@ use nix::unistd::User;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cluster::{Outcome, collect_logs, end_all_with, is_of_the_network};
+use crate::cluster::{Outcome, collect_logs, configures_index_access, kill_processes_with};
 use crate::{kill, wait_until};
 
 /// A head and one agent, both run by root, in a directory that every user can traverse. Dropping it ends all its
@@ -202,7 +202,7 @@ impl Drop for SharedCluster {
             kill(child.id(), Signal::SIGTERM);
             let _ = child.wait();
         }
-        end_all_with(&text(self.home.path()));
+        kill_processes_with(&text(self.home.path()));
     }
 }
 
@@ -222,7 +222,7 @@ fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> C
     Command::new(executable)
         .args(arguments)
         .env_clear()
-        .envs(std::env::vars().filter(|(name, _)| is_of_the_network(name)))
+        .envs(std::env::vars().filter(|(name, _)| configures_index_access(name)))
         .env("PATH", std::env::var("PATH").unwrap_or_default())
         .env("HOME", home)
         .current_dir("/")

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Poll interval.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Polls `condition` until it returns a value.
 ///
@@ -16,6 +16,6 @@ pub fn wait_until<T>(what: &str, seconds: u64, mut condition: impl FnMut() -> Op
             return value;
         }
         assert!(Instant::now() < deadline, "waited {seconds} s for {what}");
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -29,7 +29,7 @@ use crate::account::act_as;
 
 /// Poll interval while another job builds the environment. A build takes much longer than the interval, and a check
 /// much less.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
@@ -172,7 +172,7 @@ impl Cache {
                 log(b"hostler: waiting for another job to build this environment\n");
                 told = true;
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 

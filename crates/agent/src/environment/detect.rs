@@ -577,15 +577,14 @@ fn option<'a>(line: &'a str, short: &str, long: &str) -> Option<&'a str> {
 }
 
 /// Whether a requirement is a path by pip's rules: it has a separator, starts with a dot, or is an archive. With
-/// `surely_a_target`, everything but an option or a URL is a path.
-fn names_a_path(requirement: &str, surely_a_target: bool) -> bool {
-    if requirement.starts_with('-') || requirement.contains("://") || (!surely_a_target && requirement.contains(" @ "))
-    {
+/// `is_target`, everything but an option or a URL is a path.
+fn names_a_path(requirement: &str, is_target: bool) -> bool {
+    if requirement.starts_with('-') || requirement.contains("://") || (!is_target && requirement.contains(" @ ")) {
         return false;
     }
     let (path, _) = split_path(requirement);
     let archive = [".whl", ".tar.gz", ".zip", ".tar.bz2"].iter().any(|suffix| path.ends_with(suffix));
-    surely_a_target || path.starts_with('.') || path.contains('/') || archive
+    is_target || path.starts_with('.') || path.contains('/') || archive
 }
 
 /// Splits `./pkg[extra] ; marker` after the path.

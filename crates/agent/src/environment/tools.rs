@@ -29,7 +29,7 @@ use crate::account::act_as;
 use crate::mutex::lock;
 
 /// Prints, one per line: the program to start, its version, and everything that makes interpreters incompatible.
-const WHO_ARE_YOU: &str = "\
+const VERSION_QUERY: &str = "\
 import os, platform, sys, sysconfig
 print(sys.executable)
 print('%d.%d' % sys.version_info[:2])
@@ -359,7 +359,7 @@ fn minor_version(program: &Path) -> Option<String> {
         return Some(version.to_owned());
     }
     let mut child = Command::new(program)
-        .args(["-I", "-c", WHO_ARE_YOU])
+        .args(["-I", "-c", VERSION_QUERY])
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -392,7 +392,7 @@ fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
 
 fn ask_python(program: &Path, settings: &Settings, runner: &dyn Runner) -> Result<Interpreter, EnvError> {
     let broken = |problem| EnvError::BrokenTool { program: program.to_owned(), problem };
-    let answer = ask(Step::new(program, ["-I", "-c", WHO_ARE_YOU]), settings, runner)?.map_err(broken)?;
+    let answer = ask(Step::new(program, ["-I", "-c", VERSION_QUERY]), settings, runner)?.map_err(broken)?;
     // A shim may print other lines first.
     let lines: Vec<&str> = answer.lines().collect();
     match lines[lines.len().saturating_sub(3)..] {

@@ -18,7 +18,7 @@ use crate::gossip::{CallDoor, Gossiping};
 use crate::mutex::lock;
 
 /// Timeout for connecting to another node.
-const REACH_BOUND: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connections to other nodes.
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// Why no channel could be opened, as a sentence about the node.
-pub(super) enum NoWay {
+pub(super) enum OpenError {
     /// The node is unreachable. Later commands should avoid the node for a while.
     Unreachable(String),
     /// The node has not received this node's certificate from the head yet. A retry can succeed.
@@ -48,14 +48,14 @@ impl Connections {
         gossiping: &Gossiping,
         credentials: &Credentials,
         node: &NodeName,
-    ) -> Result<Channel, NoWay> {
-        let unreachable = |why: &str| NoWay::Unreachable(why.to_owned());
+    ) -> Result<Channel, OpenError> {
+        let unreachable = |why: &str| OpenError::Unreachable(why.to_owned());
         let door = gossiping.door(node).ok_or_else(|| unreachable("it does not say where it takes calls"))?;
         let place = Arc::clone(lock(&self.0).entry(node.clone()).or_default());
         let mut known = place.lock().await;
         if let Some(Known { connection, .. }) =
             known.as_ref().filter(|known| known.door == door && !known.connection.is_closed())
-            && connection.is_alive(REACH_BOUND).await
+            && connection.is_alive(CONNECT_TIMEOUT).await
         {
             return connection
                 .open()
@@ -63,13 +63,13 @@ impl Connections {
         }
         *known = None;
         let address = door.address;
-        let connection = timeout(REACH_BOUND, dial(credentials, door)).await;
+        let connection = timeout(CONNECT_TIMEOUT, dial(credentials, door)).await;
         let connection = connection.map_err(|_| unreachable(&format!("it does not answer at {address}")))?;
         let connection =
             connection.map_err(|error| unreachable(&format!("it cannot be reached at {address}: {error}")))?;
         let not_yet =
-            || NoWay::NotYet(format!("it does not let this node in at {address}, as it does not know it yet"));
-        if !connection.responds(REACH_BOUND).await {
+            || OpenError::NotYet(format!("it does not let this node in at {address}, as it does not know it yet"));
+        if !connection.responds(CONNECT_TIMEOUT).await {
             return Err(not_yet());
         }
         let channel = connection.open().ok_or_else(not_yet)?;

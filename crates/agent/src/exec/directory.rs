@@ -19,22 +19,22 @@ use crate::mutex::lock;
 
 /// Known identities of this machine's directories on other nodes.
 #[derive(Default)]
-pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), There>>);
+pub(super) struct Directories(Mutex<HashMap<(NodeName, u64, u64), RemoteDirectory>>);
 
 /// The identity of a directory on another node.
 #[derive(Clone)]
-pub(super) struct There {
+pub(super) struct RemoteDirectory {
     pub(super) id: DirectoryId,
     /// Whether that node mounts the directory over the network.
     pub(super) is_shared: bool,
 }
 
 impl Directories {
-    pub(super) fn known(&self, node: &NodeName, here: &DirectoryId) -> Option<There> {
+    pub(super) fn known(&self, node: &NodeName, here: &DirectoryId) -> Option<RemoteDirectory> {
         lock(&self.0).get(&(node.clone(), here.device, here.inode)).cloned()
     }
 
-    pub(super) fn learn(&self, node: &NodeName, here: &DirectoryId, there: There) {
+    pub(super) fn learn(&self, node: &NodeName, here: &DirectoryId, there: RemoteDirectory) {
         const MOST: usize = 10_000;
         let mut known = lock(&self.0);
         if known.len() >= MOST {

@@ -13,13 +13,13 @@ use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
 use hostler_remote::Paths;
 use hostler_remote::{
-    Ask, Caller, Channel, Choice, Command, Cost, Event, Frame, How, Open, Placed, Proof, Refusal, RefusalKind, Reply,
-    Start, Started, Tried,
+    Caller, Channel, Choice, Command, Cost, Destination, Event, ExecRequest, FailedAttempt, Frame, NodeScore, Open,
+    Proof, Refusal, RefusalKind, Reply, Start, Started,
 };
 use tokio::time::sleep;
 
-use super::connections::NoWay;
-use super::directory::There;
+use super::connections::OpenError;
+use super::directory::RemoteDirectory;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
@@ -34,11 +34,11 @@ const START_BOUND: Duration = Duration::from_secs(60);
 
 /// Maximum overhead that counts in cost estimates, in microseconds. Longer times are caused by a slow reader of the
 /// output.
-const WAY_BOUND_US: u64 = 10_000_000;
+const MAX_OVERHEAD_US: u64 = 10_000_000;
 
 /// How long to wait for gossip about a node that the user named, or for that node to accept this node's certificate.
-const HEARING_BOUND: Duration = Duration::from_secs(5);
-const HEARING_LOOK: Duration = Duration::from_millis(100);
+const GOSSIP_TIMEOUT: Duration = Duration::from_secs(5);
+const GOSSIP_POLL: Duration = Duration::from_millis(100);
 
 /// Timeout for the caller to prove its directory.
 const PROOF_BOUND: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ enum Failed {
     /// The node may have started the command.
     Unknown(String),
     /// The caller has disconnected.
-    Forsaken,
+    CallerGone,
 }
 
 /// The program that sent a request.
@@ -62,9 +62,9 @@ pub(super) struct Client {
 }
 
 /// Answers a user's request. If the command runs on another node, forwards its streams until its end.
-pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask, client: Client) {
+pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: ExecRequest, client: Client) {
     let Caller { name, uid } = &client.caller;
-    if let Err(error) = exec.node.accounts.let_in(name, Some(*uid)) {
+    if let Err(error) = exec.node.accounts.check_not_blocked(name, Some(*uid)) {
         let message = format!("node {} does not run the command: {error}", exec.node.name);
         let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
         return drop(channel.send(Frame::refused(Box::new(refusal))).await);
@@ -75,13 +75,13 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
         kind.push_str(" with its tree");
     }
     let cost = lock(&exec.costs).estimate(&kind);
-    let needs = Needs { way: cost.map_or(0, |cost| cost.way()), ..needs_of(&ask) };
-    let cost = cost.map(|Estimate { run_us, way_us }| Cost { kind: kind.clone(), run_us, way_us });
+    let needs = Needs { way: cost.map_or(0, |cost| cost.overhead()), ..needs_of(&ask) };
+    let cost = cost.map(|Estimate { run_us, overhead_us }| Cost { kind: kind.clone(), run_us, overhead_us });
     if ask.explain {
         let choice = Choice { cost, counts: *lock(&exec.counts), ..explain(exec, &needs) };
         return drop(channel.send(Frame::Reply(Reply::Explained(Box::new(choice)))).await);
     }
-    let placed = |node: &NodeName, how, tried: &[Tried]| Placed {
+    let placed = |node: &NodeName, how, tried: &[FailedAttempt]| Destination {
         node: node.clone(),
         how,
         cost: cost.clone(),
@@ -93,12 +93,12 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
     for candidate in candidates(exec, &needs).await {
         let chosen = placed(&candidate.name, Some(how(&candidate)), &tried);
         if candidate.is_local {
-            return stay(exec, channel, &ask, chosen, &kind, client).await;
+            return run_locally(exec, channel, &ask, chosen, &kind, client).await;
         }
         match elsewhere(exec, channel, &mut ask, &client, &candidate, chosen, &kind).await {
-            Ok(()) | Err(Failed::Forsaken) => return,
+            Ok(()) | Err(Failed::CallerGone) => return,
             Err(Failed::Not(refusal)) => {
-                tried.push(Tried { node: candidate.name, why: refusal.message.clone() });
+                tried.push(FailedAttempt { node: candidate.name, why: refusal.message.clone() });
                 let is_hopeless = refusal.kind == RefusalKind::Hopeless;
                 last = Some(refusal);
                 if is_hopeless {
@@ -116,9 +116,9 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
     let may_run_here =
         !ask.not.contains(own) && ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none();
     if may_run_here && last.as_ref().is_none_or(|refusal| refusal.kind != RefusalKind::Hopeless) {
-        return stay(exec, channel, &ask, placed(own, None, &tried), &kind, client).await;
+        return run_locally(exec, channel, &ask, placed(own, None, &tried), &kind, client).await;
     }
-    let refusal = last.unwrap_or_else(|| Box::new(nowhere(exec, &needs)));
+    let refusal = last.unwrap_or_else(|| Box::new(no_suitable_node(exec, &needs)));
     let _ = channel.send(Frame::refused(refusal)).await;
 }
 
@@ -126,7 +126,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Ask
 /// starting.
 async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
     let Some(gossiping) = &exec.node.gossiping else { return Vec::new() };
-    let until = Instant::now() + HEARING_BOUND;
+    let until = Instant::now() + GOSSIP_TIMEOUT;
     loop {
         let found = gossiping.choose(needs);
         let is_expected = || {
@@ -135,19 +135,26 @@ async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
             needs.only.iter().any(|name| match why(name) {
                 Some(why) => matches!(why, Unfit::Unheard | Unfit::Unknown),
                 // The head may not have sent the list of nodes yet.
-                None => exec.began.elapsed() < HEARING_BOUND,
+                None => exec.began.elapsed() < GOSSIP_TIMEOUT,
             })
         };
         if !found.is_empty() || needs.only.is_empty() || Instant::now() >= until || !is_expected() {
             return found;
         }
-        sleep(HEARING_LOOK).await;
+        sleep(GOSSIP_POLL).await;
     }
 }
 
 /// Runs the command on this node with its caller's streams, supervised by a shepherd. On a terminal, or if the shepherd
 /// cannot start the command, tells the caller to execute the command itself.
-async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed, kind: &str, client: Client) {
+async fn run_locally(
+    exec: &Arc<Exec>,
+    channel: &mut Channel,
+    ask: &ExecRequest,
+    placed: Destination,
+    kind: &str,
+    client: Client,
+) {
     count(exec, &placed);
     // Local users are served even when a shutdown is planned. The shutdown ends the command.
     let _going = exec.node.activity.begin();
@@ -169,15 +176,15 @@ async fn stay(exec: &Arc<Exec>, channel: &mut Channel, ask: &Ask, placed: Placed
             }
         }
     }
-    become_it(exec, channel, ask, placed, kind, (score, &peer)).await;
+    relay_command(exec, channel, ask, placed, kind, (score, &peer)).await;
 }
 
 /// Tells the caller to execute the command itself, within the command's limits.
-async fn become_it(
+async fn relay_command(
     exec: &Arc<Exec>,
     channel: &mut Channel,
-    ask: &Ask,
-    mut placed: Placed,
+    ask: &ExecRequest,
+    mut placed: Destination,
     kind: &str,
     (score, peer): (u64, &Peer),
 ) {
@@ -192,7 +199,7 @@ async fn become_it(
     let _ = channel.send(Frame::Reply(Reply::RunHere(Box::new(placed)))).await;
 }
 
-fn count(exec: &Exec, placed: &Placed) {
+fn count(exec: &Exec, placed: &Destination) {
     let mut counts = lock(&exec.counts);
     match (&placed.how, placed.tried.is_empty()) {
         (Some(how), true) if how.is_local => counts.here += 1,
@@ -205,10 +212,10 @@ fn count(exec: &Exec, placed: &Placed) {
 async fn elsewhere(
     exec: &Arc<Exec>,
     channel: &mut Channel,
-    ask: &mut Ask,
+    ask: &mut ExecRequest,
     client: &Client,
     candidate: &Candidate,
-    mut placed: Placed,
+    mut placed: Destination,
     kind: &str,
 ) -> Result<(), Failed> {
     let began = Instant::now();
@@ -228,17 +235,17 @@ async fn elsewhere(
     let mut start = Start { command, caller: caller.clone(), written };
     let mut is_proved = false;
     let (mut there, started) = loop {
-        let mut there = way_to(exec, candidate, !ask.only.is_empty())
+        let mut there = open_channel(exec, candidate, !ask.only.is_empty())
             .await
             .map_err(|why| Failed::Not(Box::new(unsuitable(125, format!("node {node}: {why}")))))?;
         let broken = |_| Failed::Unknown("its connection broke before an answer".to_owned());
         there.send(Frame::Open(Open::Start(Box::new(start.clone())))).await.map_err(broken)?;
         let mut has_told = false;
         let answer = mirror::answer_of(channel, &mut there, START_BOUND, &mut has_told).await;
-        let answer = answer.ok_or(Failed::Forsaken)?;
+        let answer = answer.ok_or(Failed::CallerGone)?;
         if has_told && !matches!(answer, Ok(Some(Frame::Reply(Reply::Started(_))))) {
             // The next node starts a new conversation about the tree.
-            mirror::begin_anew(channel, START_BOUND).await.ok_or(Failed::Forsaken)?;
+            mirror::begin_anew(channel, START_BOUND).await.ok_or(Failed::CallerGone)?;
         }
         match answer {
             Ok(Some(Frame::Reply(Reply::Started(started)))) => break (there, *started),
@@ -256,21 +263,21 @@ async fn elsewhere(
     };
     sent.began();
     if let (Some(here), Some(id)) = (&ask.command.directory_id, started.directory_id) {
-        exec.directories.learn(node, here, There { id, is_shared: started.is_shared });
+        exec.directories.learn(node, here, RemoteDirectory { id, is_shared: started.is_shared });
     }
     count(exec, &placed);
     let score = candidate.score.total;
     placed.advisory.clone_from(&started.advisory);
     let words = Started { placed: Some(placed), ..Started::default() };
-    channel.send(Frame::Reply(Reply::Started(Box::new(words)))).await.map_err(|_| Failed::Forsaken)?;
+    channel.send(Frame::Reply(Reply::Started(Box::new(words)))).await.map_err(|_| Failed::CallerGone)?;
     let ended = pass_on(channel, &mut there, node).await;
     if let Some(wall_us) = ended.filter(|_| ask.command.terminal.is_none()) {
         let mut costs = lock(&exec.costs);
         costs.ran(kind, wall_us, score);
-        let way_us = micros(began.elapsed()).saturating_sub(wall_us);
+        let overhead_us = micros(began.elapsed()).saturating_sub(wall_us);
         // A longer time comes from a slow reader of the output.
-        if way_us < WAY_BOUND_US {
-            costs.went(kind, way_us);
+        if overhead_us < MAX_OVERHEAD_US {
+            costs.went(kind, overhead_us);
         }
     }
     drop(sent);
@@ -278,15 +285,15 @@ async fn elsewhere(
 }
 
 /// Opens a channel to a node. If the user named the node, retries until the node has this node's certificate.
-async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
-    let until = Instant::now() + HEARING_BOUND;
+async fn open_channel(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
+    let until = Instant::now() + GOSSIP_TIMEOUT;
     let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
     loop {
         match exec.connections.call(gossiping, &exec.own.credentials, &candidate.name).await {
             Ok(channel) => return Ok(channel),
-            Err(NoWay::NotYet(_)) if is_named && Instant::now() < until => sleep(HEARING_LOOK).await,
-            Err(NoWay::NotYet(why)) => return Err(why),
-            Err(NoWay::Unreachable(why)) => {
+            Err(OpenError::NotYet(_)) if is_named && Instant::now() < until => sleep(GOSSIP_POLL).await,
+            Err(OpenError::NotYet(why)) => return Err(why),
+            Err(OpenError::Unreachable(why)) => {
                 gossiping.unreachable(candidate.id);
                 return Err(why);
             }
@@ -296,7 +303,7 @@ async fn way_to(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Ch
 
 /// Returns recently written files in the caller's directory about which the other node may have outdated cached data.
 /// Empty if neither node mounts the directory over the network.
-async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_there: bool) -> Paths {
+async fn written(exec: &Arc<Exec>, ask: &ExecRequest, caller: &Caller, is_remembered_there: bool) -> Paths {
     // A mirrored tree is complete as described.
     let (Some(here), None) = (&ask.command.directory_id, &ask.command.tree) else { return Paths::default() };
     if exec.written.known(here.device) == Some(Disk::Own) && !is_remembered_there {
@@ -319,20 +326,20 @@ async fn written(exec: &Arc<Exec>, ask: &Ask, caller: &Caller, is_remembered_the
 /// Asks the caller to describe its tree, and returns `command` with the tree. Reading a large tree may take long, but
 /// delays no other command.
 async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
-    channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::Forsaken)?;
+    channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::CallerGone)?;
     match channel.receive().await {
-        Some(Frame::Event(Event::Tree(tree))) => command.with_tree(*tree).ok_or(Failed::Forsaken),
-        _ => Err(Failed::Forsaken),
+        Some(Frame::Event(Event::Tree(tree))) => command.with_tree(*tree).ok_or(Failed::CallerGone),
+        _ => Err(Failed::CallerGone),
     }
 }
 
 /// Asks the caller to create the file that proves its directory.
 async fn prove(channel: &mut Channel) -> Result<Proof, Failed> {
     let name = format!("{}{:016x}{:016x}", Proof::FILE_PREFIX, random_bits(), random_bits());
-    channel.send(Frame::Event(Event::ProveDirectory(name))).await.map_err(|_| Failed::Forsaken)?;
+    channel.send(Frame::Event(Event::ProveDirectory(name))).await.map_err(|_| Failed::CallerGone)?;
     match tokio::time::timeout(PROOF_BOUND, channel.receive()).await {
         Ok(Some(Frame::Event(Event::Proof(proof)))) => Ok(proof),
-        _ => Err(Failed::Forsaken),
+        _ => Err(Failed::CallerGone),
     }
 }
 
@@ -371,7 +378,7 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn needs_of(ask: &Ask) -> Needs {
+fn needs_of(ask: &ExecRequest) -> Needs {
     Needs {
         memory_bytes: ask.command.memory_bytes.unwrap_or(0),
         constraint: ask.constraint.clone(),
@@ -395,9 +402,9 @@ fn explain(exec: &Exec, needs: &Needs) -> Choice {
     }
 }
 
-fn how(candidate: &Candidate) -> How {
+fn how(candidate: &Candidate) -> NodeScore {
     let score = &candidate.score;
-    How {
+    NodeScore {
         node: candidate.name.clone(),
         is_local: candidate.is_local,
         score: score.total,
@@ -410,7 +417,7 @@ fn how(candidate: &Candidate) -> How {
 }
 
 /// Returns a refusal that explains for each node why it is unsuitable.
-fn nowhere(exec: &Exec, needs: &Needs) -> Refusal {
+fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     let choice = explain(exec, needs);
     let mut refusal = unsuitable(125, "no node can run this command");
     let is_wanted = |node: &NodeName| needs.only.is_empty() || needs.only.contains(node);

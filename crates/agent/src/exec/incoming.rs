@@ -8,7 +8,7 @@ use std::net::TcpListener as StdListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hostler_core::doorway::{Network, Shares, WaitingRoom};
+use hostler_core::admission::{ConnectionSlots, Network, UsageLimits};
 use hostler_model::{Digest, NodeName};
 use hostler_remote::{Frame, Heartbeat, Open, keep_alive, multiplex};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,10 +25,10 @@ const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
 /// Maximum number of connections in their handshake. A further connection closes the oldest one, so silent peers
 /// cannot block others.
-const MAX_AT_THE_DOOR: usize = 128;
+const MAX_HANDSHAKES: usize = 128;
 
 /// Maximum number of connections from one node. A node needs one, and another one while it tests the first.
-const MAX_OF_ONE_NODE: usize = 8;
+const MAX_PER_NODE: usize = 8;
 
 /// Interval between checks that the head still names the peer.
 const LOOK: Duration = Duration::from_secs(2);
@@ -47,8 +47,8 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
         tracing::info!(%address, "other nodes may bring commands");
         gossiping.takes_commands_at(address.port());
     }
-    let at_the_door = WaitingRoom::new(MAX_AT_THE_DOOR);
-    let nodes = Shares::of(MAX_OF_ONE_NODE);
+    let at_the_door = ConnectionSlots::new(MAX_HANDSHAKES);
+    let nodes = UsageLimits::of(MAX_PER_NODE);
     // Networks from which nodes have connected. Their connections are closed last.
     let known: Arc<Mutex<BTreeSet<Network>>> = Arc::default();
     loop {
@@ -130,12 +130,12 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
             tracing::debug!(%node, %error, "a connection for calls broke");
         },
         () = answer => {}
-        () = expulsion(exec, key) => tracing::info!(%node, "the head has removed this node; ending its remote commands"),
+        () = wait_until_unlisted(exec, key) => tracing::info!(%node, "the head has removed this node; ending its remote commands"),
     }
 }
 
 /// Returns when the head no longer names the node with this key.
-async fn expulsion(exec: &Exec, key: Digest) {
+async fn wait_until_unlisted(exec: &Exec, key: Digest) {
     let mut looks = interval(LOOK);
     let is_named = || exec.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));
     while is_named() {

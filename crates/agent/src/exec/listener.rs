@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler_core::doorway::Shares;
+use hostler_core::admission::UsageLimits;
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
 use hostler_shepherd::receive;
 use nix::sys::socket::MsgFlags;
@@ -20,7 +20,7 @@ use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::door::Door;
+use crate::local_socket::LocalSocket;
 
 /// Maximum number of concurrent requests. Further requests wait.
 const CALLS: usize = 1024;
@@ -29,10 +29,10 @@ const CALLS: usize = 1024;
 const CALLS_OF_ONE: usize = CALLS / 2;
 
 /// Maximum number of refusals that are being sent at once. Further connections are closed without an answer.
-const TURNED_AWAY: usize = 256;
+const MAX_REFUSALS: usize = 256;
 
 /// Maximum number of refusals that are being sent to one user at once.
-const TURNED_AWAY_OF_ONE: usize = 64;
+const MAX_REFUSALS_PER_USER: usize = 64;
 
 /// Timeout for a program to send its request.
 const ASK_BOUND: Duration = Duration::from_secs(30);
@@ -43,15 +43,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
-    let door = match Door::open(path.clone(), geteuid().is_root()).await {
+    let door = match LocalSocket::open(path.clone(), geteuid().is_root()).await {
         Ok(door) => door,
         Err(error) => {
             return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");
         }
     };
     let places = Arc::new(Semaphore::new(CALLS));
-    let shares = Shares::of(CALLS_OF_ONE);
-    let turned_away = (Arc::new(Semaphore::new(TURNED_AWAY)), Shares::of(TURNED_AWAY_OF_ONE));
+    let shares = UsageLimits::of(CALLS_OF_ONE);
+    let turned_away = (Arc::new(Semaphore::new(MAX_REFUSALS)), UsageLimits::of(MAX_REFUSALS_PER_USER));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match door.accept().await {

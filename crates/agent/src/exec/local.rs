@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hostler_shepherd::ProcessId;
-use hostler_shepherd::cgroup::Enclosure;
+use hostler_shepherd::cgroup::ExistingProcess;
 use nix::libc;
 use tokio::time::{Instant, sleep};
 
 use super::peer::Peer;
 use super::run;
 use super::shared::Exec;
-use crate::activity::Going;
+use crate::activity::CommandGuard;
 use crate::node::Node;
 use crate::readiness::Readiness;
 
@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Returns the limits that the kernel does not enforce, with the reasons.
 pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<u64>, ended: Ended) -> Vec<String> {
     let none = |reason: &str| vec![format!("CPUs, memory and processes: {reason}")];
-    let Some((process, handle)) = held(peer) else {
+    let Some((process, handle)) = caller_process(peer) else {
         return none(
             "the calling process has ended, is in another container than the agent, or has another user's rights",
         );
@@ -54,7 +54,8 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
     // The kernel takes a while to move a process.
     let options = run::options(exec, memory_bytes);
     let made =
-        tokio::task::spawn_blocking(move || Enclosure::around(process.pid, handle.as_fd(), &spec, &options)).await;
+        tokio::task::spawn_blocking(move || ExistingProcess::around(process.pid, handle.as_fd(), &spec, &options))
+            .await;
     match made.unwrap_or_else(|error| Err(io::Error::other(error))) {
         Ok(enclosure) => {
             let advisory = run::advisory(enclosure.limits());
@@ -66,7 +67,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
 }
 
 /// Returns the caller's process and a pidfd of it; `None` if this agent cannot see the process.
-fn held(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
+fn caller_process(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
     let process = peer.process()?;
     Some((process.id(), process.handle().try_clone_to_owned().ok()?))
 }
@@ -115,7 +116,7 @@ pub(super) fn take_up(exec: &Arc<Exec>) {
         let own = name.strip_prefix(&exec.node.leaf_prefix).unwrap_or_default();
         let (process, spec) = (process_of(own), exec.node.leaf(own));
         if let (Some(process), Some(spec)) = (process, spec)
-            && let Ok(enclosure) = Enclosure::again(&spec)
+            && let Ok(enclosure) = ExistingProcess::open(&spec)
         {
             tokio::spawn(look_after(enclosure, process, None, exec.node.activity.begin()));
         }
@@ -123,7 +124,12 @@ pub(super) fn take_up(exec: &Arc<Exec>) {
 }
 
 /// Waits for a command to end, ends its leftover processes, and removes its cgroup.
-async fn look_after(enclosure: Enclosure, process: ProcessId, ended: Option<Ended>, _going: Option<Going>) {
+async fn look_after(
+    enclosure: ExistingProcess,
+    process: ProcessId,
+    ended: Option<Ended>,
+    _going: Option<CommandGuard>,
+) {
     let began = Instant::now();
     // If the process has ended, its number may be reused, and there is nothing to wait for.
     if let Ok(handle) = handle_of(process) {

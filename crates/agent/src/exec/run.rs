@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hostler_model::{CpuSet, NodeName, format_bytes};
 use hostler_remote::Paths;
 use hostler_remote::{
-    Became, Caller, Channel, Command, DirectoryId, Frame, Input, Limit, Placed, Refusal, RefusalKind, Reply, Report,
-    Start, Started, Streams, Wanted, carry_home, shared_files,
+    Became, Caller, Channel, Command, Destination, DirectoryId, Frame, Input, Limit, Refusal, RefusalKind, Reply,
+    Report, Start, Started, Streams, Wanted, carry_home, shared_files,
 };
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -49,7 +49,7 @@ pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, fr
         return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
     };
     match begin(exec, &mut channel, start, from, None).await {
-        Ok(begun) => drop(accompany(exec, &mut channel, begun).await),
+        Ok(begun) => drop(supervise_call(exec, &mut channel, begun).await),
         Err(refusal) => drop(channel.send(Frame::refused(refusal)).await),
     }
 }
@@ -64,29 +64,29 @@ pub(super) async fn run_own(
     channel: &mut Channel,
     start: Start,
     its: [OwnedFd; 3],
-    placed: Placed,
+    placed: Destination,
 ) -> Result<Option<u64>, Box<Refusal>> {
     let name = exec.node.name.clone();
     let mut begun = begin(exec, channel, start, &name, Some(its)).await?;
     begun.started.placed = Some(placed);
     begun.started.has_streams = true;
-    Ok(accompany(exec, channel, begun).await)
+    Ok(supervise_call(exec, channel, begun).await)
 }
 
 /// Supervises a command until it has ended.
-async fn accompany(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
+async fn supervise_call(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
     let Begun { started, streams, shepherd, leaf, account, mirrored } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
     channel.send(Frame::Reply(Reply::Started(Box::new(started)))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
     let tended = tend(exec, shepherd, account, wanted, tell);
-    let go_home = async |channel: &mut Channel, report: &mut Report| {
+    let send_results = async |channel: &mut Channel, report: &mut Report| {
         if let Some(mirrored) = mirrored {
-            mirrored.go_home(channel, report).await;
+            mirrored.send_results(channel, report).await;
         }
     };
-    let (tended, ()) = tokio::join!(tended, carry_home(channel, streams, want, became, go_home));
+    let (tended, ()) = tokio::join!(tended, carry_home(channel, streams, want, became, send_results));
     let (shepherd, ran_us) = tended?;
     if let Some(shepherd) = shepherd {
         exec.idle.put(shepherd, leaf, CpuSet::default(), owner);
@@ -150,9 +150,9 @@ async fn begin(
 /// Returns the account that the command runs as; `None` for the agent's own user.
 async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Option<Arc<Account>>, Box<Refusal>> {
     let node = &exec.node;
-    if node.accounts.are_many() {
+    if node.accounts.has_several_users() {
         let is_own = *from == node.name;
-        let may_come = if is_own { Ok(()) } else { node.accounts.let_in_from_elsewhere(&caller.name, caller.uid) };
+        let may_come = if is_own { Ok(()) } else { node.accounts.check_not_guarded(&caller.name, caller.uid) };
         let found = match may_come {
             Ok(()) => node.accounts.of(&caller.name, Some(caller.uid)).await,
             Err(error) => Err(error),

@@ -38,7 +38,7 @@ struct Known {
     numbers: HashMap<NodeName, MemberId>,
     calls: Calls,
     /// Whether the last query to the agent failed.
-    is_alone: bool,
+    has_query_failed: bool,
 }
 
 impl Away {
@@ -55,14 +55,14 @@ impl Away {
         match self.agent.load().await {
             Ok(table) => {
                 known.take(table);
-                known.is_alone = false;
+                known.has_query_failed = false;
             }
             Err(error) => {
-                if !known.is_alone {
+                if !known.has_query_failed {
                     tracing::warn!(%error, "cannot query the local agent; the ports return nothing");
                 }
                 known.nodes.clear();
-                known.is_alone = true;
+                known.has_query_failed = true;
             }
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-use hostler_client::{Client, ClientError, Endpoint, Patience};
+use hostler_client::{Client, ClientError, Endpoint, RetryLimits};
 use hostler_model::{NodeName, NodeState, format_bytes};
 use hostler_proto::api::{Info, NodeView};
 use tokio::time::{Instant, sleep};
@@ -25,7 +25,7 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 const NODES_TIME: Duration = Duration::from_secs(60);
 
 /// Poll interval while processes start.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Number of log lines to show if a process has died.
 const LOG_LINES: usize = 12;
@@ -58,7 +58,7 @@ pub(crate) async fn bring_up(
     mut tell: impl FnMut(&str),
 ) -> Result<Started, Failure> {
     // Move this process to a child cgroup first, so that the agents can enable controllers for the cgroups of jobs.
-    hostler_agent::step_aside();
+    hostler_agent::leave_cgroup();
     let mut starter = Starter::new(places)?;
     starter.choose_nodes(&sizes)?;
     starter.choose_elasticity(is_elastic)?;
@@ -69,21 +69,21 @@ pub(crate) async fn bring_up(
     starter.ensure_head(&mut tell).await?;
     starter.ensure_agents(&mut tell).await?;
     let nodes = starter.wait_for_nodes(&mut tell).await?;
-    starter.forget_others(&mut tell).await?;
+    starter.remove_unused_nodes(&mut tell).await?;
     let info = starter.client.info().await?;
     Ok(Started { info, nodes, started: starter.children.len() })
 }
 
 /// Starts the agent of one node. The caller holds the lock.
 pub(crate) async fn start_node(places: &Places, name: &NodeName) -> Result<(), Failure> {
-    hostler_agent::step_aside();
+    hostler_agent::leave_cgroup();
     let mut starter = Starter::new(places)?;
     let at = starter.record.nodes.iter().position(|node| node.name == *name);
     starter.start_agent(at.ok_or_else(|| Failure::new(format!("this cluster has no node {name}")))?).await
 }
 
 /// A process that was just started and may still fail.
-struct Newborn {
+struct StartedProcess {
     name: String,
     child: Child,
     log: PathBuf,
@@ -97,7 +97,7 @@ struct Starter<'a> {
     socket: PathBuf,
     client: Client,
     record: Record,
-    children: Vec<Newborn>,
+    children: Vec<StartedProcess>,
 }
 
 impl<'a> Starter<'a> {
@@ -106,7 +106,7 @@ impl<'a> Starter<'a> {
         Ok(Self {
             places,
             executable: std::env::current_exe().during(|| "cannot find this executable".to_owned())?,
-            client: Client::new(Endpoint::Unix(socket.clone())).with_patience(Patience::NONE),
+            client: Client::new(Endpoint::Unix(socket.clone())).with_retry_limits(RetryLimits::NONE),
             socket,
             record: Record::load(&places.record())?,
             children: Vec::new(),
@@ -175,7 +175,7 @@ impl<'a> Starter<'a> {
             if Instant::now() >= deadline {
                 return Err(self.too_slow("the head", "head"));
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -296,7 +296,7 @@ impl<'a> Starter<'a> {
             // Only root can use a cluster that root started, so all its jobs are root's and must be allowed.
             args.push("--root-jobs".into());
         }
-        if !self.may_come_as_it_is(&node.name, &directory).await? {
+        if !self.can_start_without_join(&node.name, &directory).await? {
             args.extend(["--join-file".into(), self.invite(&node.name).await?.into()]);
         }
         self.record.nodes[i].agent = Some(self.start(node.name.as_str(), &args)?);
@@ -305,7 +305,7 @@ impl<'a> Starter<'a> {
 
     /// Returns whether a node can start without a join code: it has joined, and the head still lists it. If not,
     /// deletes the node's certificate, so that the node joins again.
-    async fn may_come_as_it_is(&self, name: &NodeName, directory: &Path) -> Result<bool, Failure> {
+    async fn can_start_without_join(&self, name: &NodeName, directory: &Path) -> Result<bool, Failure> {
         if !hostler_agent::has_joined(directory) {
             return Ok(false);
         }
@@ -362,12 +362,12 @@ impl<'a> Starter<'a> {
                 let name = late.map_or_else(|| "n1".to_owned(), |node| node.name.to_string());
                 return Err(self.too_slow(&format!("node {name}"), &name));
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Removes nodes of an earlier, larger cluster from the list. Nodes that still have tasks stay.
-    async fn forget_others(&self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    async fn remove_unused_nodes(&self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
         for node in self.client.nodes().await? {
             if self.record.nodes.iter().any(|ours| ours.name == node.name) {
                 continue;
@@ -393,7 +393,7 @@ impl<'a> Starter<'a> {
         let log_start = std::fs::metadata(&log).map_or(0, |metadata| metadata.len());
         let child = spawn(&self.executable, args, &log)?;
         let pid = child.id() as i32;
-        self.children.push(Newborn { name: name.to_owned(), child, log, log_start });
+        self.children.push(StartedProcess { name: name.to_owned(), child, log, log_start });
         match ProcessId::of(pid).during(|| format!("cannot examine the process of {name}"))? {
             Some(process) => Ok(process),
             None => Err(self.check_children().expect_err("a process without an id has ended")),

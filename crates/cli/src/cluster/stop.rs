@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hostler_client::{Client, ClientError, Endpoint, LiveJobs, Patience};
+use hostler_client::{Client, ClientError, Endpoint, LiveJobs, RetryLimits};
 use hostler_model::NodeName;
 use hostler_proto::api::LiveCounts;
 use nix::sys::signal::Signal;
@@ -13,10 +13,10 @@ use crate::exit;
 use crate::failure::{During, Failure};
 
 /// How long processes may take to end after the head has agreed to stop. The head notifies its clients before it ends.
-const FAREWELL: Duration = Duration::from_secs(5);
+const HEAD_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long processes may take to end after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stopped {
@@ -39,7 +39,7 @@ pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped
             .hint("`hostler up` starts the head again with all jobs"));
     }
     // The head tells agents to stop. Signals end agents that have no connection to a head.
-    end(&alive, if head_was_dead { Duration::ZERO } else { FAREWELL })?;
+    end(&alive, if head_was_dead { Duration::ZERO } else { HEAD_STOP_TIMEOUT })?;
     record.head = None;
     record.nodes.iter_mut().for_each(|node| node.agent = None);
     if !alive.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn stop_node(places: &Places, name: &NodeName) -> Result<(), Failure>
 
 /// Asks the head to stop; returns whether the head was running.
 async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
-    let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::NONE);
+    let client = Client::new(Endpoint::Unix(places.socket()?)).with_retry_limits(RetryLimits::NONE);
     let info = match client.info().await {
         Ok(info) => info,
         Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }) => return Ok(false),
@@ -98,14 +98,14 @@ fn refusal(tasks: &LiveCounts) -> Failure {
         .exiting(exit::REFUSED)
 }
 
-/// Waits `patience` for processes to end, then sends SIGTERM, then SIGKILL.
-fn end(processes: &[ProcessId], patience: Duration) -> Result<(), Failure> {
-    let mut left = still_there(processes, patience)?;
+/// Waits `retry_limits` for processes to end, then sends SIGTERM, then SIGKILL.
+fn end(processes: &[ProcessId], retry_limits: Duration) -> Result<(), Failure> {
+    let mut left = wait_for_remaining(processes, retry_limits)?;
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         for process in &left {
             process.signal(signal).during(|| format!("cannot end process {}", process.pid))?;
         }
-        left = still_there(&left, PATIENCE)?;
+        left = wait_for_remaining(&left, SIGNAL_TIMEOUT)?;
     }
     match left.first() {
         None => Ok(()),
@@ -113,9 +113,9 @@ fn end(processes: &[ProcessId], patience: Duration) -> Result<(), Failure> {
     }
 }
 
-/// The processes that have not ended within `patience`.
-fn still_there(processes: &[ProcessId], patience: Duration) -> Result<Vec<ProcessId>, Failure> {
-    let deadline = Instant::now() + patience;
+/// The processes that have not ended within `retry_limits`.
+fn wait_for_remaining(processes: &[ProcessId], retry_limits: Duration) -> Result<Vec<ProcessId>, Failure> {
+    let deadline = Instant::now() + retry_limits;
     let mut left = Vec::new();
     for process in processes {
         let time = deadline.saturating_duration_since(Instant::now());

@@ -15,7 +15,7 @@ use crate::output::table::{Align, Table};
 use crate::output::{self, views};
 
 /// Maximum number of jobs in the table.
-const MOST_JOBS: u32 = 10_000;
+const MAX_JOBS: u32 = 10_000;
 
 /// Maximum length of names in the table, in characters.
 const NAME_LEN: usize = 32;
@@ -63,7 +63,7 @@ impl Tool for Cminfo {
         let client = context.client()?;
         let (info, nodes, page) = block_on(async {
             let (info, nodes) = (client.info().await?, client.nodes().await?);
-            Ok((info, nodes, list(&client, valid_jobs(), MOST_JOBS).await?))
+            Ok((info, nodes, list(&client, valid_jobs(), MAX_JOBS).await?))
         })?;
         let JobPage { mut jobs, total, .. } = page;
         jobs.reverse();

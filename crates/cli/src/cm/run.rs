@@ -17,13 +17,13 @@ use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
 /// Default memory per node, in bytes.
-const USUAL_MEMORY_BYTES: u64 = 100 << 20;
+const DEFAULT_MEMORY_BYTES: u64 = 100 << 20;
 
 /// Maximum length of a job's name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
 /// Characters with a meaning in a shell, apart from white space.
-const OF_THE_SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
+const SHELL_CHARACTERS: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
 
 /// Queue a command as a job and print the job's id
 ///
@@ -167,7 +167,7 @@ async fn choose_memory(client: &Client, spec: &mut Submission) -> Result<(), Fai
     if spec.request.memory_bytes.is_none() {
         let settings = client.settings().await?;
         let is_set = |name: &str| settings.iter().any(|it| it.name == name && it.source != SettingSource::Default);
-        spec.request.memory_bytes = (!is_set("default-memory")).then_some(USUAL_MEMORY_BYTES);
+        spec.request.memory_bytes = (!is_set("default-memory")).then_some(DEFAULT_MEMORY_BYTES);
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ async fn choose_memory(client: &Client, spec: &mut Submission) -> Result<(), Fai
 /// that have a meaning in a shell.
 fn argv(command: &[String]) -> Vec<String> {
     match command {
-        [text] if text.contains(|c: char| c.is_whitespace() || OF_THE_SHELL.contains(c)) => {
+        [text] if text.contains(|c: char| c.is_whitespace() || SHELL_CHARACTERS.contains(c)) => {
             ["sh", "-c", text].map(str::to_owned).to_vec()
         }
         words => words.to_vec(),

@@ -19,7 +19,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::output::window_size;
 
 /// Poll interval while the job has not started.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Connect this terminal to a job started with --pty
 ///
@@ -47,7 +47,7 @@ impl Attach {
 pub(crate) async fn attach_when_running(context: &Context, client: &Client, job: JobId) -> Result<Left, Failure> {
     let task = TaskId { job, index: 0 };
     loop {
-        let detail = client.job_when_ended(job, 1, LOOK_AGAIN).await?;
+        let detail = client.job_when_ended(job, 1, POLL_INTERVAL).await?;
         match detail.summary.state {
             JobState::Running => match client.attach(task, size()).await {
                 Ok(terminal) => return share(context, terminal, Target { job, index: None }).await,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use hostler_client::{Client, Endpoint, Follow, LiveJobs, LogEvent, Patience};
+use hostler_client::{Client, Endpoint, Follow, LiveJobs, LogEvent, RetryLimits};
 use hostler_model::{ArraySpec, JobId, JobSpec, JobState, Request, TaskId};
 use hostler_proto::api::{JobDetail, NodeView, TaskView};
 use hostler_proto::link::Output;
@@ -24,7 +24,7 @@ use crate::fetching::{self, Arrived, Destination};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::table::{Align, Table};
 use crate::output::views;
-use crate::seen_folder::SeenFolder;
+use crate::seen_folder::CaptureCache;
 use crate::submission;
 
 /// The example project, compiled into the executable so that the demonstration works anywhere.
@@ -41,7 +41,7 @@ const TASKS: &str = "0-7";
 const TASK_MEMORY_BYTES: u64 = 600 << 20;
 
 /// How long one request to the head waits for the end of the job.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Run a guided demonstration in a temporary cluster
 ///
@@ -114,8 +114,8 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
         "2. submit a project folder that trains eight models (hostler submit digits-sweep main.py -a {TASKS})"
     ));
     let project = write_example(directory)?;
-    let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::COMMAND);
-    let captured = submission::capture(context, &project, "main.py", SeenFolder::none())?;
+    let client = Client::new(Endpoint::Unix(places.socket()?)).with_retry_limits(RetryLimits::COMMAND);
+    let captured = submission::capture(context, &project, "main.py", CaptureCache::none())?;
     let memory_bytes = started.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0).min(TASK_MEMORY_BYTES);
     let spec = sweep(captured.capture.digest, memory_bytes)?;
     let job = submission::submit_project(context, &client, &captured, spec.into()).await?.id;
@@ -163,7 +163,7 @@ async fn watch(context: &Context, client: &Client, job: JobId) -> Result<JobDeta
     let mut states = BTreeMap::new();
     loop {
         tokio::select! {
-            detail = client.job_when_ended(job, u32::MAX, LOOK_AGAIN) => {
+            detail = client.job_when_ended(job, u32::MAX, POLL_INTERVAL) => {
                 let detail = detail?;
                 detail.tasks_shown.iter().for_each(|task| say_change(context, &mut states, task));
                 if detail.summary.state.is_ended() {

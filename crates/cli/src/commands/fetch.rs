@@ -12,7 +12,7 @@ use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::fetching::{Destination, Haul, destination, fetch};
+use crate::fetching::{Destination, Downloads, destination, fetch};
 
 /// Download the results of jobs
 ///
@@ -56,7 +56,7 @@ impl Fetch {
 }
 
 /// Downloads all results that were not fetched before.
-async fn fetch_all(context: &Context, client: &Client, destination: &Destination) -> Result<Haul, Failure> {
+async fn fetch_all(context: &Context, client: &Client, destination: &Destination) -> Result<Downloads, Failure> {
     let results = client.results(true, &[]).await?.results;
     if results.is_empty() {
         context.output.say("nothing to fetch: all results were fetched before");
@@ -90,7 +90,7 @@ async fn fetch_targets(
     client: &Client,
     targets: &[Target],
     destination: &Destination,
-) -> Result<Haul, Failure> {
+) -> Result<Downloads, Failure> {
     let mut jobs: Vec<JobId> = targets.iter().map(|target| target.job).collect();
     jobs.sort_unstable();
     jobs.dedup();
@@ -100,8 +100,8 @@ async fn fetch_targets(
     let mut failures = Vec::new();
     for target in targets.iter().filter(|target| !results.iter().any(|result| includes(**target, result))) {
         match nothing_for(client, *target).await? {
-            Absence::NotYet(failure) => failures.push(failure),
-            Absence::Never(text) => context.output.say(&text),
+            MissingResult::NotYet(failure) => failures.push(failure),
+            MissingResult::Never(text) => context.output.say(&text),
         }
     }
     failures.iter().for_each(|failure| context.output.fail(failure));
@@ -115,14 +115,14 @@ fn includes(target: Target, result: &ResultView) -> bool {
 }
 
 /// Why a job or task has no result.
-enum Absence {
+enum MissingResult {
     /// A result may follow.
     NotYet(Failure),
     /// No result will follow.
     Never(String),
 }
 
-async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure> {
+async fn nothing_for(client: &Client, target: Target) -> Result<MissingResult, Failure> {
     let job = match target.index {
         Some(index) => client.task(TaskId { job: target.job, index }, Duration::ZERO).await?,
         None => client.job(target.job, u32::MAX).await?,
@@ -135,22 +135,25 @@ async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure
     };
     if state.is_ended() {
         if tasks.clone().any(|task| task.fetched) {
-            return Ok(Absence::Never(format!(
+            return Ok(MissingResult::Never(format!(
                 "the results of job {target} were fetched before and then deleted to free space"
             )));
         }
         let first = tasks.clone().max_by_key(|task| (task.started_at.is_some(), task.attempt));
-        return Ok(Absence::Never(format!("job {target} has no results: {}", why_nothing(target, state, first))));
+        return Ok(MissingResult::Never(format!(
+            "job {target} has no results: {}",
+            explain_missing_results(target, state, first)
+        )));
     }
     let problem = job.summary.node_problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
-    Ok(Absence::NotYet(
+    Ok(MissingResult::NotYet(
         Failure::new(format!("job {target} has no results yet: it is {state}{problem}"))
             .hint(format!("`hostler wait {} --fetch` waits and then fetches", target.job)),
     ))
 }
 
 /// Why a job that ended in `state` has no results. `task` is a task that has started, if any has.
-fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> String {
+fn explain_missing_results(target: Target, state: JobState, task: Option<&TaskView>) -> String {
     let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
         return format!("job {target} is {state} and never ran");
     };
@@ -166,6 +169,6 @@ fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> Stri
     }
 }
 
-fn exit_code(haul: &Haul) -> u8 {
+fn exit_code(haul: &Downloads) -> u8 {
     if haul.failures.is_empty() { exit::OK } else { exit::FAILED }
 }

@@ -121,7 +121,7 @@ impl HeadInit {
         let found = HeadSettings::read(&places.settings)?;
         let settings = match found {
             Some(found) => {
-                found.must_agree(&wanted, listen.is_some(), &places.settings)?;
+                found.check_flags(&wanted, listen.is_some(), &places.settings)?;
                 HeadSettings { directory: found.directory.clone().or(wanted.directory), ..found }
             }
             None => {
@@ -136,7 +136,7 @@ impl HeadInit {
         let output = &context.output;
         output.say(&format!("the head is set up; its state is in {}", directory.display()));
         output.say(&format!("review the head's settings in {}", places.settings.display()));
-        let (run, invite) = match self_directory(&places) {
+        let (run, invite) = match directory_option(&places) {
             Some(directory) => (
                 format!("hostler head run --directory {}", directory.display()),
                 format!(
@@ -156,13 +156,13 @@ impl HeadInit {
 }
 
 /// Returns the value for `--directory`, if the head's files are not in the default directories.
-fn self_directory(places: &HeadPlaces) -> Option<&Path> {
+fn directory_option(places: &HeadPlaces) -> Option<&Path> {
     (places.settings.parent() == Some(&places.directory)).then_some(&places.directory)
 }
 
 impl HeadSettings {
     /// Fails if the flags contradict an existing settings file, which `hostler head init` never changes.
-    fn must_agree(&self, wanted: &Self, names_listen: bool, path: &Path) -> Result<(), Failure> {
+    fn check_flags(&self, wanted: &Self, names_listen: bool, path: &Path) -> Result<(), Failure> {
         let same_listen =
             !names_listen || self.listen.unwrap_or(DEFAULT_LISTEN) == wanted.listen.unwrap_or(DEFAULT_LISTEN);
         let same_advertise = wanted.advertise.is_empty() || self.advertise == wanted.advertise;

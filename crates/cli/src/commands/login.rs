@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::Args;
-use hostler_client::elsewhere::{self, ToSign};
+use hostler_client::remote_head::{self, ToSign};
 use hostler_client::{Client, ClientError};
 use hostler_model::{Digest, format_duration};
 use hostler_proto::join::LoginCode;
@@ -60,7 +60,7 @@ impl Login {
             target => target.to_owned(),
         };
         let target = target.trim();
-        let (kept, logged_in) = if LoginCode::is_meant_by(target) {
+        let (kept, logged_in) = if LoginCode::has_login_prefix(target) {
             by_code(&target.parse()?, self.authority)?
         } else {
             self.by_key(context, &logins::with_port(target)?)?
@@ -75,7 +75,7 @@ impl Login {
         let time = format_duration(std::time::Duration::from_millis(ends_in_ms));
         context.output.say(&format!(
             "logged in at {address} as {user} with the role of {}; the login is valid for {time}",
-            role.of_one()
+            role.with_article()
         ));
         Ok(exit::OK)
     }
@@ -109,7 +109,7 @@ impl Login {
 
     /// The trusted fingerprint for this address: from `--authority`, an earlier login, or the user's confirmation.
     fn trusted_authority(&self, context: &Context, address: &str) -> Result<Digest, Failure> {
-        let seen = block_on(async { Ok(elsewhere::authority_at(address).await?) })?;
+        let seen = block_on(async { Ok(remote_head::authority_at(address).await?) })?;
         let known = logins::find(address)?.map(|login| login.authority);
         match (self.authority, known) {
             (Some(named), _) if named == seen => Ok(seen),

@@ -23,7 +23,7 @@ pub(crate) mod nodes;
 pub(crate) mod power;
 pub(crate) mod ranks;
 pub(crate) mod run;
-pub(crate) mod seat;
+pub(crate) mod session_leader;
 pub(crate) mod shims;
 pub(crate) mod sim;
 pub(crate) mod step;

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::node_views;
 
 /// Poll interval for the state of a node.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long to wait for a controller's answer. The head continues to query the controller.
 const ANSWER: Duration = Duration::from_secs(90);
@@ -175,7 +175,7 @@ impl Switch<'_> {
                 return Err(Failure::new(format!("the controller of {} does not answer", self.name))
                     .hint("`hostler node show` prints the last known state"));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -213,7 +213,7 @@ impl Switch<'_> {
                 (self.tell)(&format!("{} is {}: {}{fault}", self.name, power.state.as_str(), power.why));
                 last = Some((power.state, power.fault.clone()));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

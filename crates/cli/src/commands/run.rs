@@ -26,27 +26,27 @@ use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
 /// Time after which output is streamed. The output of a shorter command is read once at the end, which is faster.
-const BRIEF: Duration = Duration::from_millis(30);
+const STREAM_DELAY: Duration = Duration::from_millis(30);
 
 /// How long one request to the head may wait.
-const ONE_QUESTION: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Variables that describe the calling shell and mean nothing to a command elsewhere.
-const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
+const EXCLUDED_VARIABLES: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 
 /// Prefixes of variables that mark a process as part of a Slurm allocation or as an MPI rank. The job must not get
 /// these variables, even if the caller is such a process.
-const OF_ANOTHER_LAUNCHER: [&str; 7] =
+const LAUNCHER_PREFIXES: [&str; 7] =
     ["SLURM_", "SLURMD_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "PRTE_LAUNCHED"];
 
 /// Variables that tell `mpirun` about the CPUs of the caller's job. The job must not get them, because it has other
 /// CPUs.
-const OF_THE_CALLERS_CPUS: [&str; 3] =
+const CPU_VARIABLES: [&str; 3] =
     ["OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_set_default_slots", "OMPI_MCA_mpi_yield_when_idle"];
 
 /// Name of the variable by which Slurm's commands find their cluster. It is passed on like any other variable, because
 /// it does not mark an allocation.
-const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
+const SLURM_CONF_VARIABLE: &str = "SLURM_CONF";
 
 /// Run a command as a job, show its output, return its exit code
 ///
@@ -166,7 +166,7 @@ impl Attended<'_> {
         }
         let task = TaskId { job: id, index: 0 };
         let outputs = [Output::Stdout, Output::Stderr];
-        let early = client.job_when_ended(id, 1, BRIEF).await?;
+        let early = client.job_when_ended(id, 1, STREAM_DELAY).await?;
         let ranks = 0..early.summary.node_count;
         let job = if early.summary.state.is_ended() {
             if is_shown {
@@ -234,7 +234,7 @@ fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
 /// Waits for the end of the job. Returns the job with its first task.
 async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
     loop {
-        let job = client.job_when_ended(id, 1, ONE_QUESTION).await?;
+        let job = client.job_when_ended(id, 1, REQUEST_TIMEOUT).await?;
         if job.summary.state.is_ended() {
             return Ok(job);
         }
@@ -276,23 +276,23 @@ pub(crate) fn own_directory() -> Result<String, Failure> {
 /// Returns the caller's environment variables that the job gets. Leaves out variables that are not UTF-8.
 pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
     // If the caller is in a job with steps, `mpirun` in the new job must not use the nodes of the caller's job.
-    let of_the_job = of_the_allocation();
+    let of_the_job = allocation_variables();
     let is_of_the_job = |name: &str, value: &str| of_the_job.iter().any(|(own, theirs)| own == name && theirs == value);
     let is_in_a_job = std::env::var_os("HOSTLER_JOB_ID").is_some();
     let is_of_another = |name: &str| {
-        let is_launchers = OF_ANOTHER_LAUNCHER.iter().any(|prefix| name.starts_with(prefix));
-        (is_launchers && name != OF_SLURMS_COMMANDS) || (is_in_a_job && OF_THE_CALLERS_CPUS.contains(&name))
+        let is_launchers = LAUNCHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        (is_launchers && name != SLURM_CONF_VARIABLE) || (is_in_a_job && CPU_VARIABLES.contains(&name))
     };
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, value)| !NOT_PASSED_ON.contains(&name.as_str()) && !is_of_the_job(name, value))
+        .filter(|(name, value)| !EXCLUDED_VARIABLES.contains(&name.as_str()) && !is_of_the_job(name, value))
         .filter(|(name, _)| passed_on.takes(name))
         .filter(|(name, _)| !is_of_another(name))
         .collect()
 }
 
 /// The launcher variables of the caller's job, if it is a job with steps.
-fn of_the_allocation() -> Environment {
+fn allocation_variables() -> Environment {
     let Ok(path) = std::env::var(VARIABLE) else { return Environment::new() };
     let allocation = Allocation::read(Path::new(&path));
     let (nodes, temporary) = allocation.map(|it| (it.nodes, it.temporary)).unwrap_or_default();

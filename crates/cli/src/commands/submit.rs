@@ -14,7 +14,7 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::fetching::destination;
 use crate::flags::JobFlags;
-use crate::seen_folder::SeenFolder;
+use crate::seen_folder::CaptureCache;
 use crate::submission;
 
 /// Submit a project folder as a job and print the job id
@@ -67,7 +67,7 @@ impl Submit {
         submission::check_project(&self.project, &self.entrypoint)?;
         // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;
-        let captured = submission::capture(context, &self.project, &self.entrypoint, SeenFolder::of(&self.project))?;
+        let captured = submission::capture(context, &self.project, &self.entrypoint, CaptureCache::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
         let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
         let python = submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?;

@@ -18,7 +18,7 @@ use crate::fetching::destination;
 use crate::output::views;
 
 /// How long one request to the head may wait.
-const ONE_QUESTION: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
     }
     for (target, summary) in targets.iter().zip(&summaries) {
         if summary.state != JobState::Completed {
-            context.output.say(&verdict(*target, summary));
+            context.output.say(&describe_ending(*target, summary));
         }
     }
     Ok(summaries)
@@ -94,7 +94,7 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
 /// Waits for the end of a task. Returns the task in the form of a job.
 async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure> {
     loop {
-        let summary = views::of_task(&client.task(task, ONE_QUESTION).await?, task.index);
+        let summary = views::of_task(&client.task(task, REQUEST_TIMEOUT).await?, task.index);
         if summary.state.is_ended() {
             return Ok(summary);
         }
@@ -110,7 +110,7 @@ pub(crate) fn exit_code(summaries: &[JobSummary]) -> u8 {
 /// Waits for the end of a job.
 pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Failure> {
     loop {
-        let summary = client.job_when_ended(id, 0, ONE_QUESTION).await?.summary;
+        let summary = client.job_when_ended(id, 0, REQUEST_TIMEOUT).await?.summary;
         if summary.state.is_ended() {
             return Ok(summary);
         }
@@ -118,7 +118,7 @@ pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Fail
 }
 
 /// Formats how a job ended, e.g. `job 12 failed with exit code 1`, with the commands that show more.
-fn verdict(target: Target, job: &JobSummary) -> String {
+fn describe_ending(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
     let tasks = match &job.array {
         Some(_) => {

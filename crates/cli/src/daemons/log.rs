@@ -79,7 +79,7 @@ impl Write for &Log {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = io::stderr().lock().write_all(one_line(event).as_bytes());
         if let Some(path) = &self.file {
-            move_aside_if_large(path, LARGE_BYTES);
+            rotate_if_large(path, LARGE_BYTES);
         }
         Ok(event.len())
     }
@@ -97,7 +97,7 @@ fn one_line(event: &[u8]) -> String {
 
 /// Renames the log file at `path` if it is large, and continues in a new file. Does nothing if standard error is not
 /// the log file.
-fn move_aside_if_large(path: &Path, large_bytes: u64) {
+fn rotate_if_large(path: &Path, large_bytes: u64) {
     let (Ok(here), Ok(there)) = (nix::sys::stat::fstat(io::stderr()), fs::metadata(path)) else { return };
     let is_same = here.st_dev == there.dev() && here.st_ino == there.ino();
     if !is_same || there.len() <= large_bytes {
@@ -134,7 +134,7 @@ mod tests {
         let log = Log { file: Some(path.clone()), turn: Mutex::new(()) };
         for number in 0..1000 {
             (&log).write_all(format!("line {number:04}\n").as_bytes()).expect("never fails");
-            move_aside_if_large(&path, 2000);
+            rotate_if_large(&path, 2000);
         }
     }
 

@@ -10,14 +10,14 @@ use hostler_model::ParseError;
 use crate::failure::{During, Failure};
 
 /// Default path of the cluster file. The file may be missing.
-pub(super) const USUAL: &str = "/etc/hostler/dsh.conf";
+pub(super) const DEFAULT_FILE: &str = "/etc/hostler/dsh.conf";
 
 /// Maximum length of a host name, in bytes.
 const NAME_BYTES: usize = 253;
 
-/// Reads the machines from the file `named`, by default from [`USUAL`]. `None` if the default file does not exist.
+/// Reads the machines from the file `named`, by default from [`DEFAULT_FILE`]. `None` if the default file does not exist.
 pub(super) fn read(named: Option<&Path>) -> Result<Option<Machines>, Failure> {
-    let path = named.unwrap_or(Path::new(USUAL));
+    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     match std::fs::read(path) {
         Ok(bytes) => parse(&bytes).map(Some).map_err(|failure| failure.hint(format!("the file is {}", path.display()))),
         Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(None),

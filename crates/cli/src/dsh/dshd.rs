@@ -145,7 +145,7 @@ impl Dshd {
 
     /// Starts the daemon in a new session and waits until it is up.
     fn go_to_background(self, directory: &Path, output: &Output) -> Outcome {
-        let log = make_log_place(directory)?;
+        let log = prepare_log_path(directory)?;
         let program = std::env::current_exe().during(|| "cannot find this program".to_owned())?;
         let mut command = cluster::daemon(&program, &self.command_line()?, &log)?;
         command.arg0(NAME).stdout(Stdio::piped());
@@ -240,7 +240,7 @@ fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
 
 /// Creates the directory for the log of a background daemon, and returns the log's path. The log is next to the agent's
 /// directory, which may not exist yet.
-fn make_log_place(directory: &Path) -> Result<PathBuf, Failure> {
+fn prepare_log_path(directory: &Path) -> Result<PathBuf, Failure> {
     let place = directory.parent().unwrap_or(directory);
     let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
     let made = DirBuilder::new().recursive(true).mode(mode).create(place);

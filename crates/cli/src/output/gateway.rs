@@ -23,7 +23,7 @@ pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     lines.add_some("trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
     let back = status.rolled_back.as_ref();
     lines.add_some("rollback", back.map(|(why, at)| format!("{} ago: {why}", span(now_secs().saturating_sub(*at)))));
-    status.not_put_back.iter().for_each(|problem| lines.add("problem", problem));
+    status.not_rolled_back.iter().for_each(|problem| lines.add("problem", problem));
     let mut text = lines.into_text();
     if let Some(running) = &status.running {
         text.push_str(&self::running(running, width));
@@ -165,7 +165,7 @@ phone   10.44.0.2  -                2K    0B  -
         assert!(well.starts_with("gateway    running as configured\n"), "{well}");
         let back = Status {
             rolled_back: Some(("the change was not confirmed in time".to_owned(), now_secs())),
-            not_put_back: vec!["dnsmasq does not run".to_owned()],
+            not_rolled_back: vec!["dnsmasq does not run".to_owned()],
             ..stands(Some(running()))
         };
         let text = status(&back, None);
@@ -177,6 +177,6 @@ phone   10.44.0.2  -                2K    0B  -
     }
 
     fn stands(running: Option<Running>) -> Status {
-        Status { running, confirm_within_secs: None, is_guarded: false, rolled_back: None, not_put_back: Vec::new() }
+        Status { running, confirm_within_secs: None, is_guarded: false, rolled_back: None, not_rolled_back: Vec::new() }
     }
 }

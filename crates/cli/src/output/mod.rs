@@ -126,7 +126,7 @@ fn to_stdout(bytes: &[u8]) {
     let mut stdout = io::stdout().lock();
     let result = stdout.write_all(bytes).and_then(|()| stdout.flush());
     if let Err(error) = result {
-        give_up(&error);
+        exit_by_sigpipe(&error);
     }
 }
 
@@ -137,7 +137,7 @@ fn to_stderr(bytes: &[u8]) {
 
 /// Ends the program by SIGPIPE if the reader of stdout has closed the pipe, like other programs. SIGPIPE is ignored
 /// before, because a broken connection to the head raises it too.
-fn give_up(error: &io::Error) -> ! {
+fn exit_by_sigpipe(error: &io::Error) -> ! {
     use nix::sys::signal::{SigHandler, Signal, raise, signal};
     if error.kind() == io::ErrorKind::BrokenPipe {
         // SAFETY: the default action is not a handler of this program.

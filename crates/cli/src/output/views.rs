@@ -134,7 +134,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let mut lines = Lines::default();
     lines.add("job", format!("{id}  {}", summary.name));
     lines.add("user", &summary.user);
-    lines.add("state", standing(summary));
+    lines.add("state", state_phrase(summary));
     lines.add_some("waits", summary.reason.as_ref());
     lines.add_some("node", summary.node_problem.as_ref());
     let command = if job.command.is_empty() { "(visible only to its user and operators)" } else { &job.command };
@@ -228,7 +228,7 @@ fn node_parts(parts: &[PartView], width: Option<usize>) -> String {
 }
 
 /// E.g. `running on n1, attempt 2` or `failed with exit code 1 on n3`.
-fn standing(job: &JobSummary) -> String {
+fn state_phrase(job: &JobSummary) -> String {
     let mut text = match job.exit_code {
         Some(code) if job.state.is_ended() && job.state != JobState::Completed => {
             format!("{} with exit code {code}", job.state)

@@ -66,8 +66,8 @@ impl Lab {
         require_tools();
         let [outer, inner, management] = [(); 3].map(|()| Network::new(env!("CARGO_BIN_EXE_hostler")));
         let controller = outer.host("controller");
-        controller.also_on(&inner, "eth1");
-        controller.also_on(&management, "eth2");
+        controller.connect_to(&inner, "eth1");
+        controller.connect_to(&management, "eth2");
         // Network namespaces inherit settings of the machine.
         controller.ok(&["sysctl", "-q", "net.ipv4.ip_forward=0"]);
         script(&controller, "dnsmasq", DNSMASQ);
@@ -130,7 +130,7 @@ impl Lab {
     }
 
     /// Adds the laptop as a VPN client and starts its end of the VPN.
-    pub(crate) fn let_laptop_in(&self) {
+    pub(crate) fn connect_laptop(&self) {
         let profile = self.gateway_ok(&["client", "add", "laptop"]);
         bring_up(self.host("laptop"), "vpn", &profile);
     }
@@ -153,7 +153,7 @@ impl Lab {
     }
 
     /// Whether the controller has no record of a change that waits for confirmation.
-    pub(crate) fn waits_for_no_one(&self) -> bool {
+    pub(crate) fn has_no_trial(&self) -> bool {
         !self.controller.path("/var/lib/hostler/gateway/trial.json").exists()
     }
 

@@ -69,7 +69,7 @@ fn nodes_get_leases_and_names_and_reach_the_outside() {
     let has =
         |name: &str, address: &str| leases.iter().any(|lease| lease["name"] == name && lease["address"] == address);
     assert!(has("r1", "10.42.0.11") && has("r2", "10.42.0.12") && has("r1-mgmt", "10.43.0.11"), "{status}");
-    assert_eq!(status["running"]["amiss"], serde_json::json!([]), "{status}");
+    assert_eq!(status["running"]["problems"], serde_json::json!([]), "{status}");
 }
 
 /// Requests a file by TFTP and prints what arrives within two seconds.
@@ -149,7 +149,7 @@ fn vpn_admits_added_clients_until_they_are_revoked() {
     laptop.ok(&["wg-quick", "down", "/home/op/wrong.conf"]);
     lab.gateway_ok(&["client", "revoke", "stranger"]);
 
-    lab.let_laptop_in();
+    lab.connect_laptop();
     let own_address = Some("10.44.0.2".to_owned());
     wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
     assert_eq!(reach(laptop, "10.44.0.1"), own_address);
@@ -199,7 +199,7 @@ fn apply_that_cuts_off_the_caller_is_rolled_back() {
     let laptop = lab.host("laptop");
     let _server = serve(&lab.controller);
     lab.set_up();
-    lab.let_laptop_in();
+    lab.connect_laptop();
     wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
     let _caller = call(laptop, "10.44.0.1");
     wait_until("the caller to be answered", 20, || (answered(laptop) > 5).then_some(()));
@@ -214,7 +214,7 @@ fn apply_that_cuts_off_the_caller_is_rolled_back() {
     drop(apply);
     let at_the_cut = answered(laptop);
     assert_eq!(ask(laptop, "10.44.0.1"), None, "it is really cut off");
-    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.has_no_trial().then_some(()));
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     let late = lab.gateway(&["confirm"]);
@@ -228,7 +228,7 @@ fn rollback_is_reported_until_the_configuration_is_applied() {
     assert!(lab.gateway_ok(&["status"]).starts_with("gateway    running as configured\n"));
     lab.describe(&lab.description().replace("10.42.0.12", "10.42.0.13"));
     lab.gateway_ok(&["apply", "--confirm-within", "1s"]);
-    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.has_no_trial().then_some(()));
     let status = lab.gateway_ok(&["status"]);
     assert!(status.starts_with("gateway    running; the last change was rolled back\nrollback   "), "{status}");
     lab.describe(&lab.description());
@@ -278,7 +278,7 @@ fn killed_apply_is_rolled_back_at_once() {
     let laptop = lab.host("laptop");
     let _server = serve(&lab.controller);
     lab.set_up();
-    lab.let_laptop_in();
+    lab.connect_laptop();
     wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
     let _caller = call(laptop, "10.44.0.1");
     wait_until("the caller to be answered", 20, || (answered(laptop) > 5).then_some(()));
@@ -294,7 +294,7 @@ fn killed_apply_is_rolled_back_at_once() {
     lab.controller.ok(&["rm", "/run/stall"]);
     apply.kill_9();
     let at_the_cut = answered(laptop);
-    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.has_no_trial().then_some(()));
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     assert!(lab.gateway_ok(&["status"]).contains("killed before it finished"));
@@ -324,7 +324,7 @@ fn apply_killed_at_any_moment_is_rolled_back() {
         // Kill `apply` at a random moment, so wait for a time and not for a condition.
         std::thread::sleep(std::time::Duration::from_millis(moment_ms));
         apply.kill_9();
-        wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
+        wait_until("the change to be rolled back", 30, || lab.has_no_trial().then_some(()));
         if is_short && lab.gateway(&["plan"]).code == 0 {
             // The change was complete before the kill, and needs no confirmation with --yes.
             lab.describe(&lab.description());
@@ -445,7 +445,7 @@ fn foreign_settings_are_kept_and_remove_restores_the_machine() {
     // After the rollback of a first change, only the records of the gateway remain, and `remove` deletes them.
     let trial = lab.gateway(&["apply", "--confirm-within", "1s"]);
     assert_eq!(trial.code, 0, "{trial:?}");
-    wait_until("the change to be rolled back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the change to be rolled back", 30, || lab.has_no_trial().then_some(()));
     lab.gateway_ok(&["remove", "--yes"]);
     assert_same(&lab.fingerprint(), &found);
 }
@@ -519,7 +519,7 @@ fn only_confirmed_changes_are_restored_after_a_boot() {
     let laptop = lab.host("laptop");
     let _server = serve(&lab.controller);
     lab.set_up();
-    lab.let_laptop_in();
+    lab.connect_laptop();
     wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
     let before = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
     lab.describe(&lab.description().replace("10.42.0.", "10.45.0."));

@@ -29,7 +29,7 @@ esac
 
 /// The kinds of emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Maker {
+pub(crate) enum EmulatorKind {
     /// OpenIPMI, whose chassis is a script.
     Sim,
     /// pyghmi, which prints its actions on stdout.
@@ -37,7 +37,7 @@ pub(crate) enum Maker {
 }
 
 pub(crate) struct Ipmi {
-    maker: Maker,
+    maker: EmulatorKind,
     head: Arc<Host>,
     machines: BTreeMap<String, Machine>,
     directory: TempDir,
@@ -52,7 +52,7 @@ struct Machine {
 
 impl Ipmi {
     /// Starts controllers of machines that are all off.
-    pub(crate) fn start(maker: Maker, host: Host, head: Arc<Host>, machines: &[String]) -> Self {
+    pub(crate) fn start(maker: EmulatorKind, host: Host, head: Arc<Host>, machines: &[String]) -> Self {
         let _ = program("ipmitool", "install the package ipmitool");
         let directory = tempfile::tempdir().expect("a directory");
         let start = |(name, port): (&String, u16)| {
@@ -60,8 +60,8 @@ impl Ipmi {
             fs::create_dir(&place).expect("the directory can be created");
             write_secret(&head, name, "admin:password");
             let mut command = match maker {
-                Maker::Sim => sim(&host, &place, port),
-                Maker::Fake => fake(&host, port),
+                EmulatorKind::Sim => sim(&host, &place, port),
+                EmulatorKind::Fake => fake(&host, port),
             };
             let log = File::create(place.join("log")).expect("the file is writable");
             let errors = log.try_clone().expect("a descriptor can be doubled");
@@ -119,8 +119,8 @@ impl Bmcs for Ipmi {
     fn is_on(&self, machine: &str) -> bool {
         let read = |name: &str| fs::read_to_string(self.directory.path().join(machine).join(name)).unwrap_or_default();
         match self.maker {
-            Maker::Sim => read("power").trim() == "1",
-            Maker::Fake => {
+            EmulatorKind::Sim => read("power").trim() == "1",
+            EmulatorKind::Fake => {
                 let log = read("log");
                 let done = ["powered on", "abruptly remove power", "politely shut down the system"];
                 log.lines().rfind(|line| done.contains(line)) == Some(done[0])
@@ -130,11 +130,11 @@ impl Bmcs for Ipmi {
 
     fn press(&self, machine: &str, on: bool) {
         match self.maker {
-            Maker::Sim => {
+            EmulatorKind::Sim => {
                 let state = self.directory.path().join(machine).join("power");
                 fs::write(state, if on { "1\n" } else { "0\n" }).expect("the file is writable");
             }
-            Maker::Fake => wait_until("the emulator to execute the order", 30, || {
+            EmulatorKind::Fake => wait_until("the emulator to execute the order", 30, || {
                 self.tool(machine, if on { "on" } else { "off" }).then_some(())
             }),
         }
@@ -144,10 +144,10 @@ impl Bmcs for Ipmi {
         match (fault, self.maker) {
             (Fault::Silent, _) => self.signal(machine, Signal::SIGSTOP),
             (Fault::WrongPassword, _) => write_secret(&self.head, machine, "admin:wrong"),
-            (Fault::Idle, Maker::Sim) => {
+            (Fault::Idle, EmulatorKind::Sim) => {
                 fs::write(self.directory.path().join(machine).join("stuck"), "").expect("the file is writable");
             }
-            (Fault::Idle, Maker::Fake) | (Fault::Busy, _) => return false,
+            (Fault::Idle, EmulatorKind::Fake) | (Fault::Busy, _) => return false,
         }
         true
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bmcs::{Bmcs, Fault};
 use hostler_model::Attempt;
-use ipmi::{Ipmi, Maker};
+use ipmi::{EmulatorKind, Ipmi};
 use redfish::Redfish;
 use room::Room;
 
@@ -26,12 +26,12 @@ fn redfish_machines_follow_the_queue_despite_faults() {
 
 #[test]
 fn machines_of_ipmi_sim_follow_the_queue_despite_faults() {
-    walk(Room::new("ipmi_sim", |host, head, names| Arc::new(Ipmi::start(Maker::Sim, host, head, names))));
+    walk(Room::new("ipmi_sim", |host, head, names| Arc::new(Ipmi::start(EmulatorKind::Sim, host, head, names))));
 }
 
 #[test]
 fn machines_of_fakebmc_follow_the_queue_despite_faults() {
-    walk(Room::new("fakebmc", |host, head, names| Arc::new(Ipmi::start(Maker::Fake, host, head, names))));
+    walk(Room::new("fakebmc", |host, head, names| Arc::new(Ipmi::start(EmulatorKind::Fake, host, head, names))));
 }
 
 /// In each part, the head is killed twice.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hostler_client::{Client, ClientError, Endpoint, Patience};
+use hostler_client::{Client, ClientError, Endpoint, RetryLimits};
 use hostler_model::{JobId, JobState};
 use hostler_proto::api::JobSummary;
 use hostler_testkit::{Daemon, Host, Network, wait_until};
@@ -82,7 +82,7 @@ impl Room {
         };
         let machines = names.iter().map(join).collect();
         let socket = Endpoint::Unix(host.path("/run/hostler/head.sock"));
-        let client = Client::new(socket).with_patience(Patience::WATCH);
+        let client = Client::new(socket).with_retry_limits(RetryLimits::WATCH);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads can be started");
         let head = Arc::new(Head { host, daemon: Mutex::new(Some(daemon)), client, runtime });

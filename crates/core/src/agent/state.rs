@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hostler_model::{JobSpec, RunId};
 use hostler_proto::link::{
     Account, AgentMessage, EndCause, HeadMessage, JobLaunch, Placement, RunEnd, RunReport, RunResult, RunStatus,
-    StepDoor, StreamRequest, Usage,
+    StepEndpoint, StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ pub enum Stage {
         /// A port that was free on this node when the run was prepared.
         port: u16,
         /// Port and certificate for steps that other nodes start here; `None` if the node accepts no steps.
-        door: Option<StepDoor>,
+        door: Option<StepEndpoint>,
     },
     /// The run's shepherd has started the process.
     Running,
@@ -147,7 +147,7 @@ pub enum Event {
         /// A port that is free on this node.
         port: u16,
         /// Port and certificate for steps that other nodes start here; `None` if the node accepts no steps.
-        door: Option<StepDoor>,
+        door: Option<StepEndpoint>,
     },
     /// The run is prepared and its shepherd has started the process.
     Started {
@@ -194,7 +194,7 @@ pub enum Effect {
         /// A port that is free on the run's first node.
         port: u16,
         /// Ports and certificates for steps, by rank of the node; empty if the nodes accept no steps.
-        doors: Vec<StepDoor>,
+        doors: Vec<StepEndpoint>,
     },
     /// Stop the preparation, or send TERM and later KILL to the processes; the answer is `Exited`.
     End {

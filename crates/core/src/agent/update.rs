@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hostler_model::{Ending, JobState, RunId};
 use hostler_proto::link::{
-    AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult, StepDoor, Usage,
+    AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult, StepEndpoint, Usage,
 };
 
 use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Uncollected, Why};
@@ -86,7 +86,7 @@ fn accept(state: &mut State, launch: Launch, effects: &mut Vec<Effect>) {
 }
 
 /// Starts a run after all of its nodes are ready. Idempotent: the shell acts only on the first `Begin`.
-fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepDoor>, effects: &mut Vec<Effect>) {
+fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepEndpoint>, effects: &mut Vec<Effect>) {
     if let Some(Run { stage: Stage::Ready { .. }, ending: None, forgotten: false, .. }) = state.runs.get(&run) {
         effects.push(Effect::Begin { run, port, doors });
     }

@@ -10,7 +10,7 @@ use hostler_sched::NeverFits;
 
 use super::ids::{ConnectionId, SubmissionKey};
 use super::job::Job;
-use super::member::Unwelcome;
+use super::member::KeyRefusal;
 use super::partition::PartitionsCommand;
 use super::power::PowerCommand;
 use super::settings::Setting;
@@ -225,7 +225,7 @@ pub enum Refusal {
     OverQuota(String),
     /// The user's waiting jobs reach the limit that bounds the head's memory.
     #[error("{0}")]
-    TooMuchWaits(String),
+    TooManyWaiting(String),
     /// The job's project folder is not completely uploaded to the head.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
@@ -320,7 +320,7 @@ pub enum Refusal {
     NameTaken(NodeName),
     /// The agent's key is expired, revoked or unknown.
     #[error(transparent)]
-    Unwelcome(#[from] Unwelcome),
+    KeyRefusal(#[from] KeyRefusal),
     /// A command about accounts is refused.
     #[error(transparent)]
     Users(#[from] UsersRefusal),
@@ -337,7 +337,7 @@ impl Refusal {
             Self::NeverFits(_) => "never_fits",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::NotThroughNodes(_) => "not_through_nodes",
-            Self::OverQuota(_) | Self::TooMuchWaits(_) => "over_quota",
+            Self::OverQuota(_) | Self::TooManyWaiting(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",
@@ -356,7 +356,7 @@ impl Refusal {
             Self::NoPower(_) => "no_power",
             Self::NodeInUse { .. } => "node_in_use",
             Self::NameTaken(_) => "name_taken",
-            Self::Unwelcome(_) => "unwelcome",
+            Self::KeyRefusal(_) => "unwelcome",
             Self::Users(refusal) => refusal.code(),
             Self::Stale => "stale",
         }

@@ -137,7 +137,7 @@ fn decide_submit(
     Submission { key, environment, after }: Submission,
     snapshot_is_complete: bool,
 ) -> Result<Vec<Event>, Refusal> {
-    state.users.let_in(&caller.user, caller.uid)?;
+    state.users.check_not_blocked(&caller.user, caller.uid)?;
     check_spec(spec)?;
     for dependency in &spec.after {
         if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
@@ -156,14 +156,14 @@ fn decide_submit(
     match state.pool.admit(&asked(state, owner, spec)).map_err(|refusal| *refusal) {
         // The cluster has no nodes yet; a large enough node may join later.
         Ok(()) | Err(NeverFits::NoNodes) => {}
-        Err(NeverFits::NoneMay) if spec.partition.is_none() && spec.constraint.is_none() => {}
-        Err(NeverFits::NoneMay) => return Err(Refusal::NoNodes(no_nodes(spec, false))),
+        Err(NeverFits::NoNodeAllowed) if spec.partition.is_none() && spec.constraint.is_none() => {}
+        Err(NeverFits::NoNodeAllowed) => return Err(Refusal::NoNodes(no_nodes(spec, false))),
         Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
     }
     if !caller.operator
         && let Some(why) = refuses_more_waiting(state, &caller.user, spec)
     {
-        return Err(Refusal::TooMuchWaits(why));
+        return Err(Refusal::TooManyWaiting(why));
     }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {
         return Err(Refusal::OverQuota(why));
@@ -256,7 +256,7 @@ fn decide_action(
                 if job.pending.is_empty()
                     && let Some(why) = refuses_more_waiting(state, &job.user, &job.spec)
                 {
-                    return Err(Refusal::TooMuchWaits(why));
+                    return Err(Refusal::TooManyWaiting(why));
                 }
                 let tasks = if index.is_some() { 1 } else { job.len() - job.pending.len() };
                 if let Some(why) = refuses_tasks(state, &job.user, &job.spec, tasks) {
@@ -368,14 +368,14 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
 fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     // A job that is requeued after a loss needs no such check.
     let may_be_lost = state.job(run.task.job).is_some_and(|job| job.spec.requeue);
-    let is_spared = !may_be_lost && never_began(state, run, rank);
+    let is_spared = !may_be_lost && never_started(state, run, rank);
     let (fate, message) = if is_spared { (Fate::Requeued, None) } else { (Fate::Lost, Some(message)) };
     Event::Ended { run, rank, end: RunEnd::without_result(fate, message) }
 }
 
 /// Returns whether a part that its agent does not have certainly never started, because the agent never confirmed the
 /// launch or because not all nodes of the run were ready.
-fn never_began(state: &State, run: RunId, rank: u32) -> bool {
+fn never_started(state: &State, run: RunId, rank: u32) -> bool {
     state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
 }
 

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use hostler_model::Timestamp;
 
 use super::command::Refusal;
-use super::ended::Moves;
+use super::ended::PendingMoves;
 use super::event::Effect;
 use super::rounds::{After, Done, lock};
 
@@ -17,7 +17,7 @@ use super::rounds::{After, Done, lock};
 const RECOVERY_PAUSE_MS: u64 = 1_000;
 
 /// Whether the store accepts batches. The head's loop and the store's writer thread share this state. Lock order:
-/// `Durability` before [`Moves`].
+/// `Durability` before [`PendingMoves`].
 #[derive(Debug, Default)]
 pub struct Durability {
     /// The store's last error; `None` while batches are stored.
@@ -55,7 +55,12 @@ pub struct Delivery<R> {
 
 impl Durability {
     /// Handles the store's outcome for the batch of a round. Must be called in the order of the rounds.
-    pub fn stored<R>(&mut self, after: After<R>, outcome: Result<(), String>, moves: &Mutex<Moves>) -> Delivery<R> {
+    pub fn stored<R>(
+        &mut self,
+        after: After<R>,
+        outcome: Result<(), String>,
+        moves: &Mutex<PendingMoves>,
+    ) -> Delivery<R> {
         let After { round, has_events, effects, replies } = after;
         if let Err(why) = outcome {
             self.trouble = Some(why);

@@ -5,7 +5,7 @@
 //! [`super::decide`]. An event that changes an ended job contains the job. So the log alone rebuilds the state, and the state's size
 //! depends only on live jobs.
 //!
-//! Until its transaction is durable, an ended job is neither in the state nor readable from the store. [`Moves`] holds it meanwhile.
+//! Until its transaction is durable, an ended job is neither in the state nor readable from the store. [`PendingMoves`] holds it meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -55,7 +55,12 @@ impl Ended {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn look_up<S: EndedJobs>(state: &State, moves: &Moves, store: &S, command: &Command) -> Result<Self, S::Error> {
+    pub fn look_up<S: EndedJobs>(
+        state: &State,
+        moves: &PendingMoves,
+        store: &S,
+        command: &Command,
+    ) -> Result<Self, S::Error> {
         let mut ended = Self::default();
         match command {
             Command::Submit { key, spec, .. } => {
@@ -78,7 +83,7 @@ impl Ended {
         Ok(ended)
     }
 
-    fn add<S: EndedJobs>(&mut self, state: &State, moves: &Moves, store: &S, id: JobId) -> Result<(), S::Error> {
+    fn add<S: EndedJobs>(&mut self, state: &State, moves: &PendingMoves, store: &S, id: JobId) -> Result<(), S::Error> {
         if state.job(id).is_none()
             && let Some(job) = moves.find(store, id)?
         {
@@ -110,7 +115,7 @@ impl Ended {
 /// [settles](Self::settle) rounds as they become durable. A lookup asks the state first, then these moves, then the
 /// store.
 #[derive(Debug, Clone, Default)]
-pub struct Moves {
+pub struct PendingMoves {
     jobs: BTreeMap<JobId, Move>,
     keys: BTreeMap<SubmissionKey, JobId>,
     rounds: VecDeque<(u64, JobId)>,
@@ -125,7 +130,7 @@ struct Move {
     job: Option<Arc<Job>>,
 }
 
-impl Moves {
+impl PendingMoves {
     /// Adds a record that is written to the store in this round. Round numbers increase.
     pub fn note(&mut self, record: &Record, round: u64) {
         match record {
@@ -266,10 +271,10 @@ mod tests {
     #[test]
     fn moves_take_precedence_over_the_store() {
         let store = Stored(vec![job(1), job(2)]);
-        let mut moves = Moves::default();
+        let mut moves = PendingMoves::default();
         moves.note(&Record::JobEnded(job(3)), 1);
         moves.note(&Record::Forgotten(JobId(2)), 1);
-        let found = |moves: &Moves| {
+        let found = |moves: &PendingMoves| {
             [1, 2, 3].map(|id| {
                 let by_id = moves.find(&store, JobId(id)).expect("infallible").is_some();
                 let by_key = moves.find_key(&store, SubmissionKey(u128::from(id))).expect("infallible").is_some();
@@ -285,7 +290,7 @@ mod tests {
 
     #[test]
     fn settling_a_round_keeps_jobs_that_a_later_round_moved() {
-        let mut moves = Moves::default();
+        let mut moves = PendingMoves::default();
         moves.note(&Record::JobEnded(job(1)), 1);
         moves.note(&Record::JobReopened(JobId(1)), 2);
         moves.settle(1);

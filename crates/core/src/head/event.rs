@@ -6,7 +6,7 @@ use hostler_model::{
     Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerVerb, Resources, RunId, TaskId,
 };
 use hostler_proto::api::Notice;
-use hostler_proto::link::{HeadMessage, RunEnd, StepDoor};
+use hostler_proto::link::{HeadMessage, RunEnd, StepEndpoint};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
@@ -111,7 +111,7 @@ pub enum Event {
         port: u16,
         /// Port and certificate for steps that other nodes start there; `None` if the node accepts no steps.
         #[serde(default)]
-        door: Option<StepDoor>,
+        door: Option<StepEndpoint>,
     },
     /// The run's process has started on the node.
     Running {

@@ -5,7 +5,7 @@ use hostler_model::{NodeName, Reason};
 use super::ids::Now;
 use super::job::Job;
 use super::partitions::waits_for_partition;
-use super::power::why_asleep;
+use super::power::explain_off_nodes;
 use super::quotas::{waits_for_admin, waits_for_quota};
 use super::schedule::waiting;
 use super::state::State;
@@ -35,12 +35,12 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     let reason = hostler_sched::explain(&state.pool, &waiting, ahead, &state.reservations, policy);
     let now = Now { at: state.last_event_at, wall: state.last_event_wall };
     let waits_for_nodes = !matches!(reason, Reason::Reservation { .. } | Reason::Priority { .. });
-    let asleep = waits_for_nodes.then(|| why_asleep(state, job, now)).flatten();
-    Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
+    let asleep = waits_for_nodes.then(|| explain_off_nodes(state, job, now)).flatten();
+    Some(asleep.unwrap_or_else(|| mark_drained_nodes(state, reason)))
 }
 
 /// Separates drained nodes from down nodes in a reason; the scheduler does not distinguish them.
-fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
+fn mark_drained_nodes(state: &State, reason: Reason) -> Reason {
     let Reason::NodesDown { wanted, nodes } = reason else { return reason };
     let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
     let (drained, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_drained);

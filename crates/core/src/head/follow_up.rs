@@ -14,7 +14,7 @@ pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
     {
         return vec![placed];
     }
-    while state.power.needs_a_look(now.at) {
+    while state.power.needs_manage(now.at) {
         let events = manage(state, now);
         if !events.is_empty() {
             return events;

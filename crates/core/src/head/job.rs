@@ -7,7 +7,7 @@ use hostler_model::{
     Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
     TaskId, Timestamp, WallTime,
 };
-use hostler_proto::link::{EndCause, RunEnd, StepDoor};
+use hostler_proto::link::{EndCause, RunEnd, StepEndpoint};
 use serde::{Deserialize, Serialize};
 
 use super::ids::SubmissionKey;
@@ -96,7 +96,7 @@ pub struct Part {
     pub port: Option<u16>,
     /// Port and certificate for steps from the other nodes; set with the port, `None` if the node accepts no steps.
     #[serde(default)]
-    pub door: Option<StepDoor>,
+    pub door: Option<StepEndpoint>,
     /// The reading of the node's energy meter at the placement, if the node has a meter.
     #[serde(default)]
     pub metered: Option<Energy>,

@@ -21,20 +21,20 @@ impl Step<'_> {
     /// Makes a machine the node of this name. A machine that had the name before loses its key and its connection.
     pub(super) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
         if self.state.member(name).is_some() {
-            self.put_out_a_machine();
+            self.count_removed_machine();
         }
         self.state.admit(name, Key { key, issued_at: self.now.at, life_ms });
-        self.cut_off(name, &format!("a machine has joined as node {name} with a new join code"));
+        self.disconnect_node(name, &format!("a machine has joined as node {name} with a new join code"));
     }
 
     /// Removes a node: its runs are lost, and the state keeps nothing about it.
-    pub(super) fn expel_node(&mut self, name: &NodeName, by: &str) {
+    pub(super) fn remove_member(&mut self, name: &NodeName, by: &str) {
         self.state.expel(name);
-        self.put_out_a_machine();
+        self.count_removed_machine();
         if self.state.node(name).is_none() {
             return;
         }
-        self.cut_off(name, &format!("{by} has removed node {name} from the cluster"));
+        self.disconnect_node(name, &format!("{by} has removed node {name} from the cluster"));
         self.lose_runs(name, &format!("node {name} was removed by {by}"));
         self.state.remove_node(name, self.now.at);
         let notice = Notice::Node { name: name.clone(), state: NodeState::Removed };
@@ -43,13 +43,13 @@ impl Step<'_> {
 
     /// Counts a removed machine, and thereby changes the key that gossiping nodes share: the removed machine knows only
     /// the old key.
-    fn put_out_a_machine(&mut self) {
+    fn count_removed_machine(&mut self) {
         self.state.expelled += 1;
         self.state.peers.changed(self.now.at);
     }
 
     /// Closes a node's connection, if it has one.
-    pub(super) fn cut_off(&mut self, name: &NodeName, reason: &str) {
+    pub(super) fn disconnect_node(&mut self, name: &NodeName, reason: &str) {
         let Some(node) = self.state.nodes.get_mut(name) else { return };
         let Some(link) = node.link.take() else { return };
         self.state.connections.remove(&link.connection);

@@ -31,7 +31,7 @@ pub struct Key {
 
 /// Why the head refuses a node's connection. The agent logs the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unwelcome {
+pub enum KeyRefusal {
     /// The node is not a member: it was removed, or joined a cluster whose state is lost.
     #[error(
         "node {0} is not in this cluster: it was removed, or the head has lost its state; to add it again, run \

@@ -12,7 +12,7 @@ use hostler_model::{Digest, NodeName, Timestamp};
 use super::command::Refusal;
 use super::event::Event;
 use super::ids::Now;
-use super::member::{KEY_LIFE_MS, Key, Member, Unwelcome};
+use super::member::{KEY_LIFE_MS, Key, KeyRefusal, Member};
 use super::state::State;
 
 impl State {
@@ -26,16 +26,16 @@ impl State {
     ///
     /// # Errors
     /// The reason and the remedy, if it may not.
-    pub fn welcomes(&self, name: &NodeName, key: Digest, now: Timestamp) -> Result<(), Unwelcome> {
+    pub fn check_key(&self, name: &NodeName, key: Digest, now: Timestamp) -> Result<(), KeyRefusal> {
         let Some(member) = self.members.get(name) else {
             // The node joined before the head stored keys: accept the certificate this once and store its key.
-            return if self.nodes.contains_key(name) { Ok(()) } else { Err(Unwelcome::NotAMember(name.clone())) };
+            return if self.nodes.contains_key(name) { Ok(()) } else { Err(KeyRefusal::NotAMember(name.clone())) };
         };
         let mut keys = std::iter::once(&member.key).chain(&member.next);
-        let known = keys.find(|known| known.key == key).ok_or_else(|| Unwelcome::Replaced(name.clone()))?;
+        let known = keys.find(|known| known.key == key).ok_or_else(|| KeyRefusal::Replaced(name.clone()))?;
         if known.is_expired(now) {
             let age_ms = now.ms_since(known.issued_at);
-            return Err(Unwelcome::Expired { node: name.clone(), age_ms, life_ms: known.life_ms });
+            return Err(KeyRefusal::Expired { node: name.clone(), age_ms, life_ms: known.life_ms });
         }
         Ok(())
     }
@@ -90,8 +90,8 @@ pub(super) fn decide_join(
 }
 
 /// The events of an agent that connects with this key.
-pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) -> Result<Vec<Event>, Unwelcome> {
-    state.welcomes(node, key, now.at)?;
+pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) -> Result<Vec<Event>, KeyRefusal> {
+    state.check_key(node, key, now.at)?;
     Ok(match state.member(node) {
         None => vec![Event::NodeJoined { node: node.clone(), key, life_ms: KEY_LIFE_MS }],
         Some(member) if member.next.is_some_and(|next| next.key == key) => vec![Event::KeyUsed { node: node.clone() }],
@@ -107,7 +107,7 @@ pub(super) fn decide_renewal(
     key: Digest,
     life_ms: u64,
     now: Now,
-) -> Result<Vec<Event>, Unwelcome> {
+) -> Result<Vec<Event>, KeyRefusal> {
     let mut events = decide_key(state, node, with, now)?;
     if with != key {
         events.push(Event::KeyRenewed { node: node.clone(), key, life_ms });

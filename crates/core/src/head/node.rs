@@ -102,7 +102,7 @@ impl Node {
     }
 
     /// Returns whether the node has passed no silence limit, so a lost connection may soon come back.
-    pub(super) fn is_expected_back(&self) -> bool {
+    pub(super) fn is_within_limits(&self) -> bool {
         !self.given_up && self.silence == Silence::Short
     }
 

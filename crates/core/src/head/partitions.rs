@@ -139,7 +139,7 @@ impl State {
     }
 
     /// Returns the nodes that a job may use; `None` if it may use all.
-    pub(super) fn among(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
+    pub(super) fn allowed_nodes(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
         if may_use_all(owner, spec) {
             return None;
         }
@@ -217,7 +217,7 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
         }
     }
     let owner = state.owner_of(job);
-    let is_nowhere = state.among(owner, spec).is_some_and(|among| among.is_empty());
+    let is_nowhere = state.allowed_nodes(owner, spec).is_some_and(|among| among.is_empty());
     is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec)))
 }
 

@@ -16,7 +16,7 @@ use super::user::Users;
 use super::waiting::memory_of;
 
 /// How many jobs are examined at most to explain why a job waits for a quota.
-const LOOKED_AT: usize = 10_000;
+const MAX_EXAMINED_JOBS: usize = 10_000;
 
 /// The user or group that a quota applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,7 +146,7 @@ pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
 pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     parties(&state.users, &job.user).next()?;
     let mut budget = Budget::of(state)?;
-    for ahead in state.queue().take(LOOKED_AT).take_while(|ahead| ahead.id != job.id) {
+    for ahead in state.queue().take(MAX_EXAMINED_JOBS).take_while(|ahead| ahead.id != job.id) {
         budget.grant(ahead, ahead.startable());
     }
     let (party, room) = budget.tightest(job).filter(|(_, room)| room.tasks == 0)?;

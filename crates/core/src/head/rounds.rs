@@ -13,7 +13,7 @@ use hostler_proto::stored::Batch;
 
 use super::command::{Command, Refusal};
 use super::decide::decide;
-use super::ended::{Ended, EndedJobs, Moves};
+use super::ended::{Ended, EndedJobs, PendingMoves};
 use super::event::{Changes, Effect, Record, Stamped};
 use super::follow_up::follow_up;
 use super::ids::Now;
@@ -127,7 +127,7 @@ impl<R> Rounds<R> {
     pub fn take(
         &mut self,
         state: &mut State,
-        moves: &Mutex<Moves>,
+        moves: &Mutex<PendingMoves>,
         ended: &Ended,
         input: Input<R>,
         now: Now,
@@ -163,7 +163,7 @@ impl<R> Rounds<R> {
     }
 
     /// Applies the placements and power actions that the state requires now.
-    pub fn follow_up(&mut self, state: &mut State, moves: &Mutex<Moves>, now: Now) {
+    pub fn follow_up(&mut self, state: &mut State, moves: &Mutex<PendingMoves>, now: Now) {
         loop {
             let events = follow_up(state, now);
             if events.is_empty() {
@@ -176,7 +176,7 @@ impl<R> Rounds<R> {
     }
 
     /// Applies an event, and adds it to the batch if it is durable.
-    fn apply(&mut self, state: &mut State, moves: &Mutex<Moves>, stamped: Stamped) {
+    fn apply(&mut self, state: &mut State, moves: &Mutex<PendingMoves>, stamped: Stamped) {
         let noted = self.changes.records.len();
         update(state, &stamped, &mut self.changes);
         let new = &self.changes.records[noted..];
@@ -220,7 +220,7 @@ impl<R> Rounds<R> {
     pub fn forget<S: EndedJobs>(
         &mut self,
         state: &State,
-        moves: &Moves,
+        moves: &PendingMoves,
         store: &S,
         now: Now,
     ) -> Result<Option<Command>, S::Error> {
@@ -265,6 +265,6 @@ impl<R> Rounds<R> {
 }
 
 /// Locks the jobs between the state and the store. Lock order: the state first.
-pub(super) fn lock(moves: &Mutex<Moves>) -> std::sync::MutexGuard<'_, Moves> {
+pub(super) fn lock(moves: &Mutex<PendingMoves>) -> std::sync::MutexGuard<'_, PendingMoves> {
     moves.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hostler_model::{Ending, Energy, JobId, JobState, NodeName, NodeState, RunId, Timestamp, WallTime};
 use hostler_proto::link::{
-    EndCause, Fate, Gang, HeadMessage, JobLaunch, Launch, Peer, Placement, RunEnd, StepDoor, Usage,
+    EndCause, Fate, Gang, HeadMessage, JobLaunch, Launch, Peer, Placement, RunEnd, StepEndpoint, Usage,
 };
 use hostler_proto::record::{EndedPart, EndedTask};
 
@@ -118,7 +118,7 @@ impl Step<'_> {
     }
 
     /// Marks a part as ready. When all parts are ready, starts the processes of all parts.
-    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepDoor>) {
+    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepEndpoint>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
@@ -146,7 +146,7 @@ impl Step<'_> {
         let (Some(part), Some(first)) = (active.part(rank), active.part(0)) else { return };
         let port = first.port.unwrap_or_default();
         // All or none, because ranks index the list.
-        let doors: Option<Vec<StepDoor>> = active.parts.iter().map(|part| part.door).collect();
+        let doors: Option<Vec<StepEndpoint>> = active.parts.iter().map(|part| part.door).collect();
         if let Some(connection) = connection_of(self.state, part) {
             self.send(connection, HeadMessage::Begin { run, port, doors: doors.unwrap_or_default() });
         }
@@ -166,7 +166,7 @@ impl Step<'_> {
             part.over = Some(Box::new(over));
             (part.node.clone(), breaks, active.parts.iter().all(|part| part.over.is_some()))
         });
-        self.let_go(run, &node);
+        self.release_run(run, &node);
         if is_last {
             self.end_run(run);
         } else {
@@ -198,12 +198,12 @@ impl Step<'_> {
     fn end_task(&mut self, active: &Active, ending: Ending) {
         let run = active.run;
         let now = self.now;
-        let usage = Usage::of_all(overs(active).map(|over| over.usage));
+        let usage = Usage::of_all(ended_part_ends(active).map(|over| over.usage));
         // A run may be too short for its start to be reported; derive the start from its run time.
         let ran = ending.exit_code.is_some();
         let started_at =
             active.started_at.or(ran.then(|| WallTime(now.wall.0 - i64::try_from(usage.wall_ms).unwrap_or(0))));
-        let has_result = overs(active).any(|over| over.result.is_some());
+        let has_result = ended_part_ends(active).any(|over| over.result.is_some());
         self.changes.records.push(Record::Ended(Box::new(EndedTask {
             job: run.task.job,
             index: run.task.index,
@@ -213,7 +213,7 @@ impl Step<'_> {
             node: Some(active.parts[0].node.clone()),
             started_at,
             ended_at: now.wall,
-            result: overs(active).next().and_then(RunEnd::manifest),
+            result: ended_part_ends(active).next().and_then(RunEnd::manifest),
             usage,
             parts: if active.parts.len() > 1 { ended_parts(active) } else { Vec::new() },
         })));
@@ -230,7 +230,7 @@ impl Step<'_> {
     }
 
     /// Frees the resources of a run on a node and lets its agent remove the run.
-    fn let_go(&mut self, run: RunId, node: &NodeName) {
+    fn release_run(&mut self, run: RunId, node: &NodeName) {
         let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
         node.runs.remove(&run);
         let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
@@ -347,14 +347,14 @@ fn verdict(state: &State, active: &Active) -> Option<Ending> {
 }
 
 /// Iterates over the ends of the parts that have ended.
-fn overs(active: &Active) -> impl Iterator<Item = &RunEnd> {
+fn ended_part_ends(active: &Active) -> impl Iterator<Item = &RunEnd> {
     active.parts.iter().filter_map(|part| part.over.as_deref())
 }
 
 /// Returns the ends of a run's parts, for the record of the ended task.
 fn ended_parts(active: &Active) -> Vec<EndedPart> {
     let nodes = active.nodes().cloned();
-    nodes.zip(overs(active)).map(|(node, end)| EndedPart { node, end: end.clone() }).collect()
+    nodes.zip(ended_part_ends(active)).map(|(node, end)| EndedPart { node, end: end.clone() }).collect()
 }
 
 /// Returns the message for people about the end of a run.

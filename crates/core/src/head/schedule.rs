@@ -66,7 +66,7 @@ pub(super) fn waiting(state: &State, job: &Job) -> Waiting {
 
 /// Converts a specification to a scheduler request for one task. The job needs no id yet.
 pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
-    let among = state.among(owner, spec);
+    let among = state.allowed_nodes(owner, spec);
     Waiting { job: JobId(0), request: spec.request.clone(), nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
 }
 

@@ -24,7 +24,7 @@ use super::user::Users;
 use super::waiting::{Waiting, WaitingJobs};
 
 /// How many recent specifications a new job's specification is compared with. Equal ones share memory.
-const SPECS_AT_HAND: usize = 8;
+const RECENT_SPECS: usize = 8;
 
 /// The head's whole state. A serialised state is a snapshot of the log. Skipped fields are derived from stored fields,
 /// or end with the process.
@@ -384,11 +384,11 @@ impl State {
     pub(super) fn insert_job(&mut self, job: Job) {
         assert_eq!(job.id, self.next_job(), "job ids count up");
         self.last_job = job.id.0;
-        self.take_in(Arc::new(job));
+        self.add_to_state(Arc::new(job));
     }
 
     /// Adds a job to the state: a new job, or an ended job that is changed or requeued.
-    pub(super) fn take_in(&mut self, job: Arc<Job>) {
+    pub(super) fn add_to_state(&mut self, job: Arc<Job>) {
         self.keys.insert(job.key, job.id);
         for dependency in &job.unmet {
             self.dependents.entry(dependency.job).or_default().insert(job.id);
@@ -413,7 +413,7 @@ impl State {
         if let Some(last) = self.specs.front() {
             Arc::make_mut(&mut Arc::make_mut(job).spec).share_with(last);
         }
-        self.specs.truncate(SPECS_AT_HAND - 1);
+        self.specs.truncate(RECENT_SPECS - 1);
         self.specs.push_front(Arc::clone(&job.spec));
     }
 

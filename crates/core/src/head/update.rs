@@ -17,7 +17,7 @@ use super::power::update_power;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::step::Step;
-use super::users::{tell_accounts, tell_all_accounts, update_users};
+use super::users::{send_accounts, send_accounts_to_all, update_users};
 
 /// Applies one event to the state and adds its consequences to `changes`.
 ///
@@ -60,14 +60,14 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
                 node.given_up = false;
             });
         }
-        Event::PeersTold => tell_peers(step.state, step.changes),
+        Event::PeersTold => notify_peers(step.state, step.changes),
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node, now.at),
         Event::NodeDrained { node, by, reason } => {
             step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
         }
         Event::NodeResumed { node } => step.set_drain(node, None),
-        Event::NodeRemoved { node, by } => step.expel_node(node, by),
+        Event::NodeRemoved { node, by } => step.remove_member(node, by),
         Event::NodeJoined { node, key, life_ms } => step.join(node, *key, *life_ms),
         Event::KeyRenewed { node, key, life_ms } => {
             step.state.renew_key(node, Key { key: *key, issued_at: now.at, life_ms: *life_ms });
@@ -98,7 +98,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Silent { node } => step.mark_silent(node),
         Event::Down { node } => step.mark_down(node),
     }
-    step.let_ended_jobs_go();
+    step.archive_ended_jobs();
 }
 
 impl Step<'_> {
@@ -138,11 +138,11 @@ impl Step<'_> {
             Arc::make_mut(&mut job).unmet.retain(|dependency| self.state.job(dependency.job).is_some());
         }
         self.moved.push(job.id);
-        self.state.take_in(job);
+        self.state.add_to_state(job);
     }
 
     /// Moves ended jobs from the state to the store, and deletes requeued jobs from the store.
-    fn let_ended_jobs_go(&mut self) {
+    fn archive_ended_jobs(&mut self) {
         for id in std::mem::take(&mut self.moved) {
             match self.state.job(id) {
                 Some(job) if job.is_ended() => {
@@ -289,7 +289,7 @@ impl Step<'_> {
         for (run, rank) in mine.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
             self.send_end_to(run, rank);
         }
-        tell_accounts(self.state, connection, self.changes);
+        send_accounts(self.state, connection, self.changes);
         self.tell_power(name);
         self.notify_node(name);
     }
@@ -300,7 +300,7 @@ impl Step<'_> {
         if node.link.as_ref().is_some_and(|link| link.connection == connection) {
             node.link = None;
             self.state.sync_pool(&name);
-            self.look_at_power(&name);
+            self.request_power_status(&name);
             self.notify_node(&name);
         }
     }
@@ -370,7 +370,7 @@ impl Step<'_> {
             None => self.state.set_by.remove(&setting),
         };
         if setting == Setting::RolesThroughNodes {
-            tell_all_accounts(self.state, self.changes);
+            send_accounts_to_all(self.state, self.changes);
         }
         if self.state.settings.heartbeat_ms < heartbeat_ms {
             let connections: Vec<ConnectionId> = self.state.connections.keys().copied().collect();
@@ -466,7 +466,7 @@ fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobSta
 }
 
 /// Notifies all connected nodes that gossip.
-fn tell_peers(state: &mut State, changes: &mut Changes) {
+fn notify_peers(state: &mut State, changes: &mut Changes) {
     state.peers.due = None;
     let links =
         state.nodes.values().filter(|node| node.facts.gossip_at.is_some()).filter_map(|node| node.link.as_ref());

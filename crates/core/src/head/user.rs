@@ -341,13 +341,13 @@ impl Users {
     ///
     /// # Errors
     /// [`UsersRefusal::Blocked`], with the name that was blocked.
-    pub fn let_in(&self, name: &str, uid: Option<u32>) -> Result<(), UsersRefusal> {
+    pub fn check_not_blocked(&self, name: &str, uid: Option<u32>) -> Result<(), UsersRefusal> {
         let Some((user, block)) = self.block_of(name, uid) else { return Ok(()) };
         Err(UsersRefusal::Blocked { user: user.clone(), reason: block.reason.clone() })
     }
 
     /// The accounts that every node blocks.
-    pub(super) fn kept_out(&self) -> Vec<Account> {
+    pub(super) fn blocked_accounts(&self) -> Vec<Account> {
         self.blocked.iter().map(|(name, block)| Account { name: name.clone(), uid: block.uid }).collect()
     }
 

@@ -83,7 +83,7 @@ pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> R
             Ok(vec![UsersEvent::GroupQuota { group: group.clone(), quota: *quota }])
         }
         UsersCommand::IssueToken { token, user } => users.user(user).and_then(|user| {
-            users.let_in(user.name.as_str(), Some(user.uid))?;
+            users.check_not_blocked(user.name.as_str(), Some(user.uid))?;
             let ends = now.at.plus_ms(TOKEN_TTL_MS);
             Ok(vec![UsersEvent::TokenIssued { token: *token, user: user.name.clone(), ends }])
         }),
@@ -265,12 +265,12 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
     // A new quota or group may let waiting jobs start.
     state.needs_pass |= !matches!(event, UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. });
     if before.is_some_and(|before| before != accounts_now(state)) {
-        tell_all_accounts(state, changes);
+        send_accounts_to_all(state, changes);
     }
 }
 
 /// Sends all agents the current accounts.
-pub(super) fn tell_all_accounts(state: &State, changes: &mut Changes) {
+pub(super) fn send_accounts_to_all(state: &State, changes: &mut Changes) {
     for &connection in state.connections.keys() {
         changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
     }
@@ -291,12 +291,16 @@ fn issue(users: &mut Users, token: Digest, user: &UserName, ends: Timestamp) {
 
 fn accounts_now(state: &State) -> HeadMessage {
     let users = &state.users;
-    HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out(), guarded: state.guarded_uids() }
+    HeadMessage::Accounts {
+        accounts: users.accounts(),
+        blocked: users.blocked_accounts(),
+        guarded: state.guarded_uids(),
+    }
 }
 
 /// Sends an agent the accounts that the agent's machine needs, unless there are no users, blocks or privileged
 /// accounts.
-pub(super) fn tell_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
+pub(super) fn send_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
     if !state.users.users.is_empty() || !state.users.blocked.is_empty() || !state.guarded_uids().is_empty() {
         changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
     }

@@ -21,11 +21,11 @@ impl Queue {
     /// Adds a message. Reports of short stages wait briefly, so that a later report of the same run can replace them.
     /// All other messages are due at once, together with the whole queue.
     pub(super) fn add(&mut self, message: AgentMessage, now: Duration) {
-        let patience = match &message {
+        let retry_limits = match &message {
             AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)) => REPORT_DELAY,
             _ => Duration::ZERO,
         };
-        let due = now + patience;
+        let due = now + retry_limits;
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
         let AgentMessage::Report(report) = &message else { return self.messages.push(message) };
         match self.reports.get(&report.run) {

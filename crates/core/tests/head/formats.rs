@@ -21,7 +21,7 @@ use hostler_model::{
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{
     Account, AgentHello, AgentMessage, EndCause, Fate, Frame, HeadHello, HeadMessage, IoSource, IoUsage, Output,
-    RunEnd, RunReport, RunResult, RunStatus, StepDoor, StreamKind, StreamRequest, Usage,
+    RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StreamKind, StreamRequest, Usage,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_proto::{decode, encode};
@@ -284,8 +284,8 @@ fn facts() -> NodeFacts {
     }
 }
 
-fn door() -> StepDoor {
-    StepDoor { port: 70, certificate: Digest([4; 32]) }
+fn door() -> StepEndpoint {
+    StepEndpoint { port: 70, certificate: Digest([4; 32]) }
 }
 
 fn end() -> RunEnd {

@@ -3,7 +3,7 @@
 use hostler_core::head::Refusal;
 use hostler_model::{Digest, JobId, JobSpec, JobState, Reason, RunId};
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{EndCause, Fate, HeadMessage, RunStatus, StepDoor};
+use hostler_proto::link::{EndCause, Fate, HeadMessage, RunStatus, StepEndpoint};
 use hostler_proto::stored::Change;
 
 use crate::harness::*;
@@ -211,7 +211,7 @@ fn nodes_that_accept_steps_learn_each_others_addresses() {
     let job = head.submit(JobSpec { first_node: true, ..on_nodes(2) }).expect("accepted");
     let run = head.run_of(job);
     head.sent();
-    let door = |n: u8| StepDoor { port: 2000 + u16::from(n), certificate: Digest([n; 32]) };
+    let door = |n: u8| StepEndpoint { port: 2000 + u16::from(n), certificate: Digest([n; 32]) };
     for n in [2, 1] {
         let port = 1000 + u16::from(n);
         head.report(n.into(), run, RunStatus::Ready { port, door: Some(door(n)) }).expect("accepted");

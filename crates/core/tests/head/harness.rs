@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use hostler_core::head::{
     Caller, Changes, Command, Commit, ConnectionId, Durability, Effect, Ended, EndedJobs, Event, Input, Job,
-    KEY_LIFE_MS, Moves, NotDone, Now, Refusal, Rounds, Stamped, State, SubmissionKey, begin_epoch, read_ended_job,
-    update,
+    KEY_LIFE_MS, NotDone, Now, PendingMoves, Refusal, Rounds, Stamped, State, SubmissionKey, begin_epoch,
+    read_ended_job, update,
 };
 use hostler_model::{
     Advisory, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, PowerVerb,
@@ -23,7 +23,7 @@ pub(crate) struct Head {
     pub(crate) now: Now,
     rounds: Rounds<()>,
     durability: Durability,
-    moves: Mutex<Moves>,
+    moves: Mutex<PendingMoves>,
     log: Vec<Stamped>,
     sent: Vec<(ConnectionId, HeadMessage)>,
     /// Requests to power controllers, with their numbers.
@@ -80,7 +80,7 @@ impl Head {
             Command::Submit { environment, .. } => environment.map(|digest| (digest, digest.0.to_vec().into())),
             _ => None,
         };
-        let Ok(ended) = Ended::look_up(&self.state, &Moves::default(), &self.stored, command);
+        let Ok(ended) = Ended::look_up(&self.state, &PendingMoves::default(), &self.stored, command);
         let input = Input { environment, reply: Some(()), ..Input::of(command.clone()) };
         self.rounds.take(&mut self.state, &self.moves, &ended, input, self.now);
         self.finish()
@@ -109,7 +109,7 @@ impl Head {
     /// Processes due deadlines, as the head's loop does.
     fn look(&mut self) {
         self.command(&Command::Tick).expect("a tick is never refused");
-        let Ok(forget) = self.rounds.forget(&self.state, &Moves::default(), &self.stored, self.now);
+        let Ok(forget) = self.rounds.forget(&self.state, &PendingMoves::default(), &self.stored, self.now);
         if let Some(command) = forget {
             self.command(&command).expect("a tick is never refused");
         }

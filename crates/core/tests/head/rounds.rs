@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use hostler_core::head::{
-    Answer, Command, Commit, Delivery, Done, Durability, Ended, Input, Moves, NotDone, Now, Rounds, State,
+    Answer, Command, Commit, Delivery, Done, Durability, Ended, Input, NotDone, Now, PendingMoves, Rounds, State,
     SubmissionKey, begin_epoch, epoch_starts,
 };
 use hostler_model::{JobId, Timestamp};
@@ -13,7 +13,7 @@ use crate::harness::{spec, user};
 /// The head's loop, with a store whose answers the script controls.
 struct Script {
     state: State,
-    moves: Mutex<Moves>,
+    moves: Mutex<PendingMoves>,
     rounds: Rounds<u32>,
     durability: Durability,
 }

@@ -12,7 +12,7 @@ use super::gateway::Gateway;
 use super::records::{Confirmed, Record, Trial};
 use super::service::{Service, UNIT, is_systemd, stop_unit};
 use crate::clients::Clients;
-use crate::found::Found;
+use crate::found::OriginalState;
 use crate::steps::{Step, Wanted, steps};
 
 impl Gateway {
@@ -23,7 +23,7 @@ impl Gateway {
     /// no packet is forwarded without rules. A retry is possible.
     pub fn start(&self) -> Result<Vec<Step>, GatewayError> {
         let (_lock, confirmed) = self.lock_confirmed()?;
-        let mut found = self.records.read::<Found>()?.unwrap_or_default();
+        let mut found = self.records.read::<OriginalState>()?.unwrap_or_default();
         let observed = self.observe()?;
         if found.note(&confirmed.setup.interfaces, &observed) {
             self.records.write(&found)?;
@@ -40,7 +40,7 @@ impl Gateway {
             return Err(GatewayError::NotSetUp);
         }
         let lock = self.records.lock()?;
-        self.refuse_while_waiting()?;
+        self.fail_if_pending()?;
         let confirmed = self.records.read::<Confirmed>()?.ok_or(GatewayError::NotSetUp)?;
         Ok((lock, confirmed))
     }
@@ -58,7 +58,7 @@ impl Gateway {
         let _lock = self.records.lock()?;
         // Without this record, a change on trial ends, and its guard exits.
         self.records.remove(Trial::FILE)?;
-        let found = self.records.read::<Found>()?.unwrap_or_default();
+        let found = self.records.read::<OriginalState>()?.unwrap_or_default();
         let mut problems: Vec<String> = self.remove_unit().err().iter().map(ToString::to_string).collect();
         problems.extend(self.finish_services().err().map(|error| error.to_string()));
         let todo = steps(&Wanted::default(), &self.observe()?, &found);
@@ -79,7 +79,7 @@ impl Gateway {
         let failed = |path: &Path, source| GatewayError::File { what: "remove", path: path.to_owned(), source };
         let entries = fs::read_dir(directory).map_err(|error| failed(directory, error))?;
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.sort_by_key(|path| path.ends_with(Found::FILE));
+        paths.sort_by_key(|path| path.ends_with(OriginalState::FILE));
         let is_kept =
             |path: &PathBuf| keep_clients && ["server.key", Clients::FILE].iter().any(|name| path.ends_with(name));
         for path in paths.iter().filter(|path| !is_kept(path)) {

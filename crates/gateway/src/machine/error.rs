@@ -45,7 +45,7 @@ pub enum GatewayError {
     TakenBack(#[source] Box<Self>),
     /// The change and its rollback failed.
     #[error("the change failed, and the rollback failed too: {1}")]
-    HalfDone(#[source] Box<Self>, String),
+    RollbackFailed(#[source] Box<Self>, String),
     /// Some parts could not be removed.
     #[error("some parts could not be removed: {0}")]
     NotRemoved(String),
@@ -93,7 +93,7 @@ impl GatewayError {
             Self::NoVpn => "add a table [vpn] to the description and run `hostler gateway apply`".to_owned(),
             Self::NotSetUp => "`hostler gateway plan --example` prints an example description".to_owned(),
             Self::Command { command, .. } if command.contains("type wireguard") => return Self::NoWireGuard.hints(),
-            Self::TakenBack(source) | Self::HalfDone(source, _) => return source.hints(),
+            Self::TakenBack(source) | Self::RollbackFailed(source, _) => return source.hints(),
             _ => return Vec::new(),
         };
         vec![hint]

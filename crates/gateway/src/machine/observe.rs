@@ -45,7 +45,7 @@ impl Gateway {
     }
 
     /// All requirements of a setup that the machine does not meet, as errors.
-    pub(super) fn lacks(&self, setup: &Setup) -> Result<Vec<GatewayError>, GatewayError> {
+    pub(super) fn missing_tools(&self, setup: &Setup) -> Result<Vec<GatewayError>, GatewayError> {
         let mut lacks: Vec<GatewayError> = require("dnsmasq", "dnsmasq-base").err().into_iter().collect();
         if setup.vpn.is_some() {
             lacks.extend(require("wg", "wireguard-tools").err());

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::error::GatewayError;
 use super::process::{boot_id, since_boot_ms};
 use crate::clients::Clients;
-use crate::found::Found;
+use crate::found::OriginalState;
 use crate::keys::{PrivateKey, PublicKey};
 use crate::setup::Setup;
 
@@ -75,7 +75,7 @@ pub struct RolledBack {
     pub problems: Vec<String>,
 }
 
-impl Record for Found {
+impl Record for OriginalState {
     const FILE: &'static str = "found.json";
 }
 impl Record for Confirmed {

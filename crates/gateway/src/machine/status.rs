@@ -13,7 +13,7 @@ use super::observe::interfaces;
 use super::records::{Confirmed, Loaded, RolledBack, Trial};
 use super::service::Service;
 use crate::difference::{differences, unified};
-use crate::found::Found;
+use crate::found::OriginalState;
 use crate::names::TABLE;
 use crate::others::{Obstacle, obstacles};
 use crate::setup::Setup;
@@ -30,7 +30,7 @@ pub struct Planned {
     /// Chains of other programs that would drop the gateway's packets.
     pub obstacles: Vec<Obstacle>,
     /// Missing requirements of `apply`, with hints.
-    pub lacks: Vec<String>,
+    pub missing: Vec<String>,
     /// Whether `apply` would change anything.
     pub is_change: bool,
 }
@@ -45,7 +45,7 @@ pub struct Status {
     pub is_guarded: bool,
     /// Reason and time (seconds since 1970) of the last rollback.
     pub rolled_back: Option<(String, u64)>,
-    pub not_put_back: Vec<String>,
+    pub not_rolled_back: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -118,7 +118,7 @@ impl Gateway {
         self.require_root()?;
         let observed = self.observe()?;
         let is = self.current()?;
-        let mut found = self.records.read::<Found>()?.unwrap_or_default();
+        let mut found = self.records.read::<OriginalState>()?.unwrap_or_default();
         found.note(&setup.interfaces, &observed);
         let steps = steps(&self.wanted(setup)?, &observed, &found);
         let difference = differences(is.as_ref(), Some(setup));
@@ -130,8 +130,8 @@ impl Gateway {
         let ruleset: Value = serde_json::from_str(&run("nft", &["--json", "list", "ruleset"])?).unwrap_or_default();
         let is_change = !steps.is_empty() || !difference.is_empty();
         let said = |lack: GatewayError| format!("{lack}: {}", lack.hints().join(", "));
-        let lacks = self.lacks(setup)?.into_iter().map(said).collect();
-        Ok(Planned { difference, drift, steps, obstacles: obstacles(&ruleset), lacks, is_change })
+        let missing = self.missing_tools(setup)?.into_iter().map(said).collect();
+        Ok(Planned { difference, drift, steps, obstacles: obstacles(&ruleset), missing, is_change })
     }
 
     /// The current setup: on trial, or else confirmed.
@@ -151,7 +151,7 @@ impl Gateway {
         let trial = self.records.read::<Trial>()?;
         let running = self.current()?.map(|setup| self.running(&setup)).transpose()?;
         let back = self.records.read::<RolledBack>()?;
-        let not_put_back = back.as_ref().map(|back| back.problems.clone()).unwrap_or_default();
+        let not_rolled_back = back.as_ref().map(|back| back.problems.clone()).unwrap_or_default();
         let rolled_back = back.map(|back| (back.why, back.at_secs));
         Ok(Status {
             running,
@@ -161,13 +161,13 @@ impl Gateway {
                 None => false,
             },
             rolled_back,
-            not_put_back,
+            not_rolled_back,
         })
     }
 
     fn running(&self, setup: &Setup) -> Result<Running, GatewayError> {
         let observed = self.observe()?;
-        let found = self.records.read::<Found>()?.unwrap_or_default();
+        let found = self.records.read::<OriginalState>()?.unwrap_or_default();
         let amiss = steps(&self.wanted(setup)?, &observed, &found);
         let [(_, interfaces), ..] = setup.documents();
         let vpn = match &setup.vpn {

@@ -15,7 +15,7 @@ use super::gateway::Gateway;
 use super::process::{boot_id, since_boot_ms, wall_secs};
 use super::records::{Before, Confirmed, Loaded, Record, RolledBack, Trial};
 use super::service::Service;
-use crate::found::Found;
+use crate::found::OriginalState;
 use crate::keys::PrivateKey;
 use crate::names::{TABLE, VPN_INTERFACE};
 use crate::observed::Observed;
@@ -56,12 +56,12 @@ impl Gateway {
     /// The setup cannot be applied. The machine is unchanged, or the error lists the parts of the rollback that failed.
     pub fn apply(&self, setup: Setup, confirm_within: Option<Duration>) -> Result<Applied, GatewayError> {
         self.require_root()?;
-        if let Some(lack) = self.lacks(&setup)?.into_iter().next() {
+        if let Some(lack) = self.missing_tools(&setup)?.into_iter().next() {
             return Err(lack);
         }
         let made = self.records.prepare()?;
         let _lock = self.records.lock()?;
-        self.refuse_while_waiting()?;
+        self.fail_if_pending()?;
         let observed = self.observe()?;
         let mut found = self.found(made, &observed)?;
         self.check_clients(&setup)?;
@@ -119,7 +119,7 @@ impl Gateway {
         let problems = self.roll_back(trial, &error.to_string())?;
         match problems.is_empty() {
             true => Err(GatewayError::TakenBack(Box::new(error))),
-            false => Err(GatewayError::HalfDone(Box::new(error), problems.join("; "))),
+            false => Err(GatewayError::RollbackFailed(Box::new(error), problems.join("; "))),
         }
     }
 
@@ -187,8 +187,8 @@ impl Gateway {
         self.records.write(&RolledBack { token, why, at_secs: wall_secs(), problems: problems.clone() })?;
         if problems.is_empty() && trial.before.confirmed.is_none() {
             // The machine is in its original state again, so the next change records that state anew.
-            let directories = self.records.read::<Found>()?.map(|found| found.directories).unwrap_or_default();
-            self.records.write(&Found { directories, ..Found::default() })?;
+            let directories = self.records.read::<OriginalState>()?.map(|found| found.directories).unwrap_or_default();
+            self.records.write(&OriginalState { directories, ..OriginalState::default() })?;
         }
         self.records.remove(Trial::FILE)?;
         Ok(problems)
@@ -203,7 +203,7 @@ impl Gateway {
         self.finish_services()?;
         let table = |listing: &String| WantedTable { text: listing.clone(), listing: Some(listing.clone()) };
         wanted.table = before.table.as_ref().map(table);
-        let found = self.records.read::<Found>()?.unwrap_or_default();
+        let found = self.records.read::<OriginalState>()?.unwrap_or_default();
         let todo = steps(&wanted, &self.observe()?, &found);
         // Continue after a failed step, to restore as much as possible.
         let done = todo.iter().map(|step| self.carry_out(step, &before.endpoints));
@@ -241,12 +241,16 @@ impl Gateway {
     }
 
     /// The recorded original state. Records it now if there is none.
-    pub(super) fn found(&self, made: Vec<std::path::PathBuf>, observed: &Observed) -> Result<Found, GatewayError> {
-        let found = match self.records.read::<Found>()? {
+    pub(super) fn found(
+        &self,
+        made: Vec<std::path::PathBuf>,
+        observed: &Observed,
+    ) -> Result<OriginalState, GatewayError> {
+        let found = match self.records.read::<OriginalState>()? {
             // The gateway has changed the machine before, so a table or interface with the gateway's name is its own.
             Some(found) if !found.interfaces.is_empty() => return Ok(found),
             Some(found) => found,
-            None => Found { directories: made, ..Found::default() },
+            None => OriginalState { directories: made, ..OriginalState::default() },
         };
         self.records.write(&found)?;
         if observed.table.is_some() {
@@ -259,7 +263,7 @@ impl Gateway {
     }
 
     /// Returns an error while a change waits for confirmation. Rolls back an expired or interrupted change.
-    pub(super) fn refuse_while_waiting(&self) -> Result<(), GatewayError> {
+    pub(super) fn fail_if_pending(&self) -> Result<(), GatewayError> {
         let Some(trial) = self.records.read::<Trial>()? else { return Ok(()) };
         if trial.boot != boot_id() {
             // A reboot has undone everything except the records.
@@ -277,7 +281,7 @@ impl Gateway {
     fn check_clients(&self, setup: &Setup) -> Result<(), GatewayError> {
         let Some(vpn) = &setup.vpn else { return Ok(()) };
         let clients = self.records.clients()?;
-        let misplaced = clients.misplaced(vpn.address);
+        let misplaced = clients.outside_subnet(vpn.address);
         if misplaced.is_empty() {
             return Ok(());
         }

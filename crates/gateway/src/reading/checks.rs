@@ -54,7 +54,7 @@ impl Reader<'_> {
     fn check_pool(&mut self, parts: &Parts, lines: &Lines) {
         let (Some((first, last)), Some(line), Some(own)) = (parts.pool, lines.pool, parts.nodes) else { return };
         let subnet = own.subnet();
-        if !subnet.has_room_for(first) || !subnet.has_room_for(last) || first > last {
+        if !subnet.is_host_address(first) || !subnet.is_host_address(last) || first > last {
             let what = format!("{first}-{last} is not a part of {subnet}");
             self.mistake(line, "nodes.pool", &what, "write the first and then the last address");
         } else if (first..=last).contains(&own.address) {
@@ -121,7 +121,7 @@ impl Reader<'_> {
         let subnet = own.subnet();
         if address == own.address {
             self.mistake(line, field, &format!("{address} is the address of this machine"), "use another address");
-        } else if !subnet.has_room_for(address) {
+        } else if !subnet.is_host_address(address) {
             let range =
                 format!("{} to {}", subnet.hosts().next().unwrap_or(address), subnet.hosts().last().unwrap_or(address));
             self.mistake(

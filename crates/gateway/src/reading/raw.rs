@@ -88,8 +88,8 @@ impl Reader<'_> {
         }
         let mut file = Table { name: "", line: 1, entries: root.get_ref(), known: Vec::new() };
         let read = File {
-            outer: self.needed(&mut file, "outer", Self::raw_outer),
-            nodes: self.needed(&mut file, "nodes", Self::raw_nodes),
+            outer: self.required_table(&mut file, "outer", Self::raw_outer),
+            nodes: self.required_table(&mut file, "nodes", Self::raw_nodes),
             management: self.table(&mut file, "management", Self::raw_management),
             node: self.tables(&mut file, "node", Self::raw_node),
             vpn: self.table(&mut file, "vpn", Self::raw_vpn),
@@ -156,7 +156,7 @@ impl Reader<'_> {
     }
 
     /// Reads a required table, or reports that it is missing.
-    fn needed<T: Default>(
+    fn required_table<T: Default>(
         &mut self,
         file: &mut Table<'_, '_>,
         key: &'static str,

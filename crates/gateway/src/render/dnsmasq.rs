@@ -10,7 +10,7 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
     let nodes = &description.nodes;
     let mut line = |entry: String| writeln!(text, "{entry}").expect("strings can be written to");
     line(format!("interface={}", nodes.interface));
-    let separate = description.management.as_ref().filter(|_| !description.shares_a_wire());
+    let separate = description.management.as_ref().filter(|_| !description.shares_segment());
     if let Some(management) = separate {
         line(format!("interface={}", management.interface));
     }

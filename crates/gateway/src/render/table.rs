@@ -43,7 +43,7 @@ fn input(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     let nodes = &description.nodes.interface;
     chain.rule(&format!("iifname \"{nodes}\" udp dport 67 counter accept comment \"leases\""));
-    if let Some(management) = description.management.as_ref().filter(|_| !description.shares_a_wire()) {
+    if let Some(management) = description.management.as_ref().filter(|_| !description.shares_segment()) {
         chain.rule(&format!(
             "iifname \"{}\" udp dport 67 counter accept comment \"leases of controllers\"",
             management.interface
@@ -98,7 +98,7 @@ fn management(description: &Description, chain: &mut Chain) {
     }
     chain.rule(&format!("ip daddr {subnet} counter drop comment \"controllers\""));
     chain.rule(&format!("ip saddr {subnet} counter drop comment \"controllers\""));
-    if !description.shares_a_wire() {
+    if !description.shares_segment() {
         chain.rule(&format!("iifname \"{interface}\" counter drop comment \"controllers\""));
         chain.rule(&format!("oifname \"{interface}\" counter drop comment \"controllers\""));
     }

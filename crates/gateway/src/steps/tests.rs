@@ -97,7 +97,7 @@ fn texts() -> [String; 4] {
 #[test]
 fn steps_are_not_repeated() {
     let wanted = wanted(EXAMPLE);
-    let (mut machine, mut found) = (machine([true; 4], [false; 4], false), Found::default());
+    let (mut machine, mut found) = (machine([true; 4], [false; 4], false), OriginalState::default());
     assert!(found.note(&wanted.interfaces, &machine));
     let first = steps(&wanted, &machine, &found);
     assert_eq!(first.first(), Some(&Step::CreateVpn), "{first:?}");
@@ -112,7 +112,7 @@ fn steps_are_not_repeated() {
 #[test]
 fn machine_that_became_a_router_stays_one() {
     let wanted = wanted(EXAMPLE);
-    let (mut machine, mut found) = (machine([true; 4], [false; 4], false), Found::default());
+    let (mut machine, mut found) = (machine([true; 4], [false; 4], false), OriginalState::default());
     found.note(&wanted.interfaces, &machine);
     let first = steps(&wanted, &machine, &found);
     first.iter().for_each(|step| carry_out(step, &mut machine, &wanted));
@@ -130,7 +130,7 @@ proptest! {
         applied in proptest::collection::vec((0_usize..4, 0_usize..20), 0..5),
     ) {
         let before = machine(up, forwarding, own);
-        let (mut machine, mut found) = (before.clone(), Found::default());
+        let (mut machine, mut found) = (before.clone(), OriginalState::default());
         for (which, survives) in applied {
             let wanted = wanted(&texts()[which]);
             found.note(&wanted.interfaces, &machine);

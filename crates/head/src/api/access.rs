@@ -25,9 +25,9 @@ use super::error::{ApiError, ErrorCode};
 use crate::answers::{Answer, Pending};
 use crate::audit::About;
 use crate::blobs::name_of;
-use crate::guests::Party;
+use crate::client_limits::Party;
 use crate::head::Head;
-use crate::identity::{Identity, Nobody, Origin, Person};
+use crate::identity::{Identity, Origin, Person, Unidentified};
 use crate::listen::{Peer, Visitor};
 use crate::rights::{Rights, Who, is_audited};
 
@@ -64,13 +64,13 @@ pub(crate) async fn check(
         Ok(share) => share,
         Err(refusal) => return refusal.into_response(),
     };
-    let action = format!("{} {}", request.method(), below_base(&request));
+    let action = format!("{} {}", request.method(), truncated_path(&request));
     let answer = Answer::new(party.clone(), share);
     request.extensions_mut().insert(identity.clone());
     request.extensions_mut().insert(Arc::clone(&answer));
     let mut response = match allow(rule, &identity, &head) {
         Ok(()) if has_large_body(&request) && !STREAMED.contains(&path.as_str()) => {
-            let _turn = head.guests.bodies.take(&party, 1).await;
+            let _turn = head.client_limits.bodies.take(&party, 1).await;
             next.run(request).await
         }
         Ok(()) => next.run(request).await,
@@ -99,12 +99,12 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
             .hint("stop some commands that wait for jobs or follow output, and try again")
     };
     if visitor.is_some_and(|visitor| !visitor.welcome(head, &person.name)) {
-        return Err(too_many("too_many_connections", "connections to the head", head.guests.users.most()));
+        return Err(too_many("too_many_connections", "connections to the head", head.client_limits.users.most()));
     }
     if person.role >= Role::Operator {
         return Ok(None);
     }
-    let (requests, relayed) = (&head.guests.requests, &head.guests.relayed);
+    let (requests, relayed) = (&head.client_limits.requests, &head.client_limits.relayed);
     let own = requests
         .take(person.name.clone())
         .ok_or_else(|| too_many("too_many_requests", "unfinished requests", requests.most()))?;
@@ -126,7 +126,7 @@ fn has_large_body(request: &Request) -> bool {
 }
 
 /// The truncated path and query of a request, for the audit log.
-fn below_base(request: &Request) -> String {
+fn truncated_path(request: &Request) -> String {
     const LONGEST: usize = 300;
     let uri = request.uri().path_and_query().map_or("", |it| it.as_str());
     uri.strip_prefix(BASE).unwrap_or(uri).chars().take(LONGEST).collect()
@@ -142,35 +142,35 @@ fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
                 return Identity::User(Person { name: user.clone(), uid: *uid, role: Role::Admin, origin });
             }
             let state = head.engine.state();
-            let_in(&state.users, by_kernel(&state.users, *uid, user, origin))
+            check_not_blocked(&state.users, by_kernel(&state.users, *uid, user, origin))
         }
         Some(Peer::Node(bearer)) => match headers.get(RELAY_HEADER) {
             // Handlers check later whether the certificate is still valid.
             None => Identity::Agent(bearer.clone()),
-            Some(said) => match head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at) {
+            Some(said) => match head.engine.state().check_key(&bearer.node, bearer.key, head.engine.now().at) {
                 Ok(()) => {
                     let state = head.engine.state();
-                    let_in(&state.users, relayed(&state, &bearer.node, said.as_bytes()))
+                    check_not_blocked(&state.users, relayed(&state, &bearer.node, said.as_bytes()))
                 }
-                Err(why) => Identity::Nobody(Nobody::BadNode(why)),
+                Err(why) => Identity::Unidentified(Unidentified::BadNode(why)),
             },
         },
         Some(Peer::Unknown) | None => match headers.get(AUTHORIZATION) {
-            None => Identity::Nobody(Nobody::Stranger),
+            None => Identity::Unidentified(Unidentified::Stranger),
             Some(shown) => {
                 let identity = by_token(head, shown.as_bytes());
-                let_in(&head.engine.state().users, identity)
+                check_not_blocked(&head.engine.state().users, identity)
             }
         },
     }
 }
 
 /// Rejects users that an admin has blocked.
-fn let_in(users: &Users, identity: Identity) -> Identity {
+fn check_not_blocked(users: &Users, identity: Identity) -> Identity {
     let Identity::User(person) = &identity else { return identity };
-    match users.let_in(&person.name, Some(person.uid)) {
+    match users.check_not_blocked(&person.name, Some(person.uid)) {
         Ok(()) => identity,
-        Err(refusal) => Identity::Nobody(Nobody::Blocked { uid: person.uid, refusal }),
+        Err(refusal) => Identity::Unidentified(Unidentified::Blocked { uid: person.uid, refusal }),
     }
 }
 
@@ -179,11 +179,15 @@ fn let_in(users: &Users, identity: Identity) -> Identity {
 fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
     match users.get(name) {
         Some(user) if user.uid == uid => Identity::User(Person { name: name.to_owned(), uid, role: user.role, origin }),
-        Some(user) => Identity::Nobody(Nobody::NotTheirName { name: name.to_owned(), uid, owner_uid: user.uid }),
+        Some(user) => {
+            Identity::Unidentified(Unidentified::NameMismatch { name: name.to_owned(), uid, owner_uid: user.uid })
+        }
         None => match users.by_uid(uid) {
-            Some(user) => {
-                Identity::Nobody(Nobody::NotTheirUid { name: name.to_owned(), uid, owner: user.name.clone() })
-            }
+            Some(user) => Identity::Unidentified(Unidentified::UidMismatch {
+                name: name.to_owned(),
+                uid,
+                owner: user.name.clone(),
+            }),
             None => Identity::User(Person { name: name.to_owned(), uid, role: Role::User, origin }),
         },
     }
@@ -197,7 +201,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
             !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.contains(|c: char| c.is_control() || c == '@');
         is_name.then_some((uid.parse().ok()?, name))
     };
-    let Some((uid, name)) = parts() else { return Identity::Nobody(Nobody::BadRelay) };
+    let Some((uid, name)) = parts() else { return Identity::Unidentified(Unidentified::BadRelay) };
     let origin = Origin::Node { node: node.clone(), uid };
     let of_node =
         |name: &str, origin| Identity::User(Person { name: format!("{name}@{node}"), uid, role: Role::User, origin });
@@ -210,22 +214,22 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
         Identity::User(person) if state.is_privileged(uid, person.role) && !state.settings.roles_through_nodes => {
             of_node(name, origin)
         }
-        Identity::User(_) | Identity::Agent(_) | Identity::Nobody(_) => identity,
+        Identity::User(_) | Identity::Agent(_) | Identity::Unidentified(_) => identity,
     }
 }
 
 /// Returns the user and role of a relayed request, according to the relay header that the node sent.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn named_by_relay(state: &Cluster, node: &NodeName, said: &[u8]) -> Option<(String, Role)> {
+pub(crate) fn relayed_identity(state: &Cluster, node: &NodeName, said: &[u8]) -> Option<(String, Role)> {
     match relayed(state, node, said) {
         Identity::User(person) => Some((person.name, person.role)),
-        Identity::Agent(_) | Identity::Nobody(_) => None,
+        Identity::Agent(_) | Identity::Unidentified(_) => None,
     }
 }
 
 /// Identifies the user of a token.
 fn by_token(head: &Head, shown: &[u8]) -> Identity {
-    let Some(token) = shown.strip_prefix(b"Bearer ") else { return Identity::Nobody(Nobody::BadToken) };
+    let Some(token) = shown.strip_prefix(b"Bearer ") else { return Identity::Unidentified(Unidentified::BadToken) };
     let token = name_of(token);
     let now = head.engine.now().at;
     let state = head.engine.state();
@@ -234,8 +238,8 @@ fn by_token(head: &Head, shown: &[u8]) -> Identity {
             let (name, origin) = (user.name.to_string(), Origin::Token(token));
             Identity::User(Person { name, uid: user.uid, role: user.role, origin })
         }
-        None if state.users.has_ended(&token, now) => Identity::Nobody(Nobody::EndedToken),
-        None => Identity::Nobody(Nobody::BadToken),
+        None if state.users.has_ended(&token, now) => Identity::Unidentified(Unidentified::ExpiredToken),
+        None => Identity::Unidentified(Unidentified::BadToken),
     }
 }
 
@@ -245,7 +249,7 @@ fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
         _ if rule == Who::Anyone => Ok(()),
         Identity::User(person) => match rule.least_role() {
             Some(least) if person.role >= least => Ok(()),
-            Some(least) => Err(too_little(least, person)),
+            Some(least) => Err(role_too_low(least, person)),
             None => Err(ApiError::new(
                 StatusCode::FORBIDDEN,
                 "agents_only",
@@ -261,22 +265,23 @@ fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
                 bearer.node
             ),
         )),
-        Identity::Nobody(Nobody::Stranger) if rule == Who::Agents => Err(ApiError::new(
+        Identity::Unidentified(Unidentified::Stranger) if rule == Who::Agents => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "agents_only",
             "only agents may call this operation, but the client sent no certificate of the cluster",
         )
         .hint("join first: POST /nodes/invite on the head's own socket makes a join code")),
-        Identity::Nobody(nobody) => Err(unknown(nobody, head)),
+        Identity::Unidentified(nobody) => Err(unknown(nobody, head)),
     }
 }
 
-pub(super) fn too_little(least: Role, person: &Person) -> ApiError {
+pub(super) fn role_too_low(least: Role, person: &Person) -> ApiError {
     let (code, plural) = match least {
         Role::User | Role::Operator => ("operators_only", "operators"),
         Role::Admin => ("admins_only", "admins"),
     };
-    let message = format!("only {plural} may do this, and {} has the role of {}", person.name, person.role.of_one());
+    let message =
+        format!("only {plural} may do this, and {} has the role of {}", person.name, person.role.with_article());
     let error = ApiError::new(StatusCode::FORBIDDEN, code, message);
     match &person.origin {
         Origin::Node { node, .. } => error
@@ -291,39 +296,39 @@ pub(super) fn too_little(least: Role, person: &Person) -> ApiError {
 }
 
 /// The error for an unidentified or rejected caller.
-fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
+fn unknown(nobody: &Unidentified, head: &Head) -> ApiError {
     let again = "`hostler login` with the head's address gets a new token";
     match nobody {
-        Nobody::Stranger => {
+        Unidentified::Stranger => {
             ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "only users may call this operation; the request has no credentials")
                 .hint(format!("on the head's machine, use the head's socket {}", head.config.socket.display()))
                 .hint("on other machines, log in first: `hostler login` with the head's address or a login code")
         }
-        Nobody::BadToken => ApiError::new(
+        Unidentified::BadToken => ApiError::new(
             StatusCode::UNAUTHORIZED,
             "bad_token",
             "the token is unknown or revoked, or its user was removed",
         )
         .hint(again),
-        Nobody::EndedToken => {
+        Unidentified::ExpiredToken => {
             ApiError::new(StatusCode::UNAUTHORIZED, "token_ended", "the token has expired").hint(again)
         }
-        Nobody::NotTheirName { name, uid, owner_uid } => ApiError::new(
+        Unidentified::NameMismatch { name, uid, owner_uid } => ApiError::new(
             StatusCode::FORBIDDEN,
             "not_their_name",
             format!("uid {uid} is called {name} on that machine, but in the cluster {name} has uid {owner_uid}"),
         )
         .hint("an account must have the same uid on all machines; admins can list them with `hostler configure user list`"),
-        Nobody::NotTheirUid { name, uid, owner } => ApiError::new(
+        Unidentified::UidMismatch { name, uid, owner } => ApiError::new(
             StatusCode::FORBIDDEN,
             "not_their_uid",
             format!("uid {uid} is called {name} on that machine, but in the cluster the uid belongs to {owner}"),
         )
         .hint(format!("if both names belong to the same person, rename the account on that machine to {owner}"))
         .hint("if not, change one of the two uids; `hostler configure user list` shows the uids of all users"),
-        Nobody::Blocked { refusal, .. } => Refusal::from(refusal.clone()).into(),
-        Nobody::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is malformed")),
-        Nobody::BadNode(why) => Refusal::from(why.clone()).into(),
+        Unidentified::Blocked { refusal, .. } => Refusal::from(refusal.clone()).into(),
+        Unidentified::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is malformed")),
+        Unidentified::BadNode(why) => Refusal::from(why.clone()).into(),
     }
 }
 
@@ -346,13 +351,13 @@ fn entry(
             }
         }
         Identity::Agent(bearer) => (None, "node", None, Some(bearer.node.clone())),
-        Identity::Nobody(Nobody::Blocked { uid, refusal: UsersRefusal::Blocked { user, .. } }) => {
+        Identity::Unidentified(Unidentified::Blocked { uid, refusal: UsersRefusal::Blocked { user, .. } }) => {
             (Some(user.to_string()), "blocked", Some(*uid), None)
         }
-        Identity::Nobody(Nobody::NotTheirName { uid, .. } | Nobody::NotTheirUid { uid, .. }) => {
+        Identity::Unidentified(Unidentified::NameMismatch { uid, .. } | Unidentified::UidMismatch { uid, .. }) => {
             (None, "stranger", Some(*uid), None)
         }
-        Identity::Nobody(_) => (None, "stranger", None, None),
+        Identity::Unidentified(_) => (None, "stranger", None, None),
     };
     AuditEntry {
         at: now.wall,

@@ -27,7 +27,7 @@ use super::results::readable;
 use super::who::{Anyone, User};
 use crate::answers::{Answer, hold};
 use crate::blobs::{Library, LibraryError};
-use crate::guests::Party;
+use crate::client_limits::Party;
 use crate::head::Head;
 use crate::identity::Identity;
 
@@ -37,10 +37,10 @@ const GATHER_BYTES: usize = 2 << 20;
 /// Size above which a chunk waits for a memory reservation.
 const LONG_BYTES: usize = 2 << 20;
 
-/// Minimum number of bytes that an upload must send per [`PACE_TIME`], because other uploads may be waiting for its
+/// Minimum number of bytes that an upload must send per [`PACE_PERIOD`], because other uploads may be waiting for its
 /// slot. One KiB per second is less than any usable connection provides.
-const PACE_BYTES: usize = 30 << 10;
-const PACE_TIME: Duration = Duration::from_secs(30);
+const MIN_BYTES_PER_PERIOD: usize = 30 << 10;
+const PACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Maximum number of results that a request may list to prove that its user may read the requested chunks.
 const MOST_RESULTS: usize = 1_000;
@@ -61,7 +61,7 @@ pub(crate) async fn missing(
     State(head): State<Arc<Head>>,
     JsonBody(DigestList { digests }): JsonBody<DigestList>,
 ) -> Result<Json<DigestList>, ApiError> {
-    answer.reserve(&head.guests, digests.len() * DIGEST_BYTES).await;
+    answer.reserve(&head.client_limits, digests.len() * DIGEST_BYTES).await;
     let digests = on_disk(&head, move |library| library.missing(&digests)).await?;
     Ok(Json(DigestList { digests }))
 }
@@ -74,12 +74,12 @@ pub(crate) async fn upload(
     body: Body,
 ) -> Result<NoContent, ApiError> {
     let party = Party::from(&identity);
-    let _turn = head.guests.uploads.take(&party, 1).await;
+    let _turn = head.client_limits.uploads.take(&party, 1).await;
     let mut room = None;
     let mut body = body.into_data_stream();
     let mut decoder = pack::Decoder::default();
     let (mut frames, mut size) = (Vec::new(), 0);
-    let (mut due, mut came) = (Instant::now() + PACE_TIME, 0);
+    let (mut due, mut came) = (Instant::now() + PACE_PERIOD, 0);
     let outcome = loop {
         while let Some(frame) = decoder.next_frame().map_err(|error| not_a_pack(&error))? {
             size += frame.wire.len();
@@ -89,18 +89,18 @@ pub(crate) async fn upload(
                 size = 0;
                 room = None;
                 // The deadline excludes the time of the disk write.
-                due = Instant::now() + PACE_TIME;
+                due = Instant::now() + PACE_PERIOD;
             }
         }
         if room.is_none() && decoder.announced() > LONG_BYTES {
-            room = Some(head.guests.long.take(&party, decoder.announced().div_ceil(1 << 20)).await);
-            due = Instant::now() + PACE_TIME;
+            room = Some(head.client_limits.long.take(&party, decoder.announced().div_ceil(1 << 20)).await);
+            due = Instant::now() + PACE_PERIOD;
         }
         match timeout_at(due, body.next()).await {
             Ok(Some(Ok(bytes))) => {
                 came += bytes.len();
-                if came >= PACE_BYTES {
-                    (due, came) = (Instant::now() + PACE_TIME, 0);
+                if came >= MIN_BYTES_PER_PERIOD {
+                    (due, came) = (Instant::now() + PACE_PERIOD, 0);
                 }
                 decoder.feed(&bytes);
             }
@@ -124,7 +124,7 @@ async fn keep(head: &Arc<Head>, who: Anyone, frames: Vec<pack::Frame>) -> Result
 }
 
 fn stalled() -> ApiError {
-    let message = format!("received less than {} KiB in {} seconds", PACE_BYTES >> 10, PACE_TIME.as_secs());
+    let message = format!("received less than {} KiB in {} seconds", MIN_BYTES_PER_PERIOD >> 10, PACE_PERIOD.as_secs());
     ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message)
         .hint("the received chunks are kept; upload the rest again")
 }
@@ -144,7 +144,7 @@ pub(crate) async fn fetch(
     State(head): State<Arc<Head>>,
     JsonBody(BlobRequest { digests, results }): JsonBody<BlobRequest>,
 ) -> Result<Binary, ApiError> {
-    answer.reserve_list(&head.guests, digests.len() * size_of::<Digest>()).await;
+    answer.reserve_list(&head.client_limits, digests.len() * size_of::<Digest>()).await;
     may_read(&head, &identity, &digests, results).await?;
     // The status cannot change later, so missing chunks must be found before the first byte.
     let (digests, missing) = on_disk(&head, move |library| {
@@ -167,7 +167,7 @@ pub(crate) async fn fetch(
 
 /// The query of `GET /blobs/{digest}`.
 #[derive(Deserialize, ToSchema)]
-pub(crate) struct Within {
+pub(crate) struct BlobQuery {
     /// Tasks whose results contain the blob, separated by commas, e.g. `12_0`. Operators can omit this list.
     #[schema(pattern = "^[1-9][0-9]{0,18}_[0-9]{1,9}(,[1-9][0-9]{0,18}_[0-9]{1,9})*$")]
     result: Option<String>,
@@ -179,7 +179,7 @@ pub(crate) async fn show(
     (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
     State(head): State<Arc<Head>>,
     Path(digest): Path<Digest>,
-    Query(Within { result }): Query<Within>,
+    Query(BlobQuery { result }): Query<BlobQuery>,
 ) -> Result<Binary, ApiError> {
     may_read(&head, &identity, &[digest], parse_list(result.as_deref())?).await?;
     let bytes = read(&head, &answer, digest, Library::get).await?;
@@ -193,7 +193,7 @@ pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
     digest: Digest,
     how: fn(&Library, &Digest) -> Result<B, LibraryError>,
 ) -> Result<Bytes, Failure> {
-    let memory = answer.memory_for(&head.guests, CHUNK_BYTES).await;
+    let memory = answer.memory_for(&head.client_limits, CHUNK_BYTES).await;
     let is_long = move |library: &Library| library.length_of(&digest).filter(|bytes| *bytes > CHUNK_BYTES as u64);
     let chunk = on_disk(head, move |library| match is_long(library) {
         Some(length) => Ok(Err(length)),
@@ -204,7 +204,7 @@ pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
         Err(length) => {
             drop(memory);
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let memory = answer.memory_for(&head.guests, length).await;
+            let memory = answer.memory_for(&head.client_limits, length).await;
             Ok(hold(on_disk(head, move |library| how(library, &digest)).await?, memory))
         }
     }
@@ -217,7 +217,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         Identity::Agent(_) => return Ok(()),
         Identity::User(person) if person.role >= Role::Operator => return Ok(()),
         Identity::User(person) => person,
-        Identity::Nobody(_) => return Err(ApiError::internal("an unidentified caller asked for blobs")),
+        Identity::Unidentified(_) => return Err(ApiError::internal("an unidentified caller asked for blobs")),
     };
     let results: BTreeSet<TaskId> = results.into_iter().collect();
     if results.len() > MOST_RESULTS {
@@ -227,7 +227,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         );
     }
     // Reading a manifest blocks a thread, and the number of such threads is limited.
-    let _turn = head.guests.manifests.take(&Party::from(identity), 1).await;
+    let _turn = head.client_limits.manifests.take(&Party::from(identity), 1).await;
     let user = User(person.caller());
     for task in &results {
         let job = readable(head, &user, task.job).await?;
@@ -242,7 +242,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
             let row = history.ended_one(task)?;
             // If a row is not durable yet, it is missing here. Then no client knows its result yet either.
             for result in row.iter().flat_map(hostler_proto::record::EndedTask::results) {
-                named.extend(library.named_by(&result.manifest)?);
+                named.extend(library.referenced_blobs(&result.manifest)?);
             }
         }
         Ok(named)
@@ -267,7 +267,7 @@ pub(crate) async fn commit(
     Path(manifest): Path<Digest>,
 ) -> Result<NoContent, ApiError> {
     // The number of threads for blocking work is limited.
-    let _turn = head.guests.commits.take(&Party::from(&identity), 1).await;
+    let _turn = head.client_limits.commits.take(&Party::from(&identity), 1).await;
     let outcome = on_disk(&head, move |library| library.commit(&manifest)).await;
     outcome.map(|()| NoContent).map_err(|error| match error {
         // This error differs from that of a missing blob, because the client can upload the manifest.

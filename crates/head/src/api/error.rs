@@ -110,11 +110,11 @@ impl From<Refusal> for ApiError {
             // 422 is for requests that the API's description rules out. A valid request in conflict with the state is 409.
             Refusal::BadSpec(_) | Refusal::Users(UsersRefusal::BadReason) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Users(_) => StatusCode::CONFLICT,
-            Refusal::NotYours { .. } | Refusal::Unwelcome(_) => StatusCode::FORBIDDEN,
+            Refusal::NotYours { .. } | Refusal::KeyRefusal(_) => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::OverQuota(_) | Refusal::TooMuchWaits(_) => StatusCode::FORBIDDEN,
+            Refusal::OverQuota(_) | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
@@ -154,7 +154,7 @@ impl From<Refusal> for ApiError {
             Refusal::OverQuota(_) => {
                 Some("`hostler configure user show NAME` shows your quota; an admin can change it".to_owned())
             }
-            Refusal::TooMuchWaits(_) => Some(
+            Refusal::TooManyWaiting(_) => Some(
                 "submit again when some waiting jobs have started, or submit one array; an operator can change \
                 the settings `waiting-jobs` and `waiting-bytes`"
                     .to_owned(),
@@ -185,7 +185,7 @@ impl From<Refusal> for ApiError {
                 "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
             Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::TerminalForSeveral => None,
-            Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
+            Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::KeyRefusal(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {

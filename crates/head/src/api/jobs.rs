@@ -50,7 +50,7 @@ const DETAIL_BYTES: usize = 2 << 20;
 const TASK_BYTES: usize = 2 << 10;
 
 /// Number of rows to search for the reason of an array's cancellation.
-const LOOKED_AT: usize = 100;
+const MAX_REASON_ROWS: usize = 100;
 
 /// Maximum wait for the end of a job in one request. The client then repeats the request.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -155,7 +155,7 @@ pub(crate) async fn list(
     let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
     let limit = filter.limit.map_or(PAGE, |limit| limit as usize).clamp(1, LONGEST_PAGE);
     let wanted = Wanted { user: filter.user, states };
-    answer.reserve(&head.guests, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
+    answer.reserve(&head.client_limits, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
     let Page { jobs: mut page, total, is_truncated } = head.engine.jobs(wanted, filter.before, limit + 1).await?;
     let mut is_last = !is_truncated && page.len() <= limit;
     page.truncate(limit);
@@ -234,7 +234,7 @@ pub(crate) async fn show(
         until(&head, id, Instant::now() + wait, |job| job.is_none_or(is_over)).await;
     }
     let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
-    answer.reserve(&head.guests, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
+    answer.reserve(&head.client_limits, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
     // Use the job from the time of the history read, so that the response for an ended job contains its tasks.
     let (job, history) = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();
@@ -255,7 +255,7 @@ async fn settled_history(
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
     let (job, history) = history_of(head, id, range.clone(), limit).await?;
-    if !lags(&job, &history) {
+    if !is_history_behind(&job, &history) {
         return Ok((job, history));
     }
     // The state changes before the disk, and history rows become visible only after the fsync.
@@ -264,7 +264,7 @@ async fn settled_history(
 }
 
 /// Returns whether the history lacks the current row of a task that has an exit code or a result.
-fn lags(job: &Job, history: &History) -> bool {
+fn is_history_behind(job: &Job, history: &History) -> bool {
     history.ended.iter().any(|(index, ending)| {
         let must = ending.exit_code.is_some() || job.results.contains(*index);
         must && history.rows.get(index).is_none_or(|row| row.ending != *ending)
@@ -299,7 +299,7 @@ async fn history_of(
         let rows = history.ended_of(id, *range.start()..=last, limit)?;
         // The reason is usually in the first row. Rows before it belong to tasks that users cancelled individually.
         let cancelled = match first_cancelled {
-            Some(first) => history.ended_of(id, first..=u32::MAX, LOOKED_AT)?,
+            Some(first) => history.ended_of(id, first..=u32::MAX, MAX_REASON_ROWS)?,
             None => Vec::new(),
         };
         let says_why = |row: &EndedTask| row.attempt == Attempt(0) && row.ending.state == JobState::Cancelled;
@@ -352,7 +352,7 @@ pub(crate) async fn why(
     user: User,
     State(head): State<Arc<Head>>,
     Path(id): Path<JobId>,
-    Query(Which { index }): Query<Which>,
+    Query(TaskSelector { index }): Query<TaskSelector>,
 ) -> Result<Json<Why>, ApiError> {
     if let Some(index) = index {
         check_task(&head, id, index).await?;
@@ -375,7 +375,7 @@ pub(crate) async fn why(
 
 /// The query of an action on a job.
 #[derive(Deserialize, ToSchema)]
-pub(crate) struct Which {
+pub(crate) struct TaskSelector {
     /// Index of a task of an array; all tasks if absent.
     index: Option<u32>,
 }
@@ -385,7 +385,7 @@ pub(crate) async fn cancel(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    which: Query<Which>,
+    which: Query<TaskSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
     act(user, head, id, which, JobAction::Cancel).await
 }
@@ -395,7 +395,7 @@ pub(crate) async fn hold(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    which: Query<Which>,
+    which: Query<TaskSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
     act(user, head, id, which, JobAction::Hold).await
 }
@@ -405,7 +405,7 @@ pub(crate) async fn release(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    which: Query<Which>,
+    which: Query<TaskSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
     act(user, head, id, which, JobAction::Release).await
 }
@@ -415,7 +415,7 @@ pub(crate) async fn requeue(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    which: Query<Which>,
+    which: Query<TaskSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
     act(user, head, id, which, JobAction::Requeue).await
 }
@@ -424,7 +424,7 @@ async fn act(
     user: User,
     State(head): State<Arc<Head>>,
     Path(job): Path<JobId>,
-    Query(Which { index }): Query<Which>,
+    Query(TaskSelector { index }): Query<TaskSelector>,
     action: JobAction,
 ) -> Result<Json<JobSummary>, ApiError> {
     tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job action");

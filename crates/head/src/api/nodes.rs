@@ -41,7 +41,7 @@ pub(crate) async fn list(
     State(head): State<Arc<Head>>,
 ) -> List<NodeView> {
     let count = head.engine.state().nodes().count();
-    answer.reserve(&head.guests, count * NODE_BYTES).await;
+    answer.reserve(&head.client_limits, count * NODE_BYTES).await;
     let state = head.engine.state();
     List(state.nodes().map(|node| views::node(&state, node)).collect())
 }
@@ -63,7 +63,7 @@ pub(crate) async fn invite(
     State(head): State<Arc<Head>>,
     Body(Invite { node, address }): Body<Invite>,
 ) -> Result<Json<Invitation>, ApiError> {
-    user.must_operate("invite nodes")?;
+    user.require_operator("invite nodes")?;
     let address = match address {
         None => head.address(),
         Some(text) => {
@@ -84,7 +84,7 @@ pub(crate) async fn drain(
     Path(node): Path<NodeName>,
     Body(DrainRequest { reason }): Body<DrainRequest>,
 ) -> Result<Json<NodeDetail>, ApiError> {
-    user.must_operate("drain nodes")?;
+    user.require_operator("drain nodes")?;
     let by = user.0.user.clone();
     tracing::info!(%node, by, reason, "draining node");
     head.engine.command(Command::DrainNode { node: node.clone(), by, reason }).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn resume(
     State(head): State<Arc<Head>>,
     Path(node): Path<NodeName>,
 ) -> Result<Json<NodeDetail>, ApiError> {
-    user.must_operate("resume nodes")?;
+    user.require_operator("resume nodes")?;
     tracing::info!(%node, by = user.0.user, "resuming node");
     head.engine.command(Command::ResumeNode { node: node.clone() }).await?;
     show(user, State(head), Path(node)).await
@@ -110,7 +110,7 @@ pub(crate) async fn power(
     Path(node): Path<NodeName>,
     Body(PowerRequest { action, force }): Body<PowerRequest>,
 ) -> Result<Json<NodeDetail>, ApiError> {
-    user.must_operate("switch nodes")?;
+    user.require_operator("switch nodes")?;
     let by = user.0.user.clone();
     // A fault of the controller may have been repaired.
     head.switches.forget_faults(&node);
@@ -133,7 +133,7 @@ pub(crate) async fn energy(
     State(head): State<Arc<Head>>,
 ) -> Json<EnergyView> {
     let count = head.engine.state().nodes().count();
-    answer.reserve(&head.guests, count * NODE_BYTES).await;
+    answer.reserve(&head.client_limits, count * NODE_BYTES).await;
     let (now, state) = (head.engine.now(), head.engine.state());
     Json(views::energy(&state, now, head.switches.trouble()))
 }
@@ -145,7 +145,7 @@ pub(crate) async fn set_traits(
     Path(node): Path<NodeName>,
     Body(TraitsChange { weight, features }): Body<TraitsChange>,
 ) -> Result<Json<NodeDetail>, ApiError> {
-    user.must_operate("change features and weights of nodes")?;
+    user.require_operator("change features and weights of nodes")?;
     let command = PartitionsCommand::SetTraits { node: node.clone(), weight, features };
     head.engine.command(Command::Partitions(command)).await?;
     tracing::info!(%node, by = user.0.user, "node features or weight changed");
@@ -158,7 +158,7 @@ pub(crate) async fn remove(
     State(head): State<Arc<Head>>,
     Path(node): Path<NodeName>,
 ) -> Result<NoContent, ApiError> {
-    user.must_operate("remove nodes")?;
+    user.require_operator("remove nodes")?;
     let by = user.0.user.clone();
     head.engine.command(Command::RemoveNode { node: node.clone(), by: by.clone() }).await?;
     tracing::info!(%node, by, "node removed");
@@ -171,7 +171,7 @@ pub(crate) async fn forget(
     State(head): State<Arc<Head>>,
     Path(node): Path<NodeName>,
 ) -> Result<NoContent, ApiError> {
-    user.must_operate("forget nodes")?;
+    user.require_operator("forget nodes")?;
     head.engine.command(Command::ForgetNode { node: node.clone() }).await?;
     tracing::info!(%node, by = user.0.user, "node forgotten");
     Ok(NoContent)
@@ -213,10 +213,10 @@ pub(crate) async fn join(
 
 /// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.
 async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiError> {
-    let Ticket { node, is_for_it } = ticket.clone();
+    let Ticket { node, is_for_this_node } = ticket.clone();
     let issued = head.trust.sign(&node, csr)?;
     let life_ms = head.config.certificate_life_ms;
-    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, may_replace: is_for_it };
+    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, may_replace: is_for_this_node };
     head.engine.command(join).await?;
     tracing::info!(%node, "node joined");
     Ok(joined(head, node, issued))

@@ -182,7 +182,7 @@ async fn from_manifest(
 ) -> Result<Binary, ApiError> {
     let library = Arc::clone(&head.library);
     // Reading a manifest blocks a thread, and the number of such threads is limited.
-    let turn = head.guests.manifests.take(holds.party(), 1).await;
+    let turn = head.client_limits.manifests.take(holds.party(), 1).await;
     let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
     drop(turn);
     let content: &Content = match output {
@@ -222,7 +222,7 @@ async fn from_node(
             Ok(Some(upload)) => Ok(Some(Body::from_stream(upload))),
             Ok(None) | Err(_) => unreachable(head, live, follow).await,
         },
-        () = gone(head, live) => Ok(None),
+        () = wait_until_gone(head, live) => Ok(None),
     }
 }
 
@@ -237,7 +237,7 @@ fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
 }
 
 /// Returns when the run is no longer the task's current one, or has ended on the node of `live`.
-async fn gone(head: &Head, live: &Live) {
+async fn wait_until_gone(head: &Head, live: &Live) {
     let run = live.run;
     let is_gone = |job: Option<&Job>| {
         let active = job.and_then(|job| job.active.get(&run.task.index)).filter(|active| active.run == run);
@@ -252,7 +252,7 @@ async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Bo
     const PAUSE: Duration = Duration::from_millis(500);
     if follow {
         // A node that reconnects does not change the job, so the wait also ends after a pause.
-        let _ = timeout(PAUSE, gone(head, live)).await;
+        let _ = timeout(PAUSE, wait_until_gone(head, live)).await;
         return Ok(None);
     }
     Err(silent(&live.node))
@@ -301,7 +301,7 @@ pub(crate) async fn attach(
     let agent = if ask(&head, &live, &place.name, StreamKind::Terminal { rows, columns }) {
         tokio::select! {
             agent = timeout(AGENT_TIME, place.arrival()) => agent.ok().flatten(),
-            () = gone(&head, &live) => return Err(not_running(id, "over")),
+            () = wait_until_gone(&head, &live) => return Err(not_running(id, "over")),
         }
     } else {
         None

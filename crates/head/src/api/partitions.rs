@@ -42,7 +42,7 @@ pub(crate) async fn add(
     State(head): State<Arc<Head>>,
     Body(NewPartition { name, about }): Body<NewPartition>,
 ) -> Result<Json<PartitionView>, ApiError> {
-    user.must_operate("add partitions")?;
+    user.require_operator("add partitions")?;
     head.engine.command(Command::Partitions(PartitionsCommand::Add(name.clone(), about))).await?;
     tracing::info!(%name, by = user.0.user, "partition added");
     show(user, State(head), Path(name)).await
@@ -55,7 +55,7 @@ pub(crate) async fn change(
     Path(name): Path<PartitionName>,
     Body(change): Body<PartitionChange>,
 ) -> Result<Json<PartitionView>, ApiError> {
-    user.must_operate("change partitions")?;
+    user.require_operator("change partitions")?;
     head.engine.command(Command::Partitions(PartitionsCommand::Change(name.clone(), change))).await?;
     tracing::info!(%name, by = user.0.user, "partition changed");
     show(user, State(head), Path(name)).await
@@ -67,7 +67,7 @@ pub(crate) async fn remove(
     State(head): State<Arc<Head>>,
     Path(name): Path<PartitionName>,
 ) -> Result<NoContent, ApiError> {
-    user.must_operate("remove partitions")?;
+    user.require_operator("remove partitions")?;
     head.engine.command(Command::Partitions(PartitionsCommand::Remove(name.clone()))).await?;
     tracing::info!(%name, by = user.0.user, "partition removed");
     Ok(NoContent)

@@ -25,7 +25,7 @@ pub(crate) async fn peers(
     Query(Known { known }): Query<Known>,
 ) -> OrNull<Peers> {
     let count = head.engine.state().nodes().count();
-    answer.reserve(&head.guests, count * PEER_BYTES).await;
+    answer.reserve(&head.client_limits, count * PEER_BYTES).await;
     let state = head.engine.state();
     let peer = |node: &Node| {
         let address = node.gossip_address()?;

@@ -115,7 +115,7 @@ struct Listing {
 
 /// Reserves memory and generates the next piece. Also returns the rest of the listing, unless this was the last piece.
 async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Option<Listing>), ArchiveError> {
-    let memory = answer.memory_for(&listing.head.guests, 2 * PIECE_BYTES).await;
+    let memory = answer.memory_for(&listing.head.client_limits, 2 * PIECE_BYTES).await;
     let (text, rest) = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
         let mut text = Vec::with_capacity(PIECE_BYTES);
         let goes_on = listing.write(&mut text)?;

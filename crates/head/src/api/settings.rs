@@ -9,7 +9,7 @@ use hostler_core::head::{Command, Setting, Settings};
 use hostler_model::{Role, format_bytes};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 
-use super::access::too_little;
+use super::access::role_too_low;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
 use super::reply::List;
@@ -47,17 +47,17 @@ async fn change(
     name: &str,
     value: Option<String>,
 ) -> Result<Json<SettingView>, ApiError> {
-    User(person.caller()).must_operate("change settings")?;
+    User(person.caller()).require_operator("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
     // With this setting, root on any node can act as an admin.
     if setting == Setting::RolesThroughNodes && person.role < Role::Admin {
-        return Err(too_little(Role::Admin, person));
+        return Err(role_too_low(Role::Admin, person));
     }
     let by = person.name.clone();
     head.engine.command(Command::Set { by: by.clone(), setting, value: value.clone() }).await?;
     tracing::info!(%setting, value = value.as_deref().unwrap_or("default"), by, "setting changed");
     if setting == Setting::ResultsCap {
-        head.follow_results_cap();
+        head.apply_results_cap();
     }
     Ok(Json(view(head, setting)))
 }

@@ -49,7 +49,7 @@ pub(crate) async fn shutdown(
     State(head): State<Arc<Head>>,
     Body(Shutdown { jobs }): Body<Shutdown>,
 ) -> Result<NoContent, ApiError> {
-    user.must_operate("stop the head")?;
+    user.require_operator("stop the head")?;
     if head.closing.swap(true, Ordering::AcqRel) {
         // If the other shutdown fails, the head accepts work again. The client must then repeat this request.
         return Err(ApiError::refusing("the head is being stopped already"));

@@ -23,7 +23,7 @@ impl User {
     }
 
     /// Rejects users who are not operators.
-    pub(crate) fn must_operate(&self, what: &str) -> Result<(), ApiError> {
+    pub(crate) fn require_operator(&self, what: &str) -> Result<(), ApiError> {
         if self.0.operator {
             return Ok(());
         }
@@ -51,7 +51,7 @@ impl FromRequestParts<Arc<Head>> for Person {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Head>) -> Result<Self, ApiError> {
         match parts.extensions.get() {
             Some(Identity::User(person)) => Ok(person.clone()),
-            Some(Identity::Agent(_) | Identity::Nobody(_)) | None => Err(not_let_through()),
+            Some(Identity::Agent(_) | Identity::Unidentified(_)) | None => Err(extractor_bug()),
         }
     }
 }
@@ -80,7 +80,7 @@ impl FromRequestParts<Arc<Head>> for Certified {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Head>) -> Result<Self, ApiError> {
         match parts.extensions.get() {
             Some(Identity::Agent(bearer)) => Ok(Self(bearer.clone())),
-            Some(Identity::User(_) | Identity::Nobody(_)) | None => Err(not_let_through()),
+            Some(Identity::User(_) | Identity::Unidentified(_)) | None => Err(extractor_bug()),
         }
     }
 }
@@ -92,18 +92,18 @@ impl FromRequestParts<Arc<Head>> for Anyone {
         match parts.extensions.get() {
             Some(Identity::User(_)) => Ok(Self::User),
             Some(Identity::Agent(bearer)) => must_be_welcome(head, bearer).map(|()| Self::Agent),
-            Some(Identity::Nobody(_)) | None => Err(not_let_through()),
+            Some(Identity::Unidentified(_)) | None => Err(extractor_bug()),
         }
     }
 }
 
 /// Rejects a node that was removed or replaced, or whose certificate has expired.
 fn must_be_welcome(head: &Head, bearer: &Bearer) -> Result<(), ApiError> {
-    let welcome = head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at);
+    let welcome = head.engine.state().check_key(&bearer.node, bearer.key, head.engine.now().at);
     welcome.map_err(|why| Refusal::from(why).into())
 }
 
 /// Returns the error for a bug: the rights table and a handler's extractor contradict each other.
-fn not_let_through() -> ApiError {
+fn extractor_bug() -> ApiError {
     ApiError::internal("the rights table and the handler of this operation disagree about its callers")
 }

@@ -14,7 +14,7 @@ use hostler_proto::record::TaskResult;
 use hostler_store::{Batch, Change};
 
 use super::marks::Marks;
-use super::{BELIEVED, Library, LibraryError, YOUNG};
+use super::{COMPLETENESS_TTL, Library, LibraryError, YOUNG};
 use crate::archive;
 use crate::engine::Engine;
 
@@ -51,7 +51,7 @@ impl Library {
         let live = self.mark(engine)?;
         let freed = self.chunks.sweep(|digest| live.contains(digest), YOUNG)?;
         let dropped = self.sweep_table(&live)?;
-        self.complete().retain(|_, seen| seen.elapsed() < BELIEVED);
+        self.complete().retain(|_, seen| seen.elapsed() < COMPLETENESS_TTL);
         if freed.chunks > 0 || dropped > 0 {
             tracing::info!(
                 chunks = freed.chunks,
@@ -78,15 +78,15 @@ impl Library {
         manifests.extend(self.table.snapshots_of_ended()?);
         manifests.extend(self.complete().keys());
         for manifest in manifests {
-            self.mark_named(&manifest, &mut live)?;
+            self.mark_manifest(&manifest, &mut live)?;
         }
-        self.each_kept_result(engine, &mut |result| self.mark_named(&result.manifest, &mut live))?;
+        self.each_kept_result(engine, &mut |result| self.mark_manifest(&result.manifest, &mut live))?;
         Ok(live)
     }
 
     /// Marks a manifest and all its chunks.
-    fn mark_named(&self, manifest: &Digest, live: &mut Marks) -> Result<(), LibraryError> {
-        match self.anything(manifest) {
+    fn mark_manifest(&self, manifest: &Digest, live: &mut Marks) -> Result<(), LibraryError> {
+        match self.read_manifest(manifest) {
             Ok(anything) => anything.chunks().for_each(|chunk| {
                 live.insert(&chunk.digest);
             }),

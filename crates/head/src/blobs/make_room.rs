@@ -13,7 +13,7 @@ use crate::archive;
 use crate::engine::Engine;
 
 /// Number of jobs that are looked up at a time to drop their results.
-const FIRST_TO_GO: usize = 100;
+const JOBS_PER_DROP: usize = 100;
 
 impl Library {
     /// Measures the usage of results, and drops downloaded ones until the usage is below the limit. `tell` makes the
@@ -65,7 +65,7 @@ impl Library {
         let mut tried = HashSet::new();
         while kept > self.room.cap_bytes() {
             // Jobs whose results were dropped do not appear again.
-            let page = self.table.jobs_with_fetched_results(FIRST_TO_GO + tried.len())?;
+            let page = self.table.jobs_with_fetched_results(JOBS_PER_DROP + tried.len())?;
             let jobs = page.iter().filter_map(|bytes| archive::read(bytes).ok());
             let mut jobs = jobs.filter(|job| tried.insert(job.id)).peekable();
             if jobs.peek().is_none() {

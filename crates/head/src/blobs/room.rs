@@ -15,7 +15,7 @@ use hostler_model::format_bytes;
 use tokio::sync::Notify;
 
 /// Minimum amount of new results before another measurement, as a part of the limit.
-const WORTH_PART: u64 = 32;
+const REMEASURE_PART: u64 = 32;
 
 /// Measured disk usage of results.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Room {
     kept_bytes: AtomicU64,
     is_measured: AtomicBool,
     /// Size of results that arrived since the last measurement.
-    come_bytes: AtomicU64,
+    new_bytes: AtomicU64,
     /// Notified when a new measurement is due.
     wanted: Notify,
 }
@@ -36,15 +36,15 @@ impl Room {
             cap_bytes: AtomicU64::new(cap_bytes),
             kept_bytes: AtomicU64::new(0),
             is_measured: AtomicBool::new(false),
-            come_bytes: AtomicU64::new(0),
+            new_bytes: AtomicU64::new(0),
             wanted: Notify::new(),
         }
     }
 
     /// Records that a result was stored.
     pub(crate) fn came(&self, bytes: u64) {
-        let come = self.come_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let is_worth_it = come >= self.cap_bytes() / WORTH_PART;
+        let come = self.new_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_worth_it = come >= self.cap_bytes() / REMEASURE_PART;
         if is_worth_it && self.kept_bytes.load(Ordering::Relaxed) + come > self.cap_bytes() {
             self.wanted.notify_one();
         }
@@ -67,7 +67,7 @@ impl Room {
     }
 
     pub(super) fn begin(&self) {
-        self.come_bytes.store(0, Ordering::Relaxed);
+        self.new_bytes.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn measured(&self, bytes: u64) {

@@ -24,7 +24,7 @@ const CLOCK: Duration = Duration::from_secs(600);
 const READING: Duration = Duration::from_secs(8);
 
 /// After this many failed readings in a row, a controller counts as unable to measure.
-const MISSES: u32 = 3;
+const MAX_FAILED_READINGS: u32 = 3;
 
 /// Timeout for closing controller sessions when the head stops.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ pub(crate) async fn measure(head: Arc<Head>) {
                 Err(why) => {
                     tracing::debug!(%node, why, "cannot read a machine's power meter");
                     *missed += 1;
-                    if *missed < MISSES {
+                    if *missed < MAX_FAILED_READINGS {
                         continue;
                     }
                     None

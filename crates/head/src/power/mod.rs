@@ -23,10 +23,10 @@ use crate::engine::Engine;
 
 /// An order is dropped when it has waited for its controller for this long. The core's timeout for orders is longer, so
 /// no order runs after the core has given up on the order.
-const TURN: Duration = Duration::from_secs(240);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// This executable, even when its file was replaced.
-const ITSELF: &str = "/proc/self/exe";
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// The controllers of the switchable nodes.
 pub(crate) struct Switches {
@@ -46,7 +46,7 @@ pub(super) struct Switch {
 }
 
 /// Modification time and length of the file.
-pub(super) type Seen = Option<(SystemTime, u64)>;
+pub(super) type FileVersion = Option<(SystemTime, u64)>;
 
 impl Switches {
     pub(crate) fn new(engine: Engine, path: PathBuf) -> Self {
@@ -84,8 +84,8 @@ impl Switches {
     }
 
     /// Reloads the file if it has changed, or if `again` is set.
-    pub(super) async fn look(&self, seen: &mut Option<Seen>, again: bool) {
-        let now: Seen = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
+    pub(super) async fn look(&self, seen: &mut Option<FileVersion>, again: bool) {
+        let now: FileVersion = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
         if *seen == Some(now) && !again {
             return;
         }
@@ -131,8 +131,10 @@ impl Switches {
         let switch = self.known().get(&node).cloned();
         let outcome = match switch.map(|switch| switch.controller) {
             Some(Ok(controller)) => {
-                let late = || Fault::new(FaultKind::Busy, format!("the controller was busy for {} s", TURN.as_secs()));
-                let outcome = timeout(TURN, controller.act(verb)).await.unwrap_or_else(|_| Err(late()));
+                let late = || {
+                    Fault::new(FaultKind::Busy, format!("the controller was busy for {} s", QUEUE_TIMEOUT.as_secs()))
+                };
+                let outcome = timeout(QUEUE_TIMEOUT, controller.act(verb)).await.unwrap_or_else(|_| Err(late()));
                 outcome.map(supply_of).map_err(|fault| fault_of(&fault))
             }
             Some(Err(fault)) => Err(fault),
@@ -152,7 +154,8 @@ impl Switches {
 
 /// The controller of a virtual node: an agent on this machine, which this program starts and stops.
 fn virtual_node(name: &NodeName) -> ControllerConfig {
-    let call = |verb: &str| vec![ITSELF.to_owned(), "virtual-node".to_owned(), verb.to_owned(), name.to_string()];
+    let call =
+        |verb: &str| vec![OWN_EXECUTABLE.to_owned(), "virtual-node".to_owned(), verb.to_owned(), name.to_string()];
     ControllerConfig::Command(CommandConfig {
         status: call("status"),
         on: call("on"),

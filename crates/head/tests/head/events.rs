@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hostler_client::OutputPart;
-use hostler_client::{Endpoint, Patience};
+use hostler_client::{Endpoint, RetryLimits};
 use hostler_model::TaskId;
 use hostler_proto::link::{HeadMessage, Output, RunStatus};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +26,7 @@ async fn slow_client_is_told_about_missed_events() {
     assert_eq!(&start, b"HTTP/1.1 200");
 
     let tasks = (0..AT_ONCE).map(|lane| {
-        let client = head.client().with_patience(Patience::COMMAND);
+        let client = head.client().with_retry_limits(RetryLimits::COMMAND);
         tokio::spawn(async move {
             for i in 0..MANY / AT_ONCE {
                 let mut held = request(&format!("{lane} {i}"));

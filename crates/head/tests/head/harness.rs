@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hostler_client::{Client, Endpoint, Patience};
+use hostler_client::{Client, Endpoint, RetryLimits};
 use hostler_head::Config;
 use hostler_model::{JobSpec, Request, Work};
 use hostler_proto::api::SubmitRequest;
@@ -175,7 +175,7 @@ impl TestHead {
 
     /// A client on the head's socket, without retries.
     pub(crate) fn client(&self) -> Client {
-        Client::new(Endpoint::Unix(self.socket())).with_patience(Patience::NONE)
+        Client::new(Endpoint::Unix(self.socket())).with_retry_limits(RetryLimits::NONE)
     }
 }
 

@@ -189,7 +189,8 @@ async fn certificate_of_another_cluster_is_rejected_despite_known_authority() {
     let config = tls::mutual(&known.authority, &foreign.certificate, &foreign.key).expect("a matching key");
     let server_name = ServerName::try_from(HEAD_NAME).expect("a name");
     let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };
-    let outcome = Client::new(endpoint).with_patience(hostler_client::Patience::NONE).missing_blobs(Vec::new()).await;
+    let outcome =
+        Client::new(endpoint).with_retry_limits(hostler_client::RetryLimits::NONE).missing_blobs(Vec::new()).await;
     let is_cut = matches!(outcome, Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }));
     assert!(is_cut, "{outcome:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hostler_client::Token;
-use hostler_client::{Client, Endpoint, Patience};
+use hostler_client::{Client, Endpoint, RetryLimits};
 use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName};
 use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
 use hostler_proto::link::{Account, HeadMessage};
@@ -86,7 +86,7 @@ async fn node_relays_its_users_without_their_privileges() {
     // From other clients, the header is ignored.
     let local = Endpoint::Unix(head.socket());
     assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel identifies the user");
-    let stranger = Endpoint::elsewhere(&head.address().to_string(), authority(&head).await, None);
+    let stranger = Endpoint::remote_head(&head.address().to_string(), authority(&head).await, None);
     assert_eq!(word(ask(&stranger, "GET /jobs", &relayed("0:root"), "").await), "unknown_caller");
 }
 
@@ -186,7 +186,7 @@ async fn failed_logins_get_the_same_error_and_many_are_blocked() {
     let authority = authority(&head).await;
     let client = |token: Option<&str>| {
         let token = token.map(|token| Token(token.to_owned()));
-        Client::new(Endpoint::elsewhere(&address, authority, token)).with_patience(Patience::NONE)
+        Client::new(Endpoint::remote_head(&address, authority, token)).with_retry_limits(RetryLimits::NONE)
     };
     let stranger = client(None);
     let login = |user: &str, nonce: &str| KeyLogin {

@@ -76,7 +76,7 @@ impl IpmiDriver {
     }
 
     /// Runs an `ipmitool` command. Returns its output, or a fault if it fails.
-    async fn said(&self, command: &[&str]) -> Result<String, Fault> {
+    async fn checked_output(&self, command: &[&str]) -> Result<String, Fault> {
         let (finished, credentials) = self.ask(command).await?;
         if finished.status.success() {
             self.keyring.accepted();
@@ -110,7 +110,7 @@ impl IpmiDriver {
     }
 
     async fn power(&self, verb: &str, reached: Supply) -> Result<(), Fault> {
-        match self.said(&["chassis", "power", verb]).await {
+        match self.checked_output(&["chassis", "power", verb]).await {
             Ok(_) => Ok(()),
             // Some controllers report an error if the machine is already in this state.
             Err(fault) if matches!(fault.kind(), crate::FaultKind::Confused | crate::FaultKind::Unsupported) => {
@@ -127,7 +127,7 @@ impl IpmiDriver {
 impl Driver for IpmiDriver {
     fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>> {
         Box::pin(async {
-            let said = self.said(&["chassis", "power", "status"]).await?;
+            let said = self.checked_output(&["chassis", "power", "status"]).await?;
             output::power_state(&said).ok_or_else(|| {
                 let said = crate::fault::quoted(&said);
                 Fault::confused(format!("the controller at {} reports the power state \"{said}\"", self.config.address))
@@ -156,14 +156,14 @@ impl Driver for IpmiDriver {
             if *meter == Meter::Absent {
                 return Ok(None);
             }
-            match self.said(&["dcmi", "power", "reading"]).await {
+            match self.checked_output(&["dcmi", "power", "reading"]).await {
                 Ok(said) => {
                     *meter = Meter::Present;
                     Ok(output::watts(&said))
                 }
                 // Controllers without a meter fail in many ways. A controller that has returned a reading before has a
                 // meter.
-                Err(fault) if *meter == Meter::NotAsked && !is_unrelated_to_features(&fault) => {
+                Err(fault) if *meter == Meter::NotAsked && !leaves_features_unknown(&fault) => {
                     *meter = Meter::Absent;
                     Ok(None)
                 }
@@ -174,7 +174,7 @@ impl Driver for IpmiDriver {
 }
 
 /// Whether a fault says nothing about the controller's features.
-fn is_unrelated_to_features(fault: &Fault) -> bool {
+fn leaves_features_unknown(fault: &Fault) -> bool {
     use crate::FaultKind::{Busy, Refused, Unprepared, Unreachable};
     matches!(fault.kind(), Unreachable | Busy | Refused | Unprepared)
 }

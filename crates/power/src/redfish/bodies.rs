@@ -233,7 +233,7 @@ impl Refusal {
     }
 
     /// The controller's message for users.
-    pub(crate) fn words(&self) -> Option<String> {
+    pub(crate) fn user_message(&self) -> Option<String> {
         let said = self.messages().iter().find_map(|message| message.message.as_deref().or(message.id.as_deref()));
         said.or(self.error.message.as_deref()).map(quoted).filter(|words| !words.is_empty())
     }
@@ -356,13 +356,16 @@ mod tests {
         let many = json!({ "error": { "code": "x", "message": "See ExtendedInfo.",
             "@Message.ExtendedInfo": [{ "MessageId": "Base.1.0.SessionLimitExceeded", "Message": "Too many." }] } });
         let refusal: Refusal = read(many.to_string().as_bytes()).expect("the standard's format");
-        assert_eq!(refusal.words().as_deref(), Some("Too many"));
+        assert_eq!(refusal.user_message().as_deref(), Some("Too many"));
         assert!(refusal.is("SessionLimitExceeded") && !refusal.is("Other"));
         let ilo = json!({ "error": { "@Message.ExtendedInfo": [{ "MessageID": "iLO.0.10.InvalidOperationForSystemState" }] } });
         let refusal: Refusal = read(ilo.to_string().as_bytes()).expect("iLO 4's format");
-        assert_eq!(refusal.words().as_deref(), Some("iLO.0.10.InvalidOperationForSystemState"));
+        assert_eq!(refusal.user_message().as_deref(), Some("iLO.0.10.InvalidOperationForSystemState"));
         let one = json!({ "error": { "@Message.ExtendedInfo": { "Message": "no" } } });
-        assert_eq!(read::<Refusal>(one.to_string().as_bytes()).expect("sushy's format").words().as_deref(), Some("no"));
+        assert_eq!(
+            read::<Refusal>(one.to_string().as_bytes()).expect("sushy's format").user_message().as_deref(),
+            Some("no")
+        );
     }
 
     #[test]
@@ -394,7 +397,7 @@ mod tests {
         #[test]
         fn any_body_is_handled(body in "\\PC*|[{}\\[\\]\",:a0 ]{0,40}") {
             let _ = read::<System>(body.as_bytes()).map(|system| system.supply());
-            let _ = read::<Refusal>(body.as_bytes()).map(|refusal| refusal.words());
+            let _ = read::<Refusal>(body.as_bytes()).map(|refusal| refusal.user_message());
             let _ = read::<ActionInfo>(body.as_bytes()).map(ActionInfo::reset_types);
         }
     }

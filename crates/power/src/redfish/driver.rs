@@ -47,8 +47,8 @@ impl RedfishDriver {
         }
         let trust = match (config.fingerprint, config.insecure) {
             (Some(fingerprint), _) => Trust::Pinned(fingerprint),
-            (None, true) => Trust::Anybody,
-            (None, false) => Trust::Nobody,
+            (None, true) => Trust::AcceptAny,
+            (None, false) => Trust::RejectAll,
         };
         let identity = Identity { address: config.address.clone(), trust, credentials: config.credentials.clone() };
         let service = site.service(identity.clone(), || Service::new(identity));

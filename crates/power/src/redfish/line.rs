@@ -91,7 +91,7 @@ impl Line {
             let response = self.sender.send_request(request).await.map_err(broken)?;
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-            let body = body.map_err(|error| (half(address, error.as_ref()), false))?.to_bytes();
+            let body = body.map_err(|error| (incomplete_response(address, error.as_ref()), false))?.to_bytes();
             Ok(Reply { status: parts.status, headers: parts.headers, body })
         };
         let result = match tokio::time::timeout(EXCHANGE_LIMIT, exchange).await {
@@ -182,7 +182,7 @@ fn failure(address: &Address, error: &hyper::Error) -> Fault {
 }
 
 /// Explains why a response could not be read completely.
-fn half(address: &Address, error: &(dyn std::error::Error + 'static)) -> Fault {
+fn incomplete_response(address: &Address, error: &(dyn std::error::Error + 'static)) -> Fault {
     if error.is::<LengthLimitError>() {
         let why = format!(
             "the response of {address} is larger than {} KiB, too large for a controller",

@@ -64,7 +64,7 @@ struct State {
     session: Option<Session>,
     has_no_sessions: bool,
     /// The last time at which no session was free.
-    none_was_free: Option<Instant>,
+    no_session_since: Option<Instant>,
     last_used: Option<Instant>,
 }
 
@@ -129,7 +129,7 @@ impl Service {
 
     /// Converts an error response to a fault.
     pub(crate) fn refusal(&self, reply: &Reply) -> Fault {
-        let words = bodies::read::<Refusal>(&reply.body).ok().and_then(|refusal| refusal.words());
+        let words = bodies::read::<Refusal>(&reply.body).ok().and_then(|refusal| refusal.user_message());
         let words = words.map_or_else(String::new, |words| format!(": \"{words}\""));
         let why = format!("the controller at {} responded with {}{words}", self.address(), reply.status);
         match reply.status.as_u16() {
@@ -175,7 +175,7 @@ impl Service {
         // Send the password only to a server that looks like a Redfish controller.
         let root = self.root_of(state).await?;
         let credentials = self.keyring.load().await?;
-        let is_full = state.none_was_free.is_some_and(|then| then.elapsed() < IDLE);
+        let is_full = state.no_session_since.is_some_and(|then| then.elapsed() < IDLE);
         let sessions = root.links.sessions.as_ref().filter(|_| !state.has_no_sessions && !is_full);
         let Some(path) = sessions.and_then(|link| self.address().path_of(&link.path)) else {
             return Ok(Pass::Password(credentials));
@@ -200,7 +200,7 @@ impl Service {
                 Ok(Pass::Password(credentials))
             }
             _ if refusal.is("SessionLimitExceeded") || refusal.is("CreateLimitReached") => {
-                state.none_was_free = Some(Instant::now());
+                state.no_session_since = Some(Instant::now());
                 Ok(Pass::Password(credentials))
             }
             401 | 403 => Err(self.credentials_rejected(&credentials)),
@@ -417,7 +417,7 @@ mod tests {
         file.and_then(|mut file| file.write_all(b"a:b")).expect("permitted");
         let identity = Identity {
             address: address.parse().expect("an address"),
-            trust: Trust::Anybody,
+            trust: Trust::AcceptAny,
             credentials: CredentialsConfig::File(path),
         };
         let service = Arc::new(Service::new(identity));

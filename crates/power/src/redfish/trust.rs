@@ -83,17 +83,17 @@ pub(crate) enum Trust {
     /// Accepts only the certificate with this fingerprint.
     Pinned(Fingerprint),
     /// Accepts no certificate. The connection only reads the fingerprint.
-    Nobody,
+    RejectAll,
     /// Accepts any certificate, as the operator has configured.
-    Anybody,
+    AcceptAny,
 }
 
 impl Trust {
     fn takes(self, fingerprint: Fingerprint) -> bool {
         match self {
             Self::Pinned(pinned) => fingerprint == pinned,
-            Self::Nobody => false,
-            Self::Anybody => true,
+            Self::RejectAll => false,
+            Self::AcceptAny => true,
         }
     }
 }

@@ -18,7 +18,7 @@ const COARSE_NS: i64 = 20_000_000;
 
 /// Statistics of the received changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Came {
+pub struct ReceivedStats {
     /// Bytes received.
     pub bytes: u64,
     pub entries: u64,
@@ -28,7 +28,7 @@ pub struct Came {
 
 /// Receives the files that a command wrote, and puts the files in place once all have arrived.
 #[derive(Debug)]
-pub struct Homecoming {
+pub struct ResultReceiver {
     placing: Placing,
     /// Time of the tree's survey, by this machine's clock, in nanoseconds since the epoch.
     as_of_ns: i64,
@@ -38,7 +38,7 @@ pub struct Homecoming {
     waiting: VecDeque<Entry>,
     filling: Option<Opened>,
     is_done: bool,
-    came: Came,
+    came: ReceivedStats,
     failure: Option<String>,
 }
 
@@ -51,7 +51,7 @@ struct Opened {
     stamp: Stamp,
 }
 
-impl Homecoming {
+impl ResultReceiver {
     /// Prepares to receive the files of a command. `as_of_ns` is the time at which the tree was surveyed, in
     /// nanoseconds since the epoch.
     #[must_use]
@@ -64,7 +64,7 @@ impl Homecoming {
             waiting: VecDeque::new(),
             filling: None,
             is_done: false,
-            came: Came::default(),
+            came: ReceivedStats::default(),
             failure: None,
         }
     }
@@ -93,7 +93,7 @@ impl Homecoming {
     ///
     /// # Errors
     /// Returns a sentence about the error. The tree is unchanged unless the error occurs while files are moved.
-    pub fn finish(self, mirrored: &[Arc<Named>]) -> Result<Came, String> {
+    pub fn finish(self, mirrored: &[Arc<Named>]) -> Result<ReceivedStats, String> {
         if let Some(why) = self.failure {
             return Err(why);
         }
@@ -122,7 +122,7 @@ impl Homecoming {
             }
             Message::Entries { entries, .. } if self.filling.is_none() => {
                 self.waiting.extend(entries);
-                self.go_on()?;
+                self.process_entries()?;
             }
             Message::Chunk(bytes) => self.fill(&bytes)?,
             Message::Done if self.filling.is_none() => self.is_done = true,
@@ -132,7 +132,7 @@ impl Homecoming {
     }
 
     /// Processes the received entries in order, up to a file whose content is incomplete.
-    fn go_on(&mut self) -> Result<(), String> {
+    fn process_entries(&mut self) -> Result<(), String> {
         while self.filling.is_none()
             && let Some(Entry { path, mode, modified_ns, kind }) = self.waiting.pop_front()
         {
@@ -164,7 +164,7 @@ impl Homecoming {
             .map_err(|error| format!("the node sent damaged file content: {error}"))?;
         opened.filling.write(&bytes).map_err(|error| said(&error))?;
         self.close_if_whole()?;
-        self.go_on()
+        self.process_entries()
     }
 
     fn close_if_whole(&mut self) -> Result<(), String> {
@@ -233,12 +233,12 @@ mod tests {
     }
 
     /// Applies messages to a directory with a file `old`.
-    fn come(messages: &[Message]) -> (tempfile::TempDir, Result<Came, String>) {
+    fn come(messages: &[Message]) -> (tempfile::TempDir, Result<ReceivedStats, String>) {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         fs::create_dir(folder.path().join("tree")).expect("writable");
         fs::write(folder.path().join("tree/old"), "old").expect("writable");
         let placing = Placing::begin(&folder.path().join("tree"), 1).expect("the directory exists");
-        let mut home = Homecoming::new(placing, 100 * SECOND);
+        let mut home = ResultReceiver::new(placing, 100 * SECOND);
         let mut outgoing = Outgoing::default();
         messages.iter().for_each(|message| outgoing.add(message).expect("the message is short"));
         while let Some(piece) = outgoing.piece(true) {

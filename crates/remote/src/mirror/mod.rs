@@ -35,10 +35,10 @@ mod supply;
 mod talk;
 mod tree;
 
-pub use home::{Came, Homecoming};
+pub use home::{ReceivedStats, ResultReceiver};
 pub use program::{Mark, is_program, places_of_program};
-pub use supply::{Described, Supplier, Went};
-pub use talk::{Talk, entries_in_parts};
+pub use supply::{Described, SentStats, Supplier};
+pub use talk::{TreeChannel, entries_in_parts};
 #[cfg(feature = "fuzzing")]
 pub(crate) use talk::{bytes_of, messages_in};
 pub use tree::{Delta, Fault, Partial, Tree};
@@ -47,29 +47,29 @@ pub use tree::{Delta, Fault, Partial, Tree};
 pub const MOST_ENTRIES: usize = 400_000;
 
 /// Maximum size of a tree's description, in bytes.
-pub const MOST_WORDS_BYTES: usize = 256 << 20;
+pub const MAX_DESCRIPTION_BYTES: usize = 256 << 20;
 
 /// Maximum total size of a tree's files, in bytes.
 pub const MOST_BYTES: u64 = 16 << 30;
 
 /// Paths at which no tree may be mounted, because the machine needs these paths. Trees may be mounted below these
-/// paths, except below those in [`DEEPLY_OUT_OF_BOUNDS`].
-const OUT_OF_BOUNDS: [&str; 12] =
+/// paths, except below those in [`RESERVED_TREES`].
+const RESERVED_PATHS: [&str; 12] =
     ["/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/root", "/run", "/sbin", "/usr", "/var"];
 
 /// Paths at and below which no tree may be mounted.
-const DEEPLY_OUT_OF_BOUNDS: [&str; 3] = ["/dev", "/proc", "/sys"];
+const RESERVED_TREES: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// Names of entries that trees leave out: version control data and Hostler's own directories.
-const LEFT_OUT: [&[u8]; 9] =
+const IGNORED_NAMES: [&[u8]; 9] =
     [b".git", b".hg", b".svn", b".bzr", b".jj", b"_darcs", b".pijul", b".hostler", b".hostler-partial"];
 
 /// Returns whether trees leave out `path`: version control data, a directory of Hostler, or a temporary file of a
 /// transfer or a proof.
 #[must_use]
-pub fn is_left_out(path: &[u8]) -> bool {
+pub fn is_ignored(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    LEFT_OUT.contains(&name)
+    IGNORED_NAMES.contains(&name)
         || name.starts_with(Placing::PREFIX.as_bytes())
         || name.starts_with(Proof::FILE_PREFIX.as_bytes())
 }
@@ -77,8 +77,8 @@ pub fn is_left_out(path: &[u8]) -> bool {
 /// Returns whether the machine itself needs the path `root`, so that no tree may be mounted at `root`.
 #[must_use]
 pub fn belongs_to_machine(root: &Path) -> bool {
-    OUT_OF_BOUNDS.iter().any(|place| root == Path::new(place))
-        || DEEPLY_OUT_OF_BOUNDS.iter().any(|place| root.starts_with(place))
+    RESERVED_PATHS.iter().any(|place| root == Path::new(place))
+        || RESERVED_TREES.iter().any(|place| root.starts_with(place))
 }
 
 /// A message about a command's tree.
@@ -121,16 +121,13 @@ pub enum Message {
 
 #[cfg(test)]
 mod tests {
-    use super::is_left_out;
+    use super::is_ignored;
 
     #[test]
     fn only_version_control_and_mirror_directories_are_left_out() {
-        assert!(is_left_out(b".git") && is_left_out(b"sub/.git") && is_left_out(b"x/.hostler-mirror-1-2"));
+        assert!(is_ignored(b".git") && is_ignored(b"sub/.git") && is_ignored(b"x/.hostler-mirror-1-2"));
         assert!(
-            !is_left_out(b".gitignore")
-                && !is_left_out(b"config.h")
-                && !is_left_out(b".git/x")
-                && !is_left_out(b"a.git")
+            !is_ignored(b".gitignore") && !is_ignored(b"config.h") && !is_ignored(b".git/x") && !is_ignored(b"a.git")
         );
     }
 }

@@ -54,7 +54,7 @@ impl Described {
 
 /// The cost of sending a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Went {
+pub struct SentStats {
     /// Bytes sent to the node.
     pub bytes: u64,
     /// Number of chunks sent.
@@ -69,7 +69,7 @@ pub struct Supplier<'a> {
     again: Box<dyn FnMut() -> io::Result<Described> + 'a>,
     incoming: Assembler,
     room: usize,
-    went: Went,
+    went: SentStats,
     began: Option<Instant>,
 }
 
@@ -82,13 +82,13 @@ impl std::fmt::Debug for Supplier<'_> {
 impl<'a> Supplier<'a> {
     /// Creates a supplier for a surveyed tree. `again` repeats the survey when the tree has changed.
     pub fn new(described: Described, again: impl FnMut() -> io::Result<Described> + 'a) -> Self {
-        let (incoming, went) = (Assembler::default(), Went::default());
+        let (incoming, went) = (Assembler::default(), SentStats::default());
         Self { described, again: Box::new(again), incoming, room: WINDOW, went, began: None }
     }
 
     /// Returns the survey that was sent last, and the cost of sending it.
     #[must_use]
-    pub fn finish(self) -> (Described, Went) {
+    pub fn finish(self) -> (Described, SentStats) {
         (self.described, self.went)
     }
 

@@ -77,7 +77,7 @@ impl Outgoing {
 
 /// The node's side of a conversation about a tree.
 #[derive(Debug)]
-pub struct Talk<'l> {
+pub struct TreeChannel<'l> {
     channel: &'l mut Channel,
     incoming: Assembler,
     outgoing: Outgoing,
@@ -85,22 +85,22 @@ pub struct Talk<'l> {
     /// Number of bytes received about the tree.
     heard_bytes: u64,
     /// Whether the command has ended. If so, the caller's late frames, such as input and signals, are ignored.
-    is_farewell: bool,
+    ignores_late_frames: bool,
 }
 
-impl<'l> Talk<'l> {
+impl<'l> TreeChannel<'l> {
     /// Creates the conversation before the command starts.
     pub fn before(channel: &'l mut Channel) -> Self {
         let (incoming, outgoing) = (Assembler::default(), Outgoing::default());
-        Self { channel, incoming, outgoing, room: WINDOW, heard_bytes: 0, is_farewell: false }
+        Self { channel, incoming, outgoing, room: WINDOW, heard_bytes: 0, ignores_late_frames: false }
     }
 
     /// Creates the conversation after the command has ended.
     pub fn after(channel: &'l mut Channel) -> Self {
-        Self { is_farewell: true, ..Self::before(channel) }
+        Self { ignores_late_frames: true, ..Self::before(channel) }
     }
 
-    /// Queues a message. Sends each full piece; [`Talk::flush`] sends the last, shorter piece.
+    /// Queues a message. Sends each full piece; [`TreeChannel::flush`] sends the last, shorter piece.
     ///
     /// # Errors
     /// Fails when the connection breaks.
@@ -164,13 +164,13 @@ impl<'l> Talk<'l> {
 
     async fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self.channel.receive().await {
-            Some(Frame::Data(Stream::TREE, piece)) if !self.is_farewell => Ok(Some(piece)),
+            Some(Frame::Data(Stream::TREE, piece)) if !self.ignores_late_frames => Ok(Some(piece)),
             Some(Frame::Credit(Stream::TREE, pieces)) => {
                 self.room = self.room.saturating_add(pieces as usize).min(WINDOW);
                 Ok(None)
             }
             None | Some(Frame::Event(Event::Cancel)) => Err(io::ErrorKind::BrokenPipe.into()),
-            Some(_) if self.is_farewell => Ok(None),
+            Some(_) if self.ignores_late_frames => Ok(None),
             Some(_) => Err(strange()),
         }
     }

@@ -24,25 +24,25 @@ const ROUNDS: u32 = 10;
 
 /// A leaf around a process that was already running.
 #[derive(Debug)]
-pub struct Enclosure {
+pub struct ExistingProcess {
     spec: LeafSpec,
     leaf: Leaf,
     limits: Limits,
 }
 
-impl Enclosure {
+impl ExistingProcess {
     /// Creates a leaf with the limits from [`Options`] and moves a process into it. Ignores all other options. The
     /// calling process keeps its own groups.
     ///
     /// The process is given by `pidfd` and its pid. The memory limit is set last, when it is certain that the pid was
     /// not reused for another process. If this machine supports denying devices but denying them fails, this is an
-    /// error. [`Enclosure::limits`] reports whether the other limits are enforced.
+    /// error. [`ExistingProcess::limits`] reports whether the other limits are enforced.
     ///
     /// # Errors
     /// If the process does not exist or ends during the call, the leaf is in use, or creating the leaf or moving the
     /// process fails. The process is then back in its previous groups and the leaf is removed, as far as the system
     /// allows.
-    pub fn around(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
+    pub fn around(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<ExistingProcess> {
         let origin = groups_of(pid)?;
         unless_ended(pidfd)?;
         if Leaf::open(spec).is_ok_and(|leaf| !leaf.is_empty()) {
@@ -55,8 +55,8 @@ impl Enclosure {
     ///
     /// # Errors
     /// If the leaf does not exist.
-    pub fn again(spec: &LeafSpec) -> io::Result<Enclosure> {
-        Ok(Enclosure { spec: spec.clone(), leaf: Leaf::open(spec)?, limits: Limits::default() })
+    pub fn open(spec: &LeafSpec) -> io::Result<ExistingProcess> {
+        Ok(ExistingProcess { spec: spec.clone(), leaf: Leaf::open(spec)?, limits: Limits::default() })
     }
 
     /// Whether each limit is enforced; `None` for limits that were not requested.
@@ -82,7 +82,7 @@ impl Enclosure {
     }
 
     /// Kills all processes in the enclosure, atomically if the kernel supports it. The processes may end slightly
-    /// later; see [`Enclosure::is_empty`].
+    /// later; see [`ExistingProcess::is_empty`].
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -109,7 +109,7 @@ impl Enclosure {
 }
 
 /// A memory limit that no process can reach. The number is divisible by every page size.
-const AMPLE: Limit = Limit::Memory(i64::MAX.cast_unsigned() & !0xffff);
+const UNREACHABLE_LIMIT: Limit = Limit::Memory(i64::MAX.cast_unsigned() & !0xffff);
 
 fn unless_ended(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     if sys::pidfd_ended(pidfd) { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
@@ -121,19 +121,19 @@ fn groups_of(pid: u32) -> io::Result<Hierarchies> {
 }
 
 /// Creates the leaf and moves the process into it.
-fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
+fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<ExistingProcess> {
     let wanted = wanted::limits_of(options);
-    let ample = wanted.iter().map(|limit| if let Limit::Memory(_) = limit { AMPLE } else { limit.clone() });
+    let ample = wanted.iter().map(|limit| if let Limit::Memory(_) = limit { UNREACHABLE_LIMIT } else { limit.clone() });
     let mut leaf = Leaf::create(spec, &ample.collect::<Vec<_>>(), Entrant::Process(pid))?;
     unless_ended(pidfd)?;
     put(&spec.path.join("cgroup.procs"), &pid.to_string())?;
     unless_ended(pidfd)?;
     wanted.iter().filter(|limit| matches!(limit, Limit::Memory(_))).for_each(|limit| leaf.change(limit));
-    let limits = wanted::held(options, Some(&leaf), "the cgroup does not have this limit");
+    let limits = wanted::enforced_limits(options, Some(&leaf), "the cgroup does not have this limit");
     let options = Options { leaf: Some(spec.clone()), ..options.clone() };
-    match wanted::open_devices(&options, &limits) {
+    match wanted::unenforced_device_rule(&options, &limits) {
         Some(reason) => Err(io::Error::other(format!("cannot deny devices that the job does not hold: {reason}"))),
-        None => Ok(Enclosure { spec: spec.clone(), leaf, limits }),
+        None => Ok(ExistingProcess { spec: spec.clone(), leaf, limits }),
     }
 }
 

@@ -14,7 +14,7 @@
 //! enter the version 1 groups, which are never killed as a whole, because its children then start there. Moving each
 //! child would cost more than the rest of a launch.
 //!
-//! An [`Enclosure`] puts an existing process into a separate leaf, without a shepherd.
+//! An [`ExistingProcess`] puts an existing process into a separate leaf, without a shepherd.
 
 mod base;
 mod devices;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use self::base::{Base, vacate};
 pub use self::devices::Device;
-pub use self::enclosure::Enclosure;
+pub use self::enclosure::ExistingProcess;
 use self::files::{create_group, remove_groups};
 use self::hierarchies::Hierarchies;
 pub(crate) use self::leaf::{Entrant, Leaf};
@@ -56,7 +56,7 @@ pub struct Tree {
 
 /// Moves this process from its unified group into a child group, if it is alone there. Agents that it starts can then
 /// pass on controllers to leaves. If this fails, the agents report which limits are missing.
-pub fn step_aside() {
+pub fn leave_cgroup() {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = Hierarchies::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")).unified;
     if let Some(own) = own.filter(|own| Tree::below(own).is_ok()) {

@@ -16,7 +16,7 @@ pub(crate) fn limits_of(options: &Options) -> Vec<Limit> {
 
 /// Which requested limits the kernel enforces. `otherwise` is the reason that is reported for limits that the leaf does
 /// not have.
-pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> Limits {
+pub(crate) fn enforced_limits(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> Limits {
     let enforcement = |is_wanted: bool, controller| {
         let found = leaf.and_then(|leaf| leaf.enforcement(controller)).cloned();
         is_wanted.then(|| found.unwrap_or_else(|| Enforcement::Advisory(otherwise.to_owned())))
@@ -31,7 +31,7 @@ pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> L
 
 /// Why the requested device rule is not enforced, although the machine supports such rules; `None` if the rule is
 /// enforced.
-pub(crate) fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
+pub(crate) fn unenforced_device_rule<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
     let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
     match (place, limits.devices.as_ref()?) {
         (Place::Missing(_), _) | (_, Enforcement::Enforced) => None,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::prepare::{Lowered, Prepared};
+use super::prepare::{CappedLimit, Prepared};
 use super::report::Step;
 use crate::{credentials, oom, sys};
 
@@ -95,7 +95,7 @@ fn own_session(prepared: &Prepared<'_>) -> Result<(), Step> {
 }
 
 fn lower_limits(prepared: &Prepared<'_>) -> Result<(), Step> {
-    let nothing = ptr::null_mut::<Lowered>();
+    let nothing = ptr::null_mut::<CappedLimit>();
     prepared.limits.iter().try_for_each(|(resource, limit)| {
         // SAFETY: the kernel reads the limit.
         let set = unsafe { libc::syscall(libc::SYS_prlimit64, 0, *resource, ptr::from_ref(limit), nothing) };

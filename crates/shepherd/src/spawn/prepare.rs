@@ -48,7 +48,7 @@ pub(super) struct Prepared<'a> {
     pub(super) shell_argv: Vec<*const c_char>,
     pub(super) env: Vec<*const c_char>,
     pub(super) cpu_mask: Vec<u64>,
-    pub(super) limits: Vec<(c_int, Lowered)>,
+    pub(super) limits: Vec<(c_int, CappedLimit)>,
     /// `cgroup.procs` of the leaf, opened only if the child must move itself.
     pub(super) members: Option<OwnedFd>,
 }
@@ -109,26 +109,26 @@ fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
 /// A resource limit to set in the child, in the kernel's 64-bit format.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Lowered {
+pub(super) struct CappedLimit {
     soft: u64,
     hard: u64,
 }
 
-impl Lowered {
+impl CappedLimit {
     /// `wanted`, limited to what `own` allows.
-    fn new(own: Lowered, wanted: &ResourceLimit) -> Lowered {
+    fn new(own: CappedLimit, wanted: &ResourceLimit) -> CappedLimit {
         let hard = wanted.hard.min(own.hard);
-        Lowered { soft: wanted.soft.min(hard), hard }
+        CappedLimit { soft: wanted.soft.min(hard), hard }
     }
 }
 
 /// The value to set for a wanted limit; `None` if the kernel does not know it.
-fn lower(wanted: &ResourceLimit) -> Option<(c_int, Lowered)> {
-    let mut own = Lowered::default();
-    let nothing = ptr::null::<Lowered>();
+fn lower(wanted: &ResourceLimit) -> Option<(c_int, CappedLimit)> {
+    let mut own = CappedLimit::default();
+    let nothing = ptr::null::<CappedLimit>();
     // SAFETY: the kernel writes two 64-bit words to a local variable.
     sys::check(unsafe { libc::syscall(libc::SYS_prlimit64, 0, wanted.resource, nothing, &raw mut own) }).ok()?;
-    Some((wanted.resource, Lowered::new(own, wanted)))
+    Some((wanted.resource, CappedLimit::new(own, wanted)))
 }
 
 #[cfg(test)]
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn limits_are_lowered_and_never_raised() {
-        let own = Lowered { soft: 10, hard: 100 };
+        let own = CappedLimit { soft: 10, hard: 100 };
         let lowered = |soft, hard| {
-            let Lowered { soft, hard } = Lowered::new(own, &ResourceLimit { resource: 0, soft, hard });
+            let CappedLimit { soft, hard } = CappedLimit::new(own, &ResourceLimit { resource: 0, soft, hard });
             (soft, hard)
         };
         assert_eq!(lowered(5, 50), (5, 50));

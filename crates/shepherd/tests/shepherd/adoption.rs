@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use hostler_shepherd::journal::{Story, begin};
+use hostler_shepherd::journal::{JournalContent, begin};
 use hostler_shepherd::{AdoptError, Adopted, Cause, LaunchError, Lost, LostReason, Shepherd, Status, adopt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -84,7 +84,7 @@ fn time_limit_is_enforced_without_an_agent() {
     launch.options.time_limit = Some(Duration::from_millis(200));
     let shepherd = start_run(&launch);
     drop(shepherd);
-    eventually("it ends by itself", || Story::read(dir.path()).expect("readable").ended.is_some());
+    eventually("it ends by itself", || JournalContent::read(dir.path()).expect("readable").ended.is_some());
     let Adopted::Ended(record) = adopt(dir.path()).expect("readable") else { panic!("ended") };
     assert_eq!(record.cause, Some(Cause::TimeLimit));
 }
@@ -221,7 +221,7 @@ fn launch_in_the_directory_of_another_run_is_refused() {
     launch.options.identity = "8.1".into();
     let record = run(&launch);
     assert_eq!((record.identity.as_str(), record.status), ("8.1", Status::Exited { code: 0 }));
-    assert_eq!(Story::read(dir.path()).expect("readable").note::<String>().expect("text"), "a note");
+    assert_eq!(JournalContent::read(dir.path()).expect("readable").note::<String>().expect("text"), "a note");
 }
 
 /// The `taken` entry of a journal.

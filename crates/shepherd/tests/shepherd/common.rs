@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::{LeafSpec, Tree};
-use hostler_shepherd::journal::Story;
+use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{Event, ExitRecord, Launch, Launcher, Options, Shepherd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ const AGENT: &str = "HOSTLER_TEST_AGENT_DIRECTORY";
 const AGENT_SCRIPT: &str = "HOSTLER_TEST_AGENT_SCRIPT";
 const AGENT_LEAF: &str = "HOSTLER_TEST_AGENT_LEAF";
 
-/// Script or program that this process should run in the role of `hostler seat`.
+/// Script or program that this process should run in the role of `hostler session_leader`.
 pub(crate) const SEAT: &str = "HOSTLER_TEST_SEAT";
 pub(crate) const SEAT_PROGRAM: &str = "HOSTLER_TEST_SEAT_PROGRAM";
 
@@ -47,12 +47,12 @@ extern "C" fn start() {
     LAUNCHER.set(launcher).expect("the launcher is set once");
 }
 
-/// Acts like `hostler seat`, if requested.
+/// Acts like `hostler session_leader`, if requested.
 fn take_a_seat() {
     let script = |text| vec!["/bin/sh".into(), "-c".into(), text];
     let argv = std::env::var_os(SEAT).map(script).or_else(|| std::env::var_os(SEAT_PROGRAM).map(|name| vec![name]));
     let Some(argv) = argv else { return };
-    let code = hostler_shepherd::seat::run(&argv).unwrap_or_else(|error| {
+    let code = hostler_shepherd::session_leader::run(&argv).unwrap_or_else(|error| {
         write!(std::io::stderr(), "{error}").expect("stderr is open");
         125
     });
@@ -125,7 +125,7 @@ pub(crate) fn run(launch: &Launch) -> ExitRecord {
 /// Waits for the end of a run and of its shepherd.
 pub(crate) fn finish(shepherd: &mut Shepherd, directory: &Path) -> ExitRecord {
     let record = finished(shepherd);
-    let on_disk = Story::read(directory).expect("readable").ended.expect("written before it is announced");
+    let on_disk = JournalContent::read(directory).expect("readable").ended.expect("written before it is announced");
     assert_eq!(record, *on_disk);
     assert!(ends(shepherd), "the shepherd exits after its record");
     record

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use hostler_shepherd::cgroup::{Controller, Device, Enclosure, LeafSpec, Place, Tree};
+use hostler_shepherd::cgroup::{Controller, Device, ExistingProcess, LeafSpec, Place, Tree};
 use hostler_shepherd::{Enforcement, Options, pidfd_open};
 
 use crate::common::{Leaves, directory, eventually, is_alive, pid_in};
@@ -33,20 +33,20 @@ fn options() -> Options {
 }
 
 /// Creates an enclosure around the process with this pid.
-fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
+fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<ExistingProcess> {
     let pidfd = pidfd_open(pid)?;
-    Enclosure::around(pid, pidfd.as_fd(), spec, options)
+    ExistingProcess::around(pid, pidfd.as_fd(), spec, options)
 }
 
 /// Waits until the enclosure is empty and removes it.
-fn dispose(enclosure: Enclosure, leaf: &LeafSpec) {
+fn dispose(enclosure: ExistingProcess, leaf: &LeafSpec) {
     eventually("the enclosure is empty", || enclosure.is_empty());
     let mut enclosure = Some(enclosure);
     eventually("the enclosure can be removed", || {
         match enclosure.take().expect("the enclosure is not yet removed").remove() {
             Ok(()) => true,
             Err(_) => {
-                enclosure = Some(Enclosure::again(leaf).expect("the leaf still exists"));
+                enclosure = Some(ExistingProcess::open(leaf).expect("the leaf still exists"));
                 false
             }
         }
@@ -106,12 +106,12 @@ fn enclosure_of_an_earlier_agent_is_found_and_kept() {
     let live = HashSet::from(["login-1".to_owned()]);
     assert_eq!(leaves.tree.sweep("login-", &live).expect("sweeps").removed, ["login-2"]);
     assert!(is_alive(child.id()));
-    let again = Enclosure::again(&leaf).expect("the enclosure exists");
+    let again = ExistingProcess::open(&leaf).expect("the enclosure exists");
     assert!(!again.is_empty());
     let_go(&mut child);
     child.wait().expect("ours");
     dispose(again, &leaf);
-    assert!(Enclosure::again(&leaf).is_err());
+    assert!(ExistingProcess::open(&leaf).is_err());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hostler_shepherd::journal::Story;
+use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{Adopted, Attachment, Cause, Shepherd, Status, WindowSize, adopt, terminal_input_frame};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
@@ -25,7 +25,7 @@ const PROMPT: Duration = Duration::from_secs(2);
 const STATUS: &[u8] = &[1, 0, 0, 0, 2];
 
 fn connect(directory: &Path) -> UnixStream {
-    let record = Story::read(directory).expect("readable").taken.expect("taken");
+    let record = JournalContent::read(directory).expect("readable").taken.expect("taken");
     let address = SocketAddr::from_abstract_name(&record.socket).expect("a name");
     let stream = UnixStream::connect_addr(&address).expect("the shepherd listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a socket");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_shepherd::journal::Story;
+use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{Cause, ControlError, Event, Launch, Status};
 
 use crate::common::{Leaves, directory, drop_and_end, ends, finished, is_alive, pid_in, script, start_run, stdout};
@@ -33,7 +33,7 @@ fn runs_can_share_a_shepherd_and_a_leaf() {
         assert_eq!(started.shepherd, shepherd.pid());
         let record = finished(&mut shepherd);
         assert_eq!((record.status.clone(), &*record.identity), (Status::Exited { code: n }, &*format!("task {n}")));
-        assert_eq!(Story::read(dir.path()).expect("readable").ended, Some(Box::new(record)));
+        assert_eq!(JournalContent::read(dir.path()).expect("readable").ended, Some(Box::new(record)));
         assert_eq!(stdout(dir.path()), format!("{n}\n"));
     }
     assert!(leaves.leaf("array").path.exists(), "the leaf exists while the shepherd waits");

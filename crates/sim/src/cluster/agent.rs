@@ -46,7 +46,7 @@ impl World {
             return;
         }
         self.note(format_args!("the agent of n{node} is killed"));
-        self.agent_vanishes(node);
+        self.close_agent_connections(node);
         let pause = self.rng.skewed(SECOND);
         self.node_later(node, pause, NodeStep::StartAgent);
     }
@@ -57,7 +57,7 @@ impl World {
         for run in runs {
             let launch = hostler_proto::decode::<RunLaunch>(&self.nodes[node].directories[&run].launch);
             let Ok(launch) = launch.map(Arc::new) else {
-                return self.books.wrong(format!("the launch of {run} on n{node} cannot be read"));
+                return self.books.record_violation(format!("the launch of {run} on n{node} cannot be read"));
             };
             let found = self.look(node, run);
             self.note(format_args!("n{node} finds {run}: {found:?}"));
@@ -225,7 +225,7 @@ impl World {
             }
         }
         if !self.nodes[node].shepherds.contains_key(&run) {
-            self.agent_hears_of_exit(node, run);
+            self.handle_exit(node, run);
         }
     }
 
@@ -250,7 +250,7 @@ impl World {
     }
 
     /// Handles the end of a shepherd's connection, with or without an exit message.
-    pub(super) fn agent_hears_of_exit(&mut self, node: usize, run: RunId) {
+    pub(super) fn handle_exit(&mut self, node: usize, run: RunId) {
         let delay = self.rng.skewed(MS);
         let Some(agent) = &self.nodes[node].agent else { return };
         if agent.controls.get(&run).is_some_and(|control| control.is_watched) {

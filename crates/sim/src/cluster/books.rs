@@ -144,7 +144,7 @@ impl Books {
     }
 
     /// Records a violation; only the first is kept.
-    pub(super) fn wrong(&mut self, what: String) {
+    pub(super) fn record_violation(&mut self, what: String) {
         self.wrong.get_or_insert(what);
     }
 
@@ -154,7 +154,7 @@ impl Books {
 
     pub(super) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
-            self.wrong(otherwise());
+            self.record_violation(otherwise());
         }
     }
 
@@ -225,7 +225,7 @@ impl Books {
             | Event::Silent { .. }
             | Event::PeersTold
             | Event::Down { .. } => {
-                self.wrong("a transient event was stored".to_owned());
+                self.record_violation("a transient event was stored".to_owned());
             }
         }
         for record in records {
@@ -411,19 +411,22 @@ impl Books {
             return;
         }
         let what = format!("invariant I3: {reported} is reported while its task is {standing:?}");
-        self.wrong(what);
+        self.record_violation(what);
     }
 
     fn see_end(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
         let task = self.task(over.task).clone();
         let Standing::Placed { run, parts, .. } = &task.at else {
-            return self.wrong(format!("invariant I3: an end of {over} is accepted while its task is {:?}", task.at));
+            return self.record_violation(format!(
+                "invariant I3: an end of {over} is accepted while its task is {:?}",
+                task.at
+            ));
         };
         self.expect(*run == over, || {
             format!("invariant I3: an end of {over} is accepted while {run} is the current run")
         });
         let Some(part) = parts.get(rank as usize).filter(|part| !part.is_over) else {
-            return self.wrong(format!(
+            return self.record_violation(format!(
                 "invariant I3: an end of {over} is accepted twice, or from a rank that the run does not have"
             ));
         };
@@ -453,7 +456,7 @@ impl Books {
     fn settle_part(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
         let epoch = self.epoch;
         let Standing::Placed { parts, broken, .. } = &mut self.task(over.task).at else {
-            return self.wrong(format!("invariant I3: {over} is settled while it is not placed"));
+            return self.record_violation(format!("invariant I3: {over} is settled while it is not placed"));
         };
         let has_begun = parts.len() == 1 || parts.iter().all(|part| part.is_ready);
         let part = &mut parts[rank as usize];

@@ -85,7 +85,7 @@ impl Disk {
         let along =
             |name: &Digest| inline.iter().find(|(digest, _)| digest == name).map(|(_, bytes)| bytes.clone().into());
         let bytes: Option<Bytes> = along(manifest).or_else(|| self.blob(manifest));
-        let Some(mut names) = bytes.as_deref().and_then(content::named_by) else { return false };
+        let Some(mut names) = bytes.as_deref().and_then(content::chunks_of_manifest) else { return false };
         names.push(*manifest);
         names.retain(|name| along(name).is_none());
         if !self.missing(&names, now_us).is_empty() {
@@ -103,7 +103,7 @@ impl Disk {
     pub(super) fn holds_result(&self, manifest: &Digest) -> bool {
         let durable =
             |name: &Digest| self.files.get(name).is_some_and(|file| file.is_synced) || self.in_store(name).is_some();
-        let names = self.blob(manifest).and_then(|bytes| content::named_by(&bytes));
+        let names = self.blob(manifest).and_then(|bytes| content::chunks_of_manifest(&bytes));
         durable(manifest) && names.is_some_and(|names| names.iter().all(durable))
     }
 
@@ -115,7 +115,7 @@ impl Disk {
         let kept = rows.iter().filter(|row| is_kept(TaskId { job: row.job, index: row.index }));
         for manifest in kept.flat_map(|row| row.results()).map(|result| result.manifest).chain(early) {
             live.insert(manifest);
-            live.extend(self.blob(&manifest).and_then(|bytes| content::named_by(&bytes)).unwrap_or_default());
+            live.extend(self.blob(&manifest).and_then(|bytes| content::chunks_of_manifest(&bytes)).unwrap_or_default());
         }
         let touched = &self.touched_us;
         let stays = |name: &Digest| live.contains(name) || touched.get(name).is_some_and(|at| *at >= before_us);
@@ -211,7 +211,7 @@ pub(super) mod content {
     }
 
     /// Returns the digests that a manifest lists, or `None` for bytes that are not a manifest.
-    pub(in crate::cluster) fn named_by(bytes: &[u8]) -> Option<Vec<Digest>> {
+    pub(in crate::cluster) fn chunks_of_manifest(bytes: &[u8]) -> Option<Vec<Digest>> {
         let rest = bytes.strip_prefix(MARK)?;
         let name = |chunk: &[u8]| Digest(chunk.try_into().expect("each chunk has 32 bytes"));
         // The run's own text follows the digests. It is shorter than a digest, so `chunks_exact` ignores it.

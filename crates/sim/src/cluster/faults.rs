@@ -6,10 +6,10 @@
 use hostler_store::Fault as DiskFault;
 
 use super::world::faults::Fault;
-use super::world::head::{Doom, HeadStep};
-use super::world::node::Doomed;
+use super::world::head::{HeadStep, PlannedCrash};
+use super::world::node::FailureTarget;
 use super::world::time::SECOND;
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 /// The number of fault kinds that a world may prefer.
 const KINDS: u64 = 12;
@@ -29,9 +29,9 @@ impl World {
         }
         for _ in 0..12 {
             let at = self.rng.below(calm);
-            self.later(at, Happening::Fault(Fault::Sweep));
+            self.later(at, ScheduledEvent::Fault(Fault::Sweep));
         }
-        self.later(calm, Happening::Fault(Fault::Calm));
+        self.later(calm, ScheduledEvent::Fault(Fault::Calm));
         calm
     }
 
@@ -63,20 +63,20 @@ impl World {
             ),
             _ => (Fault::FillNode { node }, Some((Fault::EmptyNode { node }, short))),
         };
-        self.later(at, Happening::Fault(fault));
+        self.later(at, ScheduledEvent::Fault(fault));
         if let Some((mended, after)) = mended {
-            self.later(at + after, Happening::Fault(mended));
+            self.later(at + after, ScheduledEvent::Fault(mended));
         }
     }
 
-    pub(super) fn break_or_mend(&mut self, fault: Fault) {
+    pub(super) fn apply_fault(&mut self, fault: Fault) {
         if self.is_calm {
             return;
         }
         match fault {
             Fault::CrashHead { again } => {
                 let then = again.then(|| self.rng.below(25));
-                self.head.doom = Some(Doom { steps: self.rng.below(40), then });
+                self.head.doom = Some(PlannedCrash { steps: self.rng.below(40), then });
             }
             Fault::StartHead => {
                 if self.head.process.is_none() {
@@ -98,9 +98,9 @@ impl World {
                 self.note(format_args!("the head's wall clock is {offset_ms} ms off from now on"));
             }
             Fault::Sweep => self.head_later(0, HeadStep::Sweep),
-            Fault::CrashAgent { node } => self.nodes[node].doom = Some((self.rng.below(30), Doomed::Agent)),
+            Fault::CrashAgent { node } => self.nodes[node].doom = Some((self.rng.below(30), FailureTarget::Agent)),
             Fault::KillShepherd { node } => self.kill_shepherd(node),
-            Fault::LosePower { node } => self.nodes[node].doom = Some((self.rng.below(30), Doomed::Machine)),
+            Fault::LosePower { node } => self.nodes[node].doom = Some((self.rng.below(30), FailureTarget::Machine)),
             Fault::PowerOn { node } => self.power_on(node),
             Fault::FreezeNode { node } => {
                 if self.nodes[node].is_powered {

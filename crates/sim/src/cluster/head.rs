@@ -15,9 +15,9 @@ use hostler_store::{Committer, Queue, Work};
 use super::brief::brief;
 use super::disk::empty_state;
 use super::world::faults::Fault;
-use super::world::head::{Doom, HeadStep, Input, Process, ReplyTo};
+use super::world::head::{HeadStep, Input, PlannedCrash, Process, ReplyTo};
 use super::world::time::{MS, SECOND};
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 impl World {
     /// Starts a head from the data on the disk.
@@ -65,7 +65,7 @@ impl World {
         self.note(format_args!("head {life} starts in epoch {}", epoch.0));
         let first_sweep = self.rng.skewed(200 * MS);
         self.head_later(first_sweep, HeadStep::Sweep);
-        self.let_loop_sleep();
+        self.schedule_wake_up();
     }
 
     /// Checks loaded data with the books; returns the state and the number of its next event.
@@ -77,7 +77,7 @@ impl World {
                 Some((state, next))
             }
             Err(error) => {
-                self.books.wrong(format!("the stored data cannot be loaded: {error}"));
+                self.books.record_violation(format!("the stored data cannot be loaded: {error}"));
                 None
             }
         }
@@ -100,7 +100,7 @@ impl World {
     pub(super) fn watch_log(&mut self) {
         for bytes in self.head.disk.store.events_after(self.books.events()) {
             let Ok(stamped) = hostler_proto::decode::<Stamped>(&bytes) else {
-                return self.books.wrong("an event in the log cannot be read".to_owned());
+                return self.books.record_violation("an event in the log cannot be read".to_owned());
             };
             self.trace.add(self.now_us, format_args!("stored: {}", brief(&stamped.event)));
             self.books.see(&stamped, &self.head.disk);
@@ -127,18 +127,18 @@ impl World {
         if self.rng.chance(300) {
             self.head.disk.lose_unsynced();
         }
-        self.head_vanishes();
+        self.close_head_connections();
     }
 
     /// Schedules a step of the current head process.
     pub(super) fn head_later(&mut self, in_us: u64, step: HeadStep) {
         let life = self.head.lives;
-        self.later(in_us, Happening::Head { life, step });
+        self.later(in_us, ScheduledEvent::Head { life, step });
     }
 
     pub(super) fn head_step(&mut self, life: u64, step: HeadStep) {
         if let Some(waiting) = &mut self.frozen_head {
-            return waiting.push(Happening::Head { life, step });
+            return waiting.push(ScheduledEvent::Head { life, step });
         }
         if life != self.head.lives {
             return;
@@ -146,7 +146,7 @@ impl World {
         if matches!(step, HeadStep::Start) && self.head.process.is_none() {
             return self.start_head();
         }
-        if self.head.process.is_none() || self.meets_doom() {
+        if self.head.process.is_none() || self.count_crash_step() {
             return;
         }
         match step {
@@ -163,7 +163,7 @@ impl World {
     }
 
     /// Counts a step of a doomed head; returns whether this was the last.
-    pub(super) fn meets_doom(&mut self) -> bool {
+    pub(super) fn count_crash_step(&mut self) -> bool {
         let Some(doom) = &mut self.head.doom else { return false };
         if doom.steps > 0 {
             doom.steps -= 1;
@@ -171,9 +171,9 @@ impl World {
         }
         let then = doom.then;
         self.crash_head();
-        self.head.doom = then.map(|steps| Doom { steps, then: None });
+        self.head.doom = then.map(|steps| PlannedCrash { steps, then: None });
         let down = self.rng.skewed(SECOND);
-        self.later(down, Happening::Fault(Fault::StartHead));
+        self.later(down, ScheduledEvent::Fault(Fault::StartHead));
         true
     }
 
@@ -208,7 +208,7 @@ impl World {
                     self.flush_link(connection);
                     self.close_link(connection, "the head closed the link");
                 }
-                Effect::Power { node, verb, ask } => self.controller_hears(&node, verb, ask),
+                Effect::Power { node, verb, ask } => self.controller_receives(&node, verb, ask),
                 Effect::Notify(_) => {}
             }
         }

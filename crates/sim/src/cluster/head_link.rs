@@ -24,7 +24,7 @@ impl World {
             Packet::FromAgent(mut frame) => {
                 for message in &mut frame.messages {
                     if let AgentMessage::Report(report) = message {
-                        self.mistake_run(report);
+                        self.replace_reported_run(report);
                     }
                 }
                 let lines = self.head.process.as_mut().into_iter().flat_map(|process| &mut process.lines);
@@ -40,7 +40,7 @@ impl World {
 
     fn accept_link(&mut self, network: u64, mut hello: AgentHello) {
         let delay = self.rng.below(2 * MS);
-        hello.runs.iter_mut().for_each(|report| self.mistake_run(report));
+        hello.runs.iter_mut().for_each(|report| self.replace_reported_run(report));
         let Some(process) = self.head.process.as_mut() else { return };
         process.connections += 1;
         let connection = ConnectionId(process.connections);
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Breaks a rule on purpose: changes a report to name the current run of its task.
-    fn mistake_run(&self, report: &mut RunReport) {
+    fn replace_reported_run(&self, report: &mut RunReport) {
         let process = self.head.process.as_ref().filter(|_| self.breaks(Rule::ReportsNameTheirRun));
         let task = report.run.task;
         let job = process.and_then(|process| process.state.job(task.job));

@@ -1,12 +1,12 @@
 //! The head's loop: wakes up for commands and deadlines, and drives the rounds. Each round takes some time.
 
-use hostler_core::head::{Command, Commit, Ended, Moves, NotDone, Now};
+use hostler_core::head::{Command, Commit, Ended, NotDone, Now, PendingMoves};
 use hostler_proto::stored::{Batch, Change};
 use hostler_store::Request;
 
 use super::rules::Rule;
 use super::world::World;
-use super::world::head::{Head, HeadStep, Input, Waits};
+use super::world::head::{AfterWrite, Head, HeadStep, Input};
 use super::world::time::MS;
 
 /// The maximum delay of a timed wake-up of the loop.
@@ -31,7 +31,7 @@ impl World {
     }
 
     /// Schedules the timed wake-up. A scheduled wake-up may move to an earlier time, but never to a later one.
-    pub(super) fn let_loop_sleep(&mut self) {
+    pub(super) fn schedule_wake_up(&mut self) {
         let late = self.rng.skewed(LATE);
         let now_us = self.now_us;
         let Some(at_us) = self.wake_at().map(|at_us| at_us.max(now_us)) else { return };
@@ -53,7 +53,7 @@ impl World {
         if has_come {
             return self.input(Input::of(Command::Tick));
         }
-        self.let_loop_sleep();
+        self.schedule_wake_up();
     }
 
     pub(super) fn round(&mut self) {
@@ -66,7 +66,7 @@ impl World {
                 return self.begin_reload();
             }
             self.refuse_all();
-            return self.let_loop_sleep();
+            return self.schedule_wake_up();
         }
         let count = process.queue.len().min(most);
         let inputs: Vec<Input> = process.queue.drain(..count).collect();
@@ -81,7 +81,7 @@ impl World {
         }
         self.finish(now);
         self.let_loop_run();
-        self.let_loop_sleep();
+        self.schedule_wake_up();
     }
 
     /// Decides and applies one command.
@@ -89,7 +89,7 @@ impl World {
         let looks_at_moves = !self.breaks(Rule::LookWhereJobsMove);
         let Head { disk, process: Some(process), .. } = &mut self.head else { return };
         let ended = {
-            let no_moves = Moves::default();
+            let no_moves = PendingMoves::default();
             let moves = process.moves.lock().expect("no thread panics while it holds the lock");
             let moves = if looks_at_moves { &*moves } else { &no_moves };
             Ended::look_up(&process.state, moves, disk, &input.command)
@@ -124,7 +124,7 @@ impl World {
             let effects = std::mem::take(&mut after.effects);
             self.perform(effects);
         }
-        self.order(Request::Commit { batch, done: Waits::Round(after) });
+        self.order(Request::Commit { batch, done: AfterWrite::Round(after) });
         if takes_snapshot {
             self.take_snapshot();
         }

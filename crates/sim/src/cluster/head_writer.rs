@@ -6,7 +6,7 @@ use hostler_store::{Request, Store, Work};
 
 use super::rules::Rule;
 use super::world::World;
-use super::world::head::{HeadStep, ReplyTo, Waits};
+use super::world::head::{AfterWrite, HeadStep, ReplyTo};
 use super::world::time::{MS, SECOND};
 
 impl World {
@@ -22,12 +22,12 @@ impl World {
     /// Saves an encoded snapshot.
     pub(super) fn encoded(&mut self, sequence: u64, bytes: Vec<u8>, loads: u64) {
         if self.process().durability.may_save(loads) || self.breaks(Rule::SnapshotsOfThisLoad) {
-            self.order(Request::Snapshot { sequence, bytes, done: Waits::Snapshot });
+            self.order(Request::Snapshot { sequence, bytes, done: AfterWrite::Snapshot });
         }
     }
 
     /// Hands a request to the writer.
-    pub(super) fn order(&mut self, request: Request<Waits, ()>) {
+    pub(super) fn order(&mut self, request: Request<AfterWrite, ()>) {
         self.process().writes.push(request);
         self.let_writer_work();
     }
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Stores a group of batches; each batch may fail separately.
-    pub(super) fn commit(&mut self, batches: &[Batch], dones: Vec<Waits>) {
+    pub(super) fn commit(&mut self, batches: &[Batch], dones: Vec<AfterWrite>) {
         let outcomes = self.process().committer.commit(batches);
         for (batch, _) in batches.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()) {
             self.head.disk.note_blobs(batch, self.now_us);
@@ -71,9 +71,9 @@ impl World {
         for (outcome, done) in outcomes.into_iter().zip(dones) {
             let outcome = outcome.map_err(|error| error.to_string());
             match done {
-                Waits::Round(after) => self.deliver(after, outcome),
-                Waits::Epoch(loaded) => self.recovered(*loaded, outcome),
-                Waits::Snapshot => {}
+                AfterWrite::Round(after) => self.deliver(after, outcome),
+                AfterWrite::Epoch(loaded) => self.recovered(*loaded, outcome),
+                AfterWrite::Snapshot => {}
             }
         }
     }
@@ -87,7 +87,7 @@ impl World {
         let process = self.process();
         let Delivery { effects, replies } = process.durability.stored(after, outcome, &process.moves);
         if has_failed {
-            self.let_loop_sleep();
+            self.schedule_wake_up();
         }
         self.perform(effects);
         replies.into_iter().for_each(|(to, answer)| self.reply(to, answer));
@@ -120,7 +120,7 @@ impl World {
         let Some((mut state, next)) = self.read_back(&loaded) else { return };
         let first = epoch_starts(&state, self.head_now(), None);
         let batch = begin_epoch(&mut state, next, &first);
-        self.order(Request::Commit { batch, done: Waits::Epoch(Box::new((state, next + 1))) });
+        self.order(Request::Commit { batch, done: AfterWrite::Epoch(Box::new((state, next + 1))) });
     }
 
     /// Replaces the state with the one from the disk if the disk accepts events again.
@@ -151,7 +151,7 @@ impl World {
                 self.refuse_all();
             }
         }
-        self.let_loop_sleep();
+        self.schedule_wake_up();
     }
 
     /// Refuses all queued requests while writes fail.

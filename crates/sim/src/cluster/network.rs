@@ -6,7 +6,7 @@
 
 use super::world::network::{Connection, End, Packet};
 use super::world::time::{MS, SECOND};
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 impl World {
     /// Whether a node can reach a running head.
@@ -55,18 +55,18 @@ impl World {
         match kind {
             0 => {
                 self.note(format_args!("connection {id} drops a frame bound for the {to:?}"));
-                return self.break_in_the_end(id);
+                return self.schedule_break(id);
             }
             1 => {
                 self.note(format_args!("connection {id} delays a frame bound for the {to:?}"));
                 let late = delay + self.rng.below(500 * MS);
-                self.later(late, Happening::Arrival { connection: id, at: to, packet });
-                return self.break_in_the_end(id);
+                self.later(late, ScheduledEvent::Arrival { connection: id, at: to, packet });
+                return self.schedule_break(id);
             }
             2 | 3 => {
                 self.note(format_args!("connection {id} doubles a frame bound for the {to:?}"));
                 let again = delay + self.rng.below(500 * MS);
-                self.later(again, Happening::Arrival { connection: id, at: to, packet: packet.clone() });
+                self.later(again, ScheduledEvent::Arrival { connection: id, at: to, packet: packet.clone() });
             }
             _ => {}
         }
@@ -76,14 +76,14 @@ impl World {
                 End::Agent => connection.last_at_agent_us = arrives,
             }
         }
-        self.later(delay, Happening::Arrival { connection: id, at: to, packet });
+        self.later(delay, ScheduledEvent::Arrival { connection: id, at: to, packet });
     }
 
     /// Schedules the break of a connection that has lost or delayed a packet.
-    fn break_in_the_end(&mut self, id: u64) {
+    fn schedule_break(&mut self, id: u64) {
         for at in [End::Head, End::Agent] {
             let delay = self.rng.below(8 * SECOND);
-            self.later(delay, Happening::Broken { connection: id, at });
+            self.later(delay, ScheduledEvent::Broken { connection: id, at });
         }
     }
 
@@ -98,14 +98,14 @@ impl World {
         match at {
             End::Head => {
                 if let Some(waiting) = &mut self.frozen_head {
-                    waiting.push(Happening::Arrival { connection: id, at, packet });
+                    waiting.push(ScheduledEvent::Arrival { connection: id, at, packet });
                 } else if connection.head_is_open && connection.head_life == self.head.lives {
                     self.head_receives(id, packet);
                 }
             }
             End::Agent => {
                 if let Some(waiting) = &mut self.frozen_nodes[node] {
-                    waiting.push(Happening::Arrival { connection: id, at, packet });
+                    waiting.push(ScheduledEvent::Arrival { connection: id, at, packet });
                 } else if connection.agent_is_open {
                     self.agent_receives(node, id, packet);
                 }
@@ -131,7 +131,7 @@ impl World {
         let last = connection.last_at_head_us.max(connection.last_at_agent_us);
         let delay = delay.max(last.saturating_sub(self.now_us));
         if !connection.is_severed {
-            self.later(delay, Happening::Broken { connection: id, at: other });
+            self.later(delay, ScheduledEvent::Broken { connection: id, at: other });
         } else if !connection.head_is_open && !connection.agent_is_open {
             self.network.connections.remove(&id);
         }
@@ -145,7 +145,7 @@ impl World {
         match at {
             End::Head if connection.head_is_open => {
                 if let Some(waiting) = &mut self.frozen_head {
-                    return waiting.push(Happening::Broken { connection: id, at });
+                    return waiting.push(ScheduledEvent::Broken { connection: id, at });
                 }
                 if life == self.head.lives {
                     self.head_finds_broken(id);
@@ -155,7 +155,7 @@ impl World {
             }
             End::Agent if connection.agent_is_open => {
                 if let Some(waiting) = &mut self.frozen_nodes[node] {
-                    return waiting.push(Happening::Broken { connection: id, at });
+                    return waiting.push(ScheduledEvent::Broken { connection: id, at });
                 }
                 self.agent_finds_broken(node, id);
             }
@@ -164,14 +164,14 @@ impl World {
     }
 
     /// Closes every connection of the head after its process has ended.
-    pub(super) fn head_vanishes(&mut self) {
+    pub(super) fn close_head_connections(&mut self) {
         let open = self.network.connections.iter().filter(|(_, connection)| connection.head_is_open);
         let open: Vec<u64> = open.map(|(id, _)| *id).collect();
         open.into_iter().for_each(|id| self.close_end(id, End::Head));
     }
 
     /// Closes every connection of a node after its agent has ended.
-    pub(super) fn agent_vanishes(&mut self, node: usize) {
+    pub(super) fn close_agent_connections(&mut self, node: usize) {
         let of_node = |connection: &Connection| connection.node == node && connection.agent_is_open;
         let open = self.network.connections.iter().filter(|(_, connection)| of_node(connection));
         let open: Vec<u64> = open.map(|(id, _)| *id).collect();
@@ -191,7 +191,7 @@ impl World {
             self.note(format_args!("connection {id} of n{node} is cut"));
             for at in [End::Head, End::Agent] {
                 let delay = self.rng.below(within_us);
-                self.later(delay, Happening::Broken { connection: id, at });
+                self.later(delay, ScheduledEvent::Broken { connection: id, at });
             }
         }
     }

@@ -8,23 +8,23 @@ use hostler_proto::link::Usage;
 
 use super::rng::Rng;
 use super::world::faults::Fault;
-use super::world::node::{Doomed, FOREVER, NodeStep, Shepherd};
+use super::world::node::{FOREVER, FailureTarget, NodeStep, Shepherd};
 use super::world::time::{MS, SECOND};
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 /// Age up to which a power failure may lose unsynced writes.
 const UNSYNCED: u64 = 5 * SECOND;
 
 impl World {
     pub(super) fn node_later(&mut self, node: usize, in_us: u64, step: NodeStep) {
-        self.later(in_us, Happening::Node { node, step });
+        self.later(in_us, ScheduledEvent::Node { node, step });
     }
 
     pub(super) fn node_step(&mut self, node: usize, step: NodeStep) {
         if let Some(waiting) = &mut self.frozen_nodes[node] {
-            return waiting.push(Happening::Node { node, step });
+            return waiting.push(ScheduledEvent::Node { node, step });
         }
-        if !self.nodes[node].is_powered || self.node_meets_doom(node) {
+        if !self.nodes[node].is_powered || self.count_failure_step(node) {
             return;
         }
         match step {
@@ -41,7 +41,7 @@ impl World {
 
     /// Counts a step toward a planned failure. Causes the failure if this step was the last, and returns whether the
     /// whole machine failed.
-    fn node_meets_doom(&mut self, node: usize) -> bool {
+    fn count_failure_step(&mut self, node: usize) -> bool {
         let Some((steps, doomed)) = &mut self.nodes[node].doom else { return false };
         if *steps > 0 {
             *steps -= 1;
@@ -50,15 +50,15 @@ impl World {
         let doomed = *doomed;
         self.nodes[node].doom = None;
         match doomed {
-            Doomed::Agent => self.crash_agent(node),
-            Doomed::Machine => {
+            FailureTarget::Agent => self.crash_agent(node),
+            FailureTarget::Machine => {
                 self.lose_power(node);
                 let down = if self.rng.chance(600) { self.rng.skewed(SECOND) } else { self.rng.below(40 * SECOND) };
-                self.later(down, Happening::Fault(Fault::PowerOn { node }));
+                self.later(down, ScheduledEvent::Fault(Fault::PowerOn { node }));
             }
         }
         // The shepherds do not notice that the agent is gone.
-        matches!(doomed, Doomed::Machine)
+        matches!(doomed, FailureTarget::Machine)
     }
 
     /// Starts a shepherd that claims a run and starts its process; returns whether this worked.
@@ -139,7 +139,7 @@ impl World {
         }
         self.note(format_args!("{run} ends on n{node}: {:?}, record written {}", shepherd.exit, !dies));
         self.books.process_ends(node, run, (!dies).then_some(shepherd.exit));
-        self.agent_hears_of_exit(node, run);
+        self.handle_exit(node, run);
     }
 
     /// Kills a shepherd and its process.
@@ -152,7 +152,7 @@ impl World {
         self.nodes[node].shepherds.remove(&run);
         self.note(format_args!("the shepherd of {run} on n{node} is killed"));
         self.books.process_ends(node, run, None);
-        self.agent_hears_of_exit(node, run);
+        self.handle_exit(node, run);
     }
 
     /// Cuts the power of the machine; unsynced writes may be lost.

@@ -58,7 +58,7 @@ impl World {
         // An operator takes a down node off the list. The node may reconnect before the decision.
         let down = process.state.nodes().find(|node| node.state() == NodeState::Down).map(|node| node.name.clone());
         if let Some(node) = down
-            && !self.comes_back_only_by_hand(&node)
+            && !self.would_stay_off(&node)
         {
             self.input(Input::of(Command::ForgetNode { node }));
         }

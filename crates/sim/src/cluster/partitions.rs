@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Returns the commands that give every job usable nodes after the last fault.
-    pub(super) fn let_all_run(&self) -> Vec<Command> {
+    pub(super) fn repair_partitions(&self) -> Vec<Command> {
         let Some(process) = self.head.process.as_ref().filter(|_| self.partition_dice.is_some()) else {
             return Vec::new();
         };

@@ -11,13 +11,13 @@ use super::world::faults::Fault;
 use super::world::head::Input;
 use super::world::power::{Controllers, PowerStep};
 use super::world::time::{MS, SECOND};
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 /// The longest time that an order takes, in microseconds: slightly less than the stop timeout of the plan.
 const LATEST: u64 = 11_900 * MS;
 
 /// Worlds of these seeds keep the milder controllers, so that seeds that failed once give the same trace.
-const MILD_SEEDS: u64 = 50_000;
+const FIRST_ROUGH_SEED: u64 = 50_000;
 
 impl World {
     /// Plans power steps. Uses separate random numbers, so that the other parts of a world do not depend on them.
@@ -27,25 +27,25 @@ impl World {
             return;
         }
         let at = dice.below(5 * SECOND);
-        self.later(at, Happening::Power(PowerStep::Plan));
-        let mut rough = (seed >= MILD_SEEDS).then(|| Rng::new(seed.rotate_left(48)));
+        self.later(at, ScheduledEvent::Power(PowerStep::Plan));
+        let mut rough = (seed >= FIRST_ROUGH_SEED).then(|| Rng::new(seed.rotate_left(48)));
         if let Some(dice) = &mut rough {
             for _ in 0..dice.below(4) {
                 let at = dice.below(calm);
-                self.later(at, Happening::Power(PowerStep::Plan));
+                self.later(at, ScheduledEvent::Power(PowerStep::Plan));
             }
             for _ in 0..dice.below(8) {
                 let at = dice.below(calm);
-                self.later(at, Happening::Power(PowerStep::Operate));
+                self.later(at, ScheduledEvent::Power(PowerStep::Operate));
             }
             // The final plan has every node.
-            self.later(calm + 20 * SECOND, Happening::Power(PowerStep::Plan));
+            self.later(calm + 20 * SECOND, ScheduledEvent::Power(PowerStep::Plan));
         }
         self.controllers = Some(Controllers { dice, orders: vec![0; self.nodes.len()], rough });
     }
 
     /// Whether a node is off and the head does not wake it.
-    pub(super) fn is_off_at_will(&self, node: usize) -> bool {
+    pub(super) fn is_off_intentionally(&self, node: usize) -> bool {
         let name = &self.nodes[node].name;
         let power = self.head.process.as_ref().and_then(|process| process.state.power.node(name));
         !self.nodes[node].is_powered
@@ -54,7 +54,7 @@ impl World {
 
     /// Whether a node that is removed now would stay off. In rough worlds nodes leave the plan, and orders to switch
     /// them off may still arrive. The head does not switch on a node that it does not know.
-    pub(super) fn comes_back_only_by_hand(&self, name: &NodeName) -> bool {
+    pub(super) fn would_stay_off(&self, name: &NodeName) -> bool {
         let is_planned = self.head.process.as_ref().is_some_and(|process| process.state.power.is_planned(name));
         self.controllers.as_ref().is_some_and(|controllers| controllers.rough.is_some()) && !is_planned
     }
@@ -63,7 +63,7 @@ impl World {
         match step {
             PowerStep::Plan => {
                 if self.head.process.is_none() {
-                    return self.later(SECOND, Happening::Power(PowerStep::Plan));
+                    return self.later(SECOND, ScheduledEvent::Power(PowerStep::Plan));
                 }
                 let plan = Box::new(self.power_plan());
                 self.input(Input::of(Command::Power(PowerCommand::Plan(plan))));
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Makes a controller handle a query or an order.
-    pub(super) fn controller_hears(&mut self, name: &NodeName, verb: PowerVerb, ask: u64) {
+    pub(super) fn controller_receives(&mut self, name: &NodeName, verb: PowerVerb, ask: u64) {
         let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
         let (life, is_calm, is_on) = (self.head.lives, self.is_calm, self.nodes[node].is_powered);
         let Some(Controllers { dice, orders, rough }) = &mut self.controllers else { return };
@@ -166,13 +166,13 @@ impl World {
                 let is_followed = mood > 25;
                 let takes = dice.below(5 * SECOND);
                 if is_followed {
-                    self.later(takes, Happening::Power(PowerStep::Follow { node, order, verb }));
+                    self.later(takes, ScheduledEvent::Power(PowerStep::Follow { node, order, verb }));
                 }
                 Some(Ok(None))
             }
         };
         for takes in late {
-            self.later(takes, Happening::Power(PowerStep::Follow { node, order: late_order, verb }));
+            self.later(takes, ScheduledEvent::Power(PowerStep::Follow { node, order: late_order, verb }));
         }
         let name = name.clone();
         let answer = match &outcome {
@@ -183,7 +183,7 @@ impl World {
         };
         self.note(format_args!("the controller of {name} is asked for {verb:?}: {answer}"));
         if let Some(outcome) = outcome {
-            self.later(delay, Happening::Power(PowerStep::Answer { life, node: name, ask, outcome }));
+            self.later(delay, ScheduledEvent::Power(PowerStep::Answer { life, node: name, ask, outcome }));
         }
     }
 
@@ -208,7 +208,7 @@ impl World {
                 self.lose_power(node);
                 // Occasionally someone switches the machine on again.
                 if !self.is_calm && self.rng.chance(50) {
-                    self.later(self.now_us % (8 * SECOND), Happening::Fault(Fault::PowerOn { node }));
+                    self.later(self.now_us % (8 * SECOND), ScheduledEvent::Fault(Fault::PowerOn { node }));
                 }
             }
         }

@@ -15,7 +15,7 @@ use super::world::network::Network;
 use super::world::node::{Node, NodeStep};
 use super::world::time::{MS, SECOND};
 use super::world::users::Users;
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 /// The interval between two checks of the world.
 const LOOK: u64 = SECOND;
@@ -85,14 +85,14 @@ impl World {
         world.start_head();
         for node in 0..world.nodes.len() {
             let delay = world.rng.below(500 * MS);
-            world.later(delay, Happening::Node { node, step: NodeStep::StartAgent });
+            world.later(delay, ScheduledEvent::Node { node, step: NodeStep::StartAgent });
         }
         let calm = world.plan_faults();
         world.plan_users(calm);
         world.plan_quota(calm, Rng::new(!seed));
         world.plan_partitions(calm, Rng::new(seed.rotate_left(32)));
         world.plan_power(calm, seed);
-        world.later(LOOK, Happening::Look);
+        world.later(LOOK, ScheduledEvent::Look);
         world
     }
 
@@ -101,7 +101,7 @@ impl World {
         let mut calm_since = None;
         while let Some(((now_us, _), happening)) = self.queue.pop_first() {
             self.now_us = now_us;
-            let is_look = matches!(happening, Happening::Look);
+            let is_look = matches!(happening, ScheduledEvent::Look);
             self.happen(happening);
             if let Some(what) = self.books.take_wrong() {
                 return Err(what);
@@ -109,36 +109,36 @@ impl World {
             if !(is_look && self.is_calm) {
                 continue;
             }
-            let Some(unrest) = self.unrest() else { return self.last_look() };
+            let Some(busy) = self.busy_reason() else { return self.final_check() };
             if now_us > *calm_since.get_or_insert(now_us) + PATIENCE {
-                return Err(format!("the world does not become idle after the last fault: {unrest}"));
+                return Err(format!("the world does not become idle after the last fault: {busy}"));
             }
         }
         Err("no event is scheduled".to_owned())
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: ScheduledEvent) {
         match happening {
-            Happening::Head { life, step } => self.head_step(life, step),
-            Happening::Node { node, step } => self.node_step(node, step),
-            Happening::Arrival { connection, at, packet } => self.arrive(connection, at, packet),
-            Happening::Broken { connection, at } => self.find_broken(connection, at),
-            Happening::User(step) => self.user_step(step),
-            Happening::Fault(fault) => self.break_or_mend(fault),
-            Happening::Power(step) => self.power_step(step),
-            Happening::Look => self.look_over(),
+            ScheduledEvent::Head { life, step } => self.head_step(life, step),
+            ScheduledEvent::Node { node, step } => self.node_step(node, step),
+            ScheduledEvent::Arrival { connection, at, packet } => self.arrive(connection, at, packet),
+            ScheduledEvent::Broken { connection, at } => self.find_broken(connection, at),
+            ScheduledEvent::User(step) => self.user_step(step),
+            ScheduledEvent::Fault(fault) => self.apply_fault(fault),
+            ScheduledEvent::Power(step) => self.power_step(step),
+            ScheduledEvent::Look => self.check_world(),
         }
     }
 
-    fn look_over(&mut self) {
-        self.later(LOOK, Happening::Look);
+    fn check_world(&mut self) {
+        self.later(LOOK, ScheduledEvent::Look);
         if let Some(process) = &self.head.process {
             self.books.check_live(&process.state);
         }
     }
 
     /// Describes the first activity in progress, if any.
-    fn unrest(&self) -> Option<String> {
+    fn busy_reason(&self) -> Option<String> {
         if let Some(unanswered) = self.users.unanswered() {
             return Some(unanswered);
         }
@@ -146,12 +146,12 @@ impl World {
         if let Some(job) = process.state.jobs().next() {
             return Some(format!("job {} has not ended: {job:?}", job.id));
         }
-        let nodes = (0..self.nodes.len()).filter(|node| !self.is_off_at_will(*node));
-        nodes.into_iter().find_map(|node| self.nodes[node].unrest()).or_else(|| process.unrest())
+        let nodes = (0..self.nodes.len()).filter(|node| !self.is_off_intentionally(*node));
+        nodes.into_iter().find_map(|node| self.nodes[node].busy_reason()).or_else(|| process.busy_reason())
     }
 
     /// Checks that all accounts agree at the end.
-    fn last_look(&mut self) -> Result<(), String> {
+    fn final_check(&mut self) -> Result<(), String> {
         self.note(format_args!("the world is idle"));
         let process = self.head.process.as_ref().expect("an idle world has a running head");
         self.books.check_settled(&process.state, &self.head.disk);

@@ -12,7 +12,7 @@ use super::world::head::{HeadStep, Input, ReplyTo};
 use super::world::node::Node;
 use super::world::time::{MS, SECOND};
 use super::world::users::{Asked, Submission, UserStep};
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 
 const ANSWER_TIMEOUT: u64 = 3 * SECOND;
 
@@ -40,13 +40,13 @@ impl World {
     }
 
     pub(super) fn user_later(&mut self, in_us: u64, step: UserStep) {
-        self.later(in_us, Happening::User(step));
+        self.later(in_us, ScheduledEvent::User(step));
     }
 
     pub(super) fn user_step(&mut self, step: UserStep) {
         match step {
             UserStep::Submit => self.submit(),
-            UserStep::Ask { request } => self.ask(request),
+            UserStep::ExecRequest { request } => self.ask(request),
             UserStep::Reach { request } => self.reach(request),
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
@@ -181,7 +181,7 @@ impl World {
             wanted.extend(endless.map(|active| act(job.id, Some(active.run.task.index), JobAction::Cancel)));
         }
         wanted.extend(self.resume_all());
-        wanted.extend(self.let_all_run());
+        wanted.extend(self.repair_partitions());
         wanted.into_iter().for_each(|command| self.request(command));
         self.user_later(5 * SECOND, UserStep::TidyUp);
     }
@@ -204,7 +204,7 @@ impl World {
             let latency = self.rng.skewed(2 * MS);
             self.user_later(latency, UserStep::Reach { request });
         }
-        self.user_later(ANSWER_TIMEOUT, UserStep::Ask { request });
+        self.user_later(ANSWER_TIMEOUT, UserStep::ExecRequest { request });
     }
 
     fn reach(&mut self, request: u64) {
@@ -241,7 +241,7 @@ impl World {
             (Command::Submit { .. }, Err(NotDone::Refused(Refusal::NoSuchPartition { .. }))) => return,
             (Command::Submit { key, .. }, Ok(Done { submitted: Some((job, _)) })) => self.acknowledged(*key, job),
             (Command::Submit { .. }, answer) => {
-                self.books.wrong(format!("a submission was answered with {answer:?}"));
+                self.books.record_violation(format!("a submission was answered with {answer:?}"));
             }
             (_, Err(NotDone::Refused(Refusal::NoSuchJob(job)))) => self.books.check_gone(job),
             (_, Ok(_) | Err(NotDone::Refused(_))) => {}

@@ -25,7 +25,7 @@ const STAMPS_DIRECTORIES: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
 
 /// Returns whether a directory is on a local disk of a known type, so that no other machine writes to it.
-pub(crate) fn is_of_this_machine(root: &Root) -> io::Result<bool> {
+pub(crate) fn is_local_disk(root: &Root) -> io::Result<bool> {
     let found = fstatfs(root.as_fd())?.filesystem_type();
     Ok(STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == found.0))
 }
@@ -93,7 +93,7 @@ impl<'a> Look<'a> {
     /// The root itself cannot be read.
     pub(crate) fn at(root: &'a Root, memory: &'a Memory, skips: &'a dyn Fn(&[u8]) -> bool) -> io::Result<Looked> {
         let found = fstat(root.as_fd())?;
-        let trusts = is_of_this_machine(root)?;
+        let trusts = is_local_disk(root)?;
         let mut look = Self {
             root,
             memory,

@@ -155,13 +155,13 @@ impl ChunkStore {
     fn right_file(&self, whole: &WholeFiles, key: &Digest, content: &Content, buffers: &mut Buffers) -> Option<File> {
         let path = self.whole_path_of(key);
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
-        if whole.believes(key, &file, None) {
+        if whole.is_unchanged(key, &file, None) {
             return Some(file);
         }
         let before = Stat::of(&file).ok()?;
         if before.size == content.size && holds(&mut file, content, buffers) {
             // Its metadata differ only if another thread has just renewed it, or another process is changing it.
-            return whole.believes(key, &file, Some(before)).then_some(file);
+            return whole.is_unchanged(key, &file, Some(before)).then_some(file);
         }
         // If it cannot be removed, the next check finds the damage again.
         let _ = Self::remove_locked(&mut self.ledger(), path);
@@ -215,7 +215,7 @@ impl ChunkStore {
 impl WholeFiles {
     /// Returns whether an open whole file counts as intact: its metadata equal those of its last verification, or
     /// `verified`, which the caller passes after verifying the file. Marks the whole file as used.
-    fn believes(&self, key: &Digest, file: &File, verified: Option<Stat>) -> bool {
+    fn is_unchanged(&self, key: &Digest, file: &File, verified: Option<Stat>) -> bool {
         // Held so that no other thread renews the file in between.
         let mut known = self.known();
         let Ok(now) = Stat::of(file) else { return false };

@@ -10,7 +10,7 @@ use super::filesystem::{self, directory_of};
 use super::lock::Lock;
 use super::read::{BUSY_TIMEOUT, Pool};
 use super::reserve;
-use super::rows::Trouble;
+use super::rows::SqlError;
 use super::schema;
 use super::write::SqliteStore;
 use crate::StoreError;
@@ -50,7 +50,7 @@ impl OpenOptions {
         filesystem::check(path, self.allow_network_filesystem)?;
         let lock = Lock::acquire(path)?;
         reserve::make_files(path)?;
-        let failed = |error| Trouble::Sqlite(error).at("open", path);
+        let failed = |error| SqlError::Sqlite(error).at("open", path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transactio
 
 use super::filesystem;
 use super::reserve::Reserve;
-use super::rows::{Trouble, digest, ended, select_ended, unsigned};
+use super::rows::{SqlError, digest, ended, select_ended, unsigned};
 use crate::{EndedPage, JobFilter, Records, StoreError};
 
 /// Only a backup tool can hold a lock; a commit fails if it takes longer than this.
@@ -57,7 +57,7 @@ impl Pool {
     }
 
     /// Runs `query` in a read transaction, so that all its statements see the same state.
-    fn query<T>(&self, query: impl FnOnce(&Transaction<'_>) -> Result<T, Trouble>) -> Result<T, StoreError> {
+    fn query<T>(&self, query: impl FnOnce(&Transaction<'_>) -> Result<T, SqlError>) -> Result<T, StoreError> {
         let run = || {
             let mut lent = self.borrow()?;
             let answer = query(&lent.connection().unchecked_transaction()?)?;
@@ -65,16 +65,16 @@ impl Pool {
             lent.worked = true;
             Ok(answer)
         };
-        run().map_err(|trouble: Trouble| trouble.at("read", &self.path))
+        run().map_err(|trouble: SqlError| trouble.at("read", &self.path))
     }
 
-    fn borrow(&self) -> Result<Lent<'_>, Trouble> {
+    fn borrow(&self) -> Result<PooledConnection<'_>, SqlError> {
         let mut connections = self.lock();
         while connections.idle.is_empty() && connections.in_use >= MOST_CONNECTIONS {
             connections = self.freed.wait(connections).unwrap_or_else(PoisonError::into_inner);
         }
         connections.in_use += 1;
-        let mut lent = Lent { pool: self, connection: connections.idle.pop(), worked: false };
+        let mut lent = PooledConnection { pool: self, connection: connections.idle.pop(), worked: false };
         drop(connections);
         if lent.connection.is_none() {
             lent.connection = Some(open(&self.path)?);
@@ -89,19 +89,19 @@ impl Pool {
 }
 
 /// A slot in the connection pool, released on drop.
-struct Lent<'a> {
+struct PooledConnection<'a> {
     pool: &'a Pool,
     connection: Option<Connection>,
     worked: bool,
 }
 
-impl Lent<'_> {
+impl PooledConnection<'_> {
     fn connection(&self) -> &Connection {
         self.connection.as_ref().expect("the connection was opened when it was lent")
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         let connection = self.connection.take().filter(|_| self.worked);
         let mut connections = self.pool.lock();
@@ -251,7 +251,7 @@ impl Records for Arc<Pool> {
     }
 }
 
-fn bytes(row: &Row<'_>, column: usize) -> Result<Bytes, Trouble> {
+fn bytes(row: &Row<'_>, column: usize) -> Result<Bytes, SqlError> {
     Ok(Bytes::from(row.get::<_, Vec<u8>>(column)?))
 }
 
@@ -260,10 +260,10 @@ fn as_limit(limit: usize) -> i64 {
 }
 
 /// The number of selected jobs.
-fn count(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, Trouble> {
+fn count(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, SqlError> {
     let counted = collect(transaction, "SELECT user, state, jobs FROM ended_counts", [], |row| {
         let state: String = row.get(1)?;
-        let state = state.parse().map_err(|error| Trouble::damaged("the counts of ended jobs", format!("{error}")))?;
+        let state = state.parse().map_err(|error| SqlError::damaged("the counts of ended jobs", format!("{error}")))?;
         Ok(if wanted.wants(&row.get::<_, String>(0)?, state) { unsigned(row, 2)? } else { 0 })
     })?;
     let mut total: u64 = counted.into_iter().sum();
@@ -284,7 +284,7 @@ fn page(
     wanted: &JobFilter,
     before: Option<JobId>,
     limit: usize,
-) -> Result<Vec<Bytes>, Trouble> {
+) -> Result<Vec<Bytes>, SqlError> {
     // Reads more rows than `limit`, because `except` may remove as many as it has entries.
     let limit_with = as_limit(limit.saturating_add(wanted.except.len()));
     let before = before.map_or(i64::MAX, |before| before.0.cast_signed());
@@ -322,8 +322,8 @@ fn collect<T>(
     transaction: &Transaction<'_>,
     sql: &str,
     params: impl Params,
-    read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Trouble>,
-) -> Result<Vec<T>, Trouble> {
+    read: impl Fn(&rusqlite::Row<'_>) -> Result<T, SqlError>,
+) -> Result<Vec<T>, SqlError> {
     let mut statement = transaction.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut all = Vec::new();

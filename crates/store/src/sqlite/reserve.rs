@@ -62,12 +62,12 @@ impl Reserve {
     /// Reserves the missing space. If that fails, commits still work while the disk has space.
     pub(super) fn hold(&self) {
         if let Ok(log) = OpenOptions::new().write(true).open(&self.log) {
-            set_aside(&log, 0, self.log_bytes);
+            reserve_blocks(&log, 0, self.log_bytes);
         }
         if let Some(database) = &self.database
             && let Ok(metadata) = database.metadata()
         {
-            set_aside(database, metadata.len(), self.log_bytes / 3);
+            reserve_blocks(database, metadata.len(), self.log_bytes / 3);
         }
     }
 }
@@ -115,7 +115,7 @@ fn write_in_place(file: &File) {
 }
 
 /// Allocates blocks for these bytes of `file` without changing its length.
-fn set_aside(file: &File, from: u64, bytes: u64) {
+fn reserve_blocks(file: &File, from: u64, bytes: u64) {
     let (Ok(from), Ok(bytes)) = (i64::try_from(from), i64::try_from(bytes)) else { return };
     if let Err(error) = fallocate(file.as_fd(), FallocateFlags::FALLOC_FL_KEEP_SIZE, from, bytes) {
         tracing::debug!(%error, "cannot reserve disk space for the store");

@@ -19,18 +19,18 @@ const NO_ROOM_BYTES: u64 = 64 << 10;
 
 /// An error of one operation, without the path of the store.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SqlError {
     Sqlite(rusqlite::Error),
     Damaged { what: String, why: String },
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for SqlError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
 }
 
-impl Trouble {
+impl SqlError {
     pub(super) fn damaged(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Damaged { what: what.into(), why: why.into() }
     }
@@ -101,10 +101,10 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
 }
 
 /// Reads a row of [`select_ended`].
-pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
+pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
     let job = JobId(unsigned(row, 0)?);
     let index: u32 = row.get(1)?;
-    let damaged = |why: String| Trouble::damaged(format!("the history of task {job}_{index}"), why);
+    let damaged = |why: String| SqlError::damaged(format!("the history of task {job}_{index}"), why);
     let state: String = row.get(3)?;
     let state: TaskState = state.parse().map_err(|error| damaged(format!("{error}")))?;
     let node: Option<String> = row.get(6)?;
@@ -208,11 +208,11 @@ pub(super) fn drop_environment(connection: &Connection, job: JobId) -> rusqlite:
     Ok(())
 }
 
-pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Trouble> {
+pub(super) fn digest(bytes: &[u8]) -> Result<Digest, SqlError> {
     bytes
         .try_into()
         .map(Digest)
-        .map_err(|_| Trouble::damaged("a content hash", format!("{} bytes instead of 32", bytes.len())))
+        .map_err(|_| SqlError::damaged("a content hash", format!("{} bytes instead of 32", bytes.len())))
 }
 
 pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::rows::Trouble;
+use super::rows::SqlError;
 use crate::StoreError;
 
 /// Version of `schema.sql` and of the bytes that the head stores in it.
@@ -31,7 +31,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
 
 /// Creates the schema in an empty database.
 pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    let failed = |error| Trouble::Sqlite(error).at("prepare the schema of", path);
+    let failed = |error| SqlError::Sqlite(error).at("prepare the schema of", path);
     match found(connection, path)? {
         Found::Store => Ok(()),
         Found::Empty => create(connection).map_err(failed),
@@ -44,7 +44,7 @@ fn found(connection: &Connection, path: &Path) -> Result<Found, StoreError> {
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         Ok((read("application_id")?, read("user_version")?, tables))
     };
-    let (application, version, tables) = identify().map_err(|error| Trouble::Sqlite(error).at("read", path))?;
+    let (application, version, tables) = identify().map_err(|error| SqlError::Sqlite(error).at("read", path))?;
     let not_ours = |why: &str| Err(StoreError::NotAStore { path: path.to_owned(), why: why.to_owned() });
     match (application, u32::try_from(version), tables) {
         (0, Ok(0), 0) => Ok(Found::Empty),

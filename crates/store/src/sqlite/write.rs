@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use super::lock::Lock;
 use super::read::Pool;
 use super::rows::{
-    Trouble, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, unsigned,
+    SqlError, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, unsigned,
 };
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
@@ -34,7 +34,7 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     pub(super) fn new(connection: Connection, readers: Arc<Pool>, lock: Lock) -> Result<Self, StoreError> {
-        let tail = read_tail(&connection).map_err(|error| Trouble::Sqlite(error).at("read", readers.path()))?;
+        let tail = read_tail(&connection).map_err(|error| SqlError::Sqlite(error).at("read", readers.path()))?;
         readers.reserve().hold();
         Ok(Self { connection, tail, readers, complained: false, _lock: lock })
     }
@@ -58,7 +58,7 @@ impl SqliteStore {
             work(&transaction)?;
             transaction.commit()
         };
-        run().map_err(|error| Trouble::Sqlite(error).at("commit to", readers.path()))
+        run().map_err(|error| SqlError::Sqlite(error).at("commit to", readers.path()))
     }
 
     /// Moves the whole log into the database, if the disk has space and no reader prevents it. Returns whether the
@@ -162,7 +162,7 @@ fn read_tail(connection: &Connection) -> rusqlite::Result<Tail> {
     })
 }
 
-fn load(connection: &Connection) -> Result<(Tail, Loaded), Trouble> {
+fn load(connection: &Connection) -> Result<(Tail, Loaded), SqlError> {
     // One transaction, so that all reads see the same state.
     let transaction = connection.unchecked_transaction()?;
     let mut loaded = Loaded { snapshot: load_snapshot(&transaction)?, events: Vec::new() };
@@ -172,7 +172,7 @@ fn load(connection: &Connection) -> Result<(Tail, Loaded), Trouble> {
     while let Some(row) = rows.next()? {
         let (expected, found) = (loaded.next_sequence(), unsigned(row, 0)?);
         if found != expected {
-            return Err(Trouble::damaged(
+            return Err(SqlError::damaged(
                 format!("event {expected}"),
                 format!("the event is missing, the next stored event is {found}"),
             ));
@@ -185,7 +185,7 @@ fn load(connection: &Connection) -> Result<(Tail, Loaded), Trouble> {
     Ok((tail, loaded))
 }
 
-fn load_snapshot(connection: &Connection) -> Result<Option<Snapshot>, Trouble> {
+fn load_snapshot(connection: &Connection) -> Result<Option<Snapshot>, SqlError> {
     let row = connection
         .query_row("SELECT sequence, checksum, bytes FROM snapshot", [], |row| {
             Ok((unsigned(row, 0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?))
@@ -196,11 +196,11 @@ fn load_snapshot(connection: &Connection) -> Result<Option<Snapshot>, Trouble> {
     Ok(Some(Snapshot { sequence, bytes }))
 }
 
-fn check(what: &str, sequence: u64, expected: i64, bytes: &[u8]) -> Result<(), Trouble> {
+fn check(what: &str, sequence: u64, expected: i64, bytes: &[u8]) -> Result<(), SqlError> {
     if checksum(sequence, bytes) == expected {
         Ok(())
     } else {
-        Err(Trouble::damaged(what, "the bytes do not match the checksum"))
+        Err(SqlError::damaged(what, "the bytes do not match the checksum"))
     }
 }
 

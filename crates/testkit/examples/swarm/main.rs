@@ -26,7 +26,7 @@ use self::head::Head;
 const IDLE: Duration = Duration::from_secs(30);
 
 /// Poll interval for the nodes.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -124,7 +124,7 @@ async fn wait_for_all(
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "not all nodes are up");
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

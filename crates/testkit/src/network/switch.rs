@@ -97,7 +97,7 @@ impl Network {
 
 impl Host {
     /// Connects the host to another network, with an interface of this name. The interface is down and has no address.
-    pub fn also_on(&self, network: &Network, interface: &str) {
+    pub fn connect_to(&self, network: &Network, interface: &str) {
         let (port, pid) = (network.next_port(), self.holder());
         network.at_switch(&format!(
             "ip link add {port} type veth peer name {interface} netns {pid} && ip link set {port} master switch up"

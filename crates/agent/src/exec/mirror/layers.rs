@@ -45,7 +45,7 @@ pub(super) struct Mirror {
     /// Owner of the tree's files.
     pub(super) owner: Option<(u32, u32)>,
     /// Lock that serializes transfers of the tree.
-    pub(super) telling: tokio::sync::Mutex<()>,
+    pub(super) transfer_lock: tokio::sync::Mutex<()>,
     recent: Mutex<VecDeque<Arc<Generation>>>,
     names: AtomicU64,
 }
@@ -87,7 +87,7 @@ impl Mirror {
             directory,
             store,
             owner,
-            telling: tokio::sync::Mutex::default(),
+            transfer_lock: tokio::sync::Mutex::default(),
             recent: Mutex::default(),
             names: AtomicU64::new(0),
         }

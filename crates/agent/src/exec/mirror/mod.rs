@@ -3,7 +3,7 @@
 //! The node keeps a copy of the tree for later commands ([`mirror`]) and receives only changes ([`Mirrors::prepare`]).
 //! The command sees the tree at the same path as on the caller's machine ([`namespace`]). The command's own changes go
 //! to a separate directory. When the command has ended, the node sends these changes to the caller
-//! ([`MirroredTree::go_home`]).
+//! ([`MirroredTree::send_results`]).
 
 mod layers;
 mod namespace;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hostler_model::{Digest, NodeName, format_bytes};
 use hostler_proto::manifest::{Entry, EntryKind};
 use hostler_remote::mirror::{
-    MOST_BYTES, MOST_ENTRIES, MOST_WORDS_BYTES, Message, Talk, Tree, belongs_to_machine, entries_in_parts,
+    MAX_DESCRIPTION_BYTES, MOST_BYTES, MOST_ENTRIES, Message, Tree, TreeChannel, belongs_to_machine, entries_in_parts,
 };
 use hostler_remote::{Channel, Command, Refusal, Report, TreeSpec};
 use hostler_snapshot::mirror::{Upper, upper};
@@ -129,7 +129,7 @@ impl Mirrors {
             self.mirror((from.clone(), owner.map_or(0, |(uid, _)| uid), root.clone()), owner).map_err(failed)?;
         let generation = match mirror.known(spec.tree) {
             Some(generation) => generation,
-            None => learn(Talk::before(channel), &mirror, spec.tree).await.map_err(failed)?,
+            None => receive_tree(TreeChannel::before(channel), &mirror, spec.tree).await.map_err(failed)?,
         };
         let placed = {
             let (mirror, generation) = (Arc::clone(&mirror), Arc::clone(&generation));
@@ -224,12 +224,12 @@ fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::
 }
 
 /// Receives the parts of a tree that the mirror lacks, and adds the tree to the mirror as a new state.
-async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::Result<Arc<Generation>> {
-    let telling = mirror.telling.lock();
-    tokio::pin!(telling);
+async fn receive_tree(mut talk: TreeChannel<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::Result<Arc<Generation>> {
+    let transfer_lock = mirror.transfer_lock.lock();
+    tokio::pin!(transfer_lock);
     let _turn = loop {
         tokio::select! {
-            turn = &mut telling => break turn,
+            turn = &mut transfer_lock => break turn,
             () = sleep(PATIENCE) => talk.hold().await?,
         }
     };
@@ -265,7 +265,7 @@ async fn learn(mut talk: Talk<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::
 
 /// Receives the description of a tree.
 async fn describe(
-    talk: &mut Talk<'_>,
+    talk: &mut TreeChannel<'_>,
     mirror: &Arc<Mirror>,
     digest: Digest,
     mode: u32,
@@ -282,17 +282,17 @@ async fn describe(
     };
     let complete = move || known.complete(digest, mode, told);
     if let Ok(tree) = spawn_blocking(complete).await.map_err(io::Error::other)? {
-        return bearable(tree);
+        return within_size_limit(tree);
     }
     // Either two entries had the same tag, which is very rare, or the description is invalid.
     talk.say(&Message::Tell(None)).await?;
     let told = entries(talk).await?;
     let complete = move || Tree::default().recognise(&tags).complete(digest, mode, told);
-    spawn_blocking(complete).await.map_err(io::Error::other)?.map_err(io::Error::other).and_then(bearable)
+    spawn_blocking(complete).await.map_err(io::Error::other)?.map_err(io::Error::other).and_then(within_size_limit)
 }
 
 /// Returns the tree if its size is within the limits.
-fn bearable(tree: Tree) -> io::Result<Tree> {
+fn within_size_limit(tree: Tree) -> io::Result<Tree> {
     let sizes =
         tree.entries.iter().map(|entry| if let EntryKind::File(content) = &entry.kind { content.size } else { 0 });
     if sizes.fold(0, u64::saturating_add) > MOST_BYTES {
@@ -301,13 +301,13 @@ fn bearable(tree: Tree) -> io::Result<Tree> {
     Ok(tree)
 }
 
-async fn entries(talk: &mut Talk<'_>) -> io::Result<Vec<Entry>> {
+async fn entries(talk: &mut TreeChannel<'_>) -> io::Result<Vec<Entry>> {
     let mut all = Vec::new();
     let before = talk.heard_bytes();
     loop {
         let Message::Entries { entries, is_last } = hear(talk).await? else { return Err(strange()) };
         all.extend(entries);
-        if talk.heard_bytes() - before > MOST_WORDS_BYTES as u64 {
+        if talk.heard_bytes() - before > MAX_DESCRIPTION_BYTES as u64 {
             return Err(io::Error::other("the tree has too many files"));
         }
         if is_last {
@@ -317,7 +317,7 @@ async fn entries(talk: &mut Talk<'_>) -> io::Result<Vec<Entry>> {
 }
 
 /// Receives the missing chunks. Returns `false` if the caller reports that the tree has changed.
-async fn fetch(talk: &mut Talk<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Result<bool> {
+async fn fetch(talk: &mut TreeChannel<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Result<bool> {
     let chunks = plan.chunks();
     let names: Vec<Digest> = chunks.iter().map(|(digest, _)| *digest).collect();
     let store = Arc::clone(&mirror.store);
@@ -360,7 +360,7 @@ fn check_room(mirror: &Mirror, bytes: u64) -> io::Result<()> {
     Err(io::Error::other(format!("the node's disk is too full: {needed} must be free, and {free} are")))
 }
 
-async fn hear(talk: &mut Talk<'_>) -> io::Result<Message> {
+async fn hear(talk: &mut TreeChannel<'_>) -> io::Result<Message> {
     timeout(ANSWER_BOUND, talk.hear()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
@@ -375,7 +375,7 @@ impl MirroredTree {
     }
 
     /// Sends the command's changes to the caller. All processes of the command must have ended.
-    pub(super) async fn go_home(self, channel: &mut Channel, report: &mut Report) {
+    pub(super) async fn send_results(self, channel: &mut Channel, report: &mut Report) {
         if let Err(error) = self.tell(channel).await {
             let message = format!("the command's changes could not be copied back: {error}");
             report.message = Some(report.message.take().map_or(message.clone(), |said| format!("{said}; {message}")));
@@ -386,13 +386,13 @@ impl MirroredTree {
         let Self { mirror, generation, call, namespace, began_ns } = self;
         let ended_ns = now_ns();
         drop(namespace);
-        let mut talk = Talk::after(channel);
+        let mut talk = TreeChannel::after(channel);
         talk.say(&Message::Ran { began_ns, ended_ns }).await?;
         let (say, mut said) = mpsc::channel(4);
         let read = spawn_blocking(move || {
             let most = (MOST_ENTRIES, MOST_BYTES);
             let written = upper(&call.path.join("u"), &|path| generation.tree.at(path), most)?;
-            let told = tell_all(&written, &mirror.store, &mut |message| say.blocking_send(message).is_ok());
+            let told = send_changes(&written, &mirror.store, &mut |message| say.blocking_send(message).is_ok());
             // Everything is read; free the disk space.
             drop(call);
             let _ = mirror.store.evict_to(STORE_BYTES, &|_| false);
@@ -408,7 +408,7 @@ impl MirroredTree {
 }
 
 /// Sends the changes. Also stores the chunks, because the caller's tree now contains them.
-fn tell_all(written: &Upper, store: &ChunkStore, say: &mut dyn FnMut(Message) -> bool) -> io::Result<()> {
+fn send_changes(written: &Upper, store: &ChunkStore, say: &mut dyn FnMut(Message) -> bool) -> io::Result<()> {
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
     let paths = |paths: &[Vec<u8>]| paths.iter().cloned().map(Into::into).collect::<Vec<_>>();
     let (mut removed, mut emptied) = (paths(&written.removed), paths(&written.emptied));

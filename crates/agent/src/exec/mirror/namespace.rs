@@ -55,11 +55,11 @@ fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
     let Nearest { path, directory, may_list } = nearest(layout)?;
     if path == Path::new("/") {
         replace_root(layout, may_list)?;
-        show_tree(layout, &layout.root)?;
+        mount_tree(layout, &layout.root)?;
     } else if path == layout.root {
-        show_tree(layout, &place_of(&directory))?;
+        mount_tree(layout, &place_of(&directory))?;
     } else {
-        show_again(layout, path, &directory, may_list)?;
+        mount_copy(layout, path, &directory, may_list)?;
     }
     Ok(namespace.into())
 }
@@ -102,7 +102,7 @@ fn place_of(open: &OwnedFd) -> PathBuf {
 }
 
 /// Mounts the tree at an existing directory.
-fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
+fn mount_tree(layout: &Layout, at: &Path) -> io::Result<()> {
     chdir(&layout.mirror)?;
     let Layout { call, layers, .. } = layout;
     let options = format!("lowerdir={},upperdir={call}/u,workdir={call}/w,{OVERLAY}", layers.join(":"));
@@ -115,34 +115,34 @@ fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
 ///
 /// The user may own the directory and can replace it by a link at any moment. So the copy is built in a private
 /// directory of the agent, and then moved onto the open directory.
-fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool) -> io::Result<()> {
+fn mount_copy(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool) -> io::Result<()> {
     let call = layout.mirror.join(&layout.call);
     let (before, staged) = (call.join("b"), call.join("s"));
     fs::create_dir(&before)?;
     bind(&place_of(directory), &before)?;
     let found = fs::metadata(&before)?;
     fs::create_dir(&staged)?;
-    memory(&staged, &found)?;
+    mount_like(&staged, &found)?;
     // The copy must not contain itself.
     change_propagation(&staged, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix(path).map_err(io::Error::other)?;
     if may_list {
-        neighbours(&before, &staged, below)?;
+        bind_entries(&before, &staged, below)?;
     }
     let place = staged.join(below);
     fs::create_dir_all(&place)?;
     umount2(&before, MntFlags::MNT_DETACH)?;
     fs::remove_dir(&before)?;
-    show_tree(layout, &place)?;
+    mount_tree(layout, &place)?;
     let moved = mount(Some(&staged), &place_of(directory), None::<&str>, MsFlags::MS_MOVE, None::<&str>);
     moved.map_err(|error| said("cannot mount the tree at its path", &error.into()))
 }
 
-/// Like [`show_again`], for `/`: the root cannot be covered by a mount, so a new root replaces it.
+/// Like [`mount_copy`], for `/`: the root cannot be covered by a mount, so a new root replaces it.
 fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     let new = layout.mirror.join(&layout.call).join("r");
     fs::create_dir(&new)?;
-    memory(&new, &fs::metadata("/")?)?;
+    mount_like(&new, &fs::metadata("/")?)?;
     // The copy must not contain itself.
     change_propagation(&new, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix("/").unwrap_or(&layout.root);
@@ -150,7 +150,7 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
         // Without the entries of `/` there would be no programs.
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "cannot list /"));
     }
-    neighbours(Path::new("/"), &new, below)?;
+    bind_entries(Path::new("/"), &new, below)?;
     fs::create_dir_all(new.join(below))?;
     chdir(&new)?;
     pivot_root(".", ".").map_err(|error| said("cannot change the root", &error.into()))?;
@@ -160,7 +160,7 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
 /// Bind-mounts every entry of `from` in `to`, an empty private directory of the agent. Skips the entry named by the
 /// first component of `below`: the entry was missing a moment ago, and may now be a link that the agent must not
 /// follow.
-fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
+fn bind_entries(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
     let directory = open(from, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let way = below.components().next().map(|first| first.as_os_str().to_owned());
     for (count, entry) in fs::read_dir(from)?.enumerate() {
@@ -174,7 +174,7 @@ fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
         if way.as_ref() == Some(&entry.file_name()) {
             continue;
         }
-        match show_one(&directory, &entry.file_name(), &to.join(entry.file_name())) {
+        match bind_entry(&directory, &entry.file_name(), &to.join(entry.file_name())) {
             // The entry is gone, or is an unbindable mount.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {}
             shown => shown?,
@@ -185,7 +185,7 @@ fn neighbours(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
 
 /// Bind-mounts the file or directory `name` at the path `target`. Opens the source first, because a user may replace it
 /// by a link that only the agent may follow.
-fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> {
+fn bind_entry(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> {
     let source = openat(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     match SFlag::from_bits_truncate(fstat(source.as_fd())?.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFLNK => return symlink(readlinkat(&source, "")?, target),
@@ -196,7 +196,7 @@ fn show_one(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> 
 }
 
 /// Mounts a tmpfs with the owner and mode of another directory.
-fn memory(at: &Path, like: &fs::Metadata) -> io::Result<()> {
+fn mount_like(at: &Path, like: &fs::Metadata) -> io::Result<()> {
     mount_tmpfs("hostler-mirror", at, "size=1m")?;
     std::os::unix::fs::chown(at, Some(like.uid()), Some(like.gid()))?;
     fs::set_permissions(at, Permissions::from_mode(like.mode() & 0o7777))
@@ -285,7 +285,7 @@ mod tests {
         let layout = layout(folder.path(), &home.join("way/to/tree"));
         make(layout.clone()).expect("root may make a namespace");
         // The path may become a link after it was checked.
-        neighbours(&home, &layout.mirror.join("l2"), Path::new("way/to")).expect("root may mount");
+        bind_entries(&home, &layout.mirror.join("l2"), Path::new("way/to")).expect("root may mount");
         assert!(layout.mirror.join("l2/way").symlink_metadata().is_err());
         assert_eq!(fs::read_dir(&elsewhere).expect("the path exists").count(), 0);
         assert_eq!(fs::read_dir(&home).expect("the path exists").count(), 1);
@@ -314,7 +314,7 @@ mod tests {
         // A listed directory may become a link before it is shown.
         let shown = folder.path().join("shown");
         let directory = open(&home, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).expect("the directory exists");
-        show_one(&directory, OsStr::new("way"), &shown).expect("root may mount");
+        bind_entry(&directory, OsStr::new("way"), &shown).expect("root may mount");
         assert_eq!(fs::read_link(&shown).expect("a link"), Path::new("../private/open"));
     }
 

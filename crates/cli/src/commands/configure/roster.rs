@@ -9,7 +9,7 @@ use hostler_proto::users::AddUser;
 const COLUMNS: [&str; 5] = ["name", "uid", "role", "groups", "ssh key"];
 
 /// Maximum number of problems to report.
-const MOST_PROBLEMS: usize = 20;
+const MAX_PROBLEMS: usize = 20;
 
 /// Parses a roster. Returns the users, or the problems with their line numbers.
 pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
@@ -41,7 +41,7 @@ pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
     if users.is_empty() && problems.is_empty() {
         problems.push("the file contains no user".to_owned());
     }
-    problems.truncate(MOST_PROBLEMS);
+    problems.truncate(MAX_PROBLEMS);
     if problems.is_empty() { Ok(users) } else { Err(problems) }
 }
 

@@ -177,7 +177,7 @@ impl User {
             UserCommand::Unblock(command) => command.unblock(context, &client),
             UserCommand::Role(SetRole { name, role }) => {
                 let user = block_on(async { Ok(client.set_role(&name, role).await?) })?;
-                said(context, &user, &format!("{name} has the role of {}", role.of_one()));
+                print_result(context, &user, &format!("{name} has the role of {}", role.with_article()));
                 Ok(exit::OK)
             }
             UserCommand::Key(Key { command: KeyCommand::Add(keys) }) => {
@@ -201,7 +201,7 @@ impl Add {
         let keys = read_keys(&keys)?;
         let user = AddUser { name, uid, role, groups: groups.into_iter().collect(), keys };
         let user = block_on(async { Ok(client.add_user(&user).await?) })?;
-        said(context, &user, &format!("added {} with uid {}", user.name, user.uid));
+        print_result(context, &user, &format!("added {} with uid {}", user.name, user.uid));
         Ok(exit::OK)
     }
 }
@@ -247,7 +247,7 @@ impl Block {
              them, `hostler cancel` ends them",
             user.uid
         );
-        said(context, &user, &sentence);
+        print_result(context, &user, &sentence);
         Ok(exit::OK)
     }
 }
@@ -270,7 +270,7 @@ impl Several {
 fn change_keys(context: &Context, client: &Client, name: &UserName, change: &ChangeKeys) -> Outcome {
     let user = block_on(async { Ok(client.change_keys(name, change).await?) })?;
     let what = if user.keys.len() == 1 { "key".to_owned() } else { "keys".to_owned() };
-    said(context, &user, &format!("{name} has {} {what}", user.keys.len()));
+    print_result(context, &user, &format!("{name} has {} {what}", user.keys.len()));
     Ok(exit::OK)
 }
 
@@ -310,7 +310,7 @@ impl SetQuota {
             let now = client.user(name).await?.quota;
             Ok(client.set_user_quota(name, &self.quota.applied_to(now)).await?)
         })?;
-        said(context, &user, &format!("{name}: {}", people::quota(&user.quota)));
+        print_result(context, &user, &format!("{name}: {}", people::quota(&user.quota)));
         Ok(exit::OK)
     }
 }
@@ -323,7 +323,7 @@ fn show(context: &Context, user: &UserView) {
 }
 
 /// Prints `sentence`, or the user as JSON.
-fn said(context: &Context, user: &UserView, sentence: &str) {
+fn print_result(context: &Context, user: &UserView, sentence: &str) {
     if context.output.is_json() {
         context.output.json(user);
     }

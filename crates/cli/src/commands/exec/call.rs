@@ -9,14 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use hostler_remote::{
-    Ask, Choice, Command, DirectoryId, Ending, Event, Frame, Limit, Open, Placed, Proof, Refusal, Reply, Report, Shown,
-    WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
+    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, Limit, Open, Proof, Refusal, Reply,
+    Report, Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
 };
 use nix::libc;
 use nix::sys::stat::fstat;
 
-use super::mirror::{LocalTree, UnderWay};
-use super::{become_it, report};
+use super::mirror::{ActiveMirror, LocalTree};
+use super::{exec_command, report};
 use crate::config;
 use crate::context::Context;
 use crate::exit;
@@ -85,14 +85,14 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 }
 
 /// Sends the request and handles the answer.
-pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: Option<LocalTree>) -> Outcome {
+pub(super) fn run(context: &Context, ask: ExecRequest, say_where: bool, mut local_tree: Option<LocalTree>) -> Outcome {
     let mut agent = match connect() {
         Ok(agent) => agent,
         // The command requires certain nodes or a memory limit, so it must not run here without the agent.
         Err(failure) if !is_anywhere(&ask) => return Err(failure),
         Err(failure) => {
             context.output.say(&format!("{}; running the command here", failure.summary()));
-            return become_it::run(&ask.command, None, say_where.then_some(context));
+            return exec_command::run(&ask.command, None, say_where.then_some(context));
         }
     };
     let mut shown = Shown { has_input: ask.command.has_input, has_terminal: ask.command.terminal.is_some() };
@@ -106,7 +106,7 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: 
         if let Some(local_tree) = &mut local_tree
             && let Some(said) = frame.take()
         {
-            frame = local_tree.hear(said, &mut agent).map_err(|error| untold(&error))?;
+            frame = local_tree.hear(said, &mut agent).map_err(|error| tree_copy_failed(&error))?;
             if frame.is_none() {
                 continue;
             }
@@ -114,7 +114,7 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: 
         match frame {
             Some(Frame::Reply(Reply::RunHere(placed))) => {
                 drop(token);
-                return become_it::run(&command, Some(&placed), say_where.then_some(context));
+                return exec_command::run(&command, Some(&placed), say_where.then_some(context));
             }
             Some(Frame::Event(Event::ProveDirectory(name))) => {
                 let proof = match Token::make(&name) {
@@ -136,8 +136,15 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: 
                 shown.has_input &= !started.has_streams;
                 // The command has the streams of this program, so it runs here and needs no copy of the tree.
                 let local_tree = local_tree.filter(|_| !started.has_streams);
-                let under_way = local_tree.map(LocalTree::set_out).transpose()?;
-                return accompany(context, &command, agent, shown, started.placed.as_ref(), (say_where, under_way));
+                let under_way = local_tree.map(LocalTree::start_receiving).transpose()?;
+                return forward_streams(
+                    context,
+                    &command,
+                    agent,
+                    shown,
+                    started.placed.as_ref(),
+                    (say_where, under_way),
+                );
             }
             Some(Frame::Reply(Reply::Refused(refusal))) => return Err(refused(&refusal)),
             Some(_) => return Err(lost(&ErrorKind::InvalidData.into())),
@@ -146,12 +153,12 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut local_tree: 
     }
 }
 
-fn is_anywhere(ask: &Ask) -> bool {
+fn is_anywhere(ask: &ExecRequest) -> bool {
     ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none()
 }
 
 /// Asks the agent for the score of each node, without running a command.
-pub(super) fn choice(mut ask: Ask) -> Result<Box<Choice>, Failure> {
+pub(super) fn choice(mut ask: ExecRequest) -> Result<Box<Choice>, Failure> {
     ask.explain = true;
     let mut agent = connect()?;
     let answer = handover::hand_over(&agent, None)
@@ -190,13 +197,13 @@ fn connect() -> Result<UnixStream, Failure> {
 }
 
 /// Passes streams and signals between this program and the command until the command ends.
-fn accompany(
+fn forward_streams(
     context: &Context,
     command: &Command,
     agent: UnixStream,
     shown: Shown,
-    placed: Option<&Placed>,
-    (say_where, mut under_way): (bool, Option<UnderWay>),
+    placed: Option<&Destination>,
+    (say_where, mut under_way): (bool, Option<ActiveMirror>),
 ) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
@@ -215,7 +222,7 @@ fn accompany(
             if let Some(message) = &ended.message {
                 context.output.say(message);
             }
-            let cost = match under_way.map(UnderWay::finish).transpose() {
+            let cost = match under_way.map(ActiveMirror::finish).transpose() {
                 Err(failure) if ended.code == 0 => return Err(failure),
                 Err(failure) => {
                     context.output.say(failure.summary());
@@ -236,7 +243,7 @@ fn accompany(
 /// Ends like the command: by its signal or with its exit code.
 fn leave(ended: &Report) -> Outcome {
     if let Some(signal) = ended.signal {
-        become_it::end_by(signal);
+        exec_command::end_by(signal);
     }
     Ok(u8::try_from(ended.code & 0xff).unwrap_or(exit::FAILED))
 }
@@ -246,7 +253,7 @@ fn refused(refusal: &Refusal) -> Failure {
     refusal.hints.iter().fold(failure, |failure, hint| failure.hint(hint.clone()))
 }
 
-fn untold(error: &io::Error) -> Failure {
+fn tree_copy_failed(error: &io::Error) -> Failure {
     Failure::new("cannot copy the tree to the node").because(error).exiting(exit::RUN_FAILED)
 }
 

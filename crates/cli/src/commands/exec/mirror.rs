@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use hostler_model::{Digest, format_bytes, format_duration};
 use hostler_remote::mirror::{
-    Came, Described, Homecoming, MOST_BYTES, MOST_ENTRIES, Mark, Supplier, Tree, Went, belongs_to_machine, is_left_out,
-    is_program, places_of_program,
+    Described, MOST_BYTES, MOST_ENTRIES, Mark, ReceivedStats, ResultReceiver, SentStats, Supplier, Tree,
+    belongs_to_machine, is_ignored, is_program, places_of_program,
 };
 use hostler_remote::{Command, Frame, TreeSpec};
 use hostler_snapshot::chunk::digest_of;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::exit;
 use crate::failure::{During, Failure};
-use crate::seen_folder::SeenFolder;
+use crate::seen_folder::CaptureCache;
 use crate::xdg;
 
 /// Names that mark the root of a source tree.
@@ -38,11 +38,11 @@ pub(super) struct LocalTree {
 }
 
 /// The source tree of a running command.
-pub(super) struct UnderWay {
+pub(super) struct ActiveMirror {
     described: Described,
     asked: usize,
-    went: Went,
-    home: Homecoming,
+    went: SentStats,
+    home: ResultReceiver,
 }
 
 /// Sizes and durations of the copies to and from the node.
@@ -50,8 +50,8 @@ pub(super) struct UnderWay {
 pub(super) struct MirrorCost {
     files: usize,
     asked: usize,
-    went: Went,
-    came: Came,
+    went: SentStats,
+    came: ReceivedStats,
     placing: Duration,
 }
 
@@ -84,10 +84,10 @@ impl LocalTree {
         let mirror = TreeSpec::new(root.clone(), described.digest(), program);
         // If a file has changed since, the cache may be wrong for other files too: describe the tree again without the
         // cache.
-        let mut looks_closely = false;
+        let mut skips_cache = false;
         self.asked = asked;
         let again =
-            move || describe(&again, !std::mem::replace(&mut looks_closely, true)).map(|(described, _)| described);
+            move || describe(&again, !std::mem::replace(&mut skips_cache, true)).map(|(described, _)| described);
         self.supplier = Some(Supplier::new(described, again));
         Ok(mirror)
     }
@@ -101,18 +101,18 @@ impl LocalTree {
     }
 
     /// Prepares to receive files from the node, once the command has started.
-    pub(super) fn set_out(self) -> Result<UnderWay, Failure> {
+    pub(super) fn start_receiving(self) -> Result<ActiveMirror, Failure> {
         let supplier = self.supplier.ok_or_else(|| {
             Failure::new("the agent of this machine has not asked for the tree").exiting(exit::MISMATCH)
         })?;
         let (described, went) = supplier.finish();
         let placing = Placing::begin(&self.root, token()).during(|| "cannot access the tree".to_owned())?;
-        let home = Homecoming::new(placing, described.as_of_ns());
-        Ok(UnderWay { described, asked: self.asked, went, home })
+        let home = ResultReceiver::new(placing, described.as_of_ns());
+        Ok(ActiveMirror { described, asked: self.asked, went, home })
     }
 }
 
-impl UnderWay {
+impl ActiveMirror {
     /// Receives a piece of the files that the node returns.
     pub(super) fn take(&mut self, piece: &[u8]) {
         self.home.take(piece);
@@ -132,7 +132,7 @@ impl UnderWay {
 }
 
 impl MirrorCost {
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let Self { files, asked: _, went, came, placing } = self;
         format!(
             "tree of {files} files: sent {} in {}, received {} in {} files, stored in {}",
@@ -169,9 +169,9 @@ fn root_of(directory: &Path) -> PathBuf {
 /// Describes a tree. Also returns the number of files whose attributes were read.
 fn describe(root: &Path, recalls: bool) -> io::Result<(Described, usize)> {
     let began_ns = now_ns();
-    let folder = SeenFolder::of_tree(root);
+    let folder = CaptureCache::of_tree(root);
     let memory = if recalls { folder.recall_tree() } else { Memory::default() };
-    let Survey { mode, entries, sources, memory, asked } = survey(root, &memory, &is_left_out, &is_too_much)?;
+    let Survey { mode, entries, sources, memory, asked } = survey(root, &memory, &is_ignored, &is_too_much)?;
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }

@@ -1,7 +1,7 @@
 //! `hostler exec`, also called `dsh`: runs a command at once on the best node.
 
-mod become_it;
 mod call;
+mod exec_command;
 mod many;
 mod mirror;
 mod report;
@@ -15,7 +15,7 @@ use std::process::Command;
 
 use clap::Args;
 use hostler_model::{Constraint, NodeName};
-use hostler_remote::Ask;
+use hostler_remote::ExecRequest;
 use hostler_remote::step::RemoteShell;
 
 use crate::cm::Tool;
@@ -205,7 +205,7 @@ impl Exec {
     }
 
     /// Builds the request to the agent from the options.
-    fn ask(&self) -> Result<Ask, Failure> {
+    fn ask(&self) -> Result<ExecRequest, Failure> {
         // `--explain` runs no command, but a request needs one.
         let argv = if self.command.is_empty() { vec!["true".into()] } else { self.command.clone() };
         let has_terminal =
@@ -213,7 +213,7 @@ impl Exec {
         let mut command = call::command(&argv, self.directory.as_deref(), has_terminal)?;
         command.has_input = !self.no_input && !call::is_null(io::stdin().as_fd());
         command.memory_bytes = self.where_to.memory.map(|memory| memory.bytes_for("a command")).transpose()?;
-        Ok(Ask {
+        Ok(ExecRequest {
             command,
             constraint: self.where_to.constraint.clone(),
             only: self.where_to.node.clone(),
@@ -226,7 +226,7 @@ impl Exec {
 }
 
 /// The names of all nodes that the command may run on.
-fn all_nodes(ask: Ask) -> Result<Vec<NodeName>, Failure> {
+fn all_nodes(ask: ExecRequest) -> Result<Vec<NodeName>, Failure> {
     let mut names: Vec<_> = call::choice(ask)?.candidates.into_iter().map(|how| how.node).collect();
     names.sort();
     Ok(names)

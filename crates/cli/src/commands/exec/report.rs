@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hostler_model::format_duration;
-use hostler_remote::{Choice, Cost, Counts, How, Placed, Report};
+use hostler_remote::{Choice, Cost, Counts, Destination, NodeScore, Report};
 use serde_json::json;
 
 use super::mirror::MirrorCost;
@@ -16,11 +16,11 @@ pub(super) fn scores(context: &Context, choice: &Choice) {
     if context.output.is_json() {
         context.output.json(choice);
     } else {
-        context.output.data(&in_words(choice));
+        context.output.data(&to_text(choice));
     }
 }
 
-fn in_words(choice: &Choice) -> String {
+fn to_text(choice: &Choice) -> String {
     let mut table = Table::new(&[
         ("NODE", Align::Left),
         ("SCORE", Align::Right),
@@ -44,7 +44,7 @@ fn in_words(choice: &Choice) -> String {
 }
 
 /// Prints where a command ran.
-pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>, mirror: Option<&MirrorCost>) {
+pub(super) fn placed(context: &Context, placed: &Destination, ended: Option<&Report>, mirror: Option<&MirrorCost>) {
     let output = &context.output;
     if output.is_json() {
         let mut told = json!({ "placed": placed, "ended": ended });
@@ -55,14 +55,14 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
     }
     let mut text = format!("ran on {}", placed.node);
     if let Some(how) = &placed.how {
-        text.push_str(&judged(how));
+        text.push_str(&score_text(how));
     }
     if let Some(ended) = ended {
         text.push_str(&format!(", for {}", shown(ended.wall_us)));
     }
     output.say(&text);
     if let Some(mirror) = mirror {
-        output.say(&mirror.in_words());
+        output.say(&mirror.to_text());
     }
     if let Some(cost) = &placed.cost {
         output.say(&expected(cost));
@@ -75,7 +75,7 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
     }
 }
 
-fn judged(how: &How) -> String {
+fn score_text(how: &NodeScore) -> String {
     let place = if how.is_local { "here, " } else { "" };
     format!(
         " ({place}score {}: sharing {}, fullness {}, pressure {}, memory {}, {} under way)",
@@ -89,11 +89,11 @@ fn judged(how: &How) -> String {
 }
 
 fn expected(cost: &Cost) -> String {
-    let Cost { kind, run_us, way_us } = cost;
+    let Cost { kind, run_us, overhead_us } = cost;
     format!(
         "commands like `{kind}` take about {} on an idle node; sending one to another node takes about {}",
         shown(*run_us),
-        shown(*way_us)
+        shown(*overhead_us)
     )
 }
 

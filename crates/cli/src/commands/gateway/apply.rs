@@ -65,7 +65,7 @@ impl Apply {
             Applied::Unchanged => output.say("nothing to change"),
             Applied::Confirmed { steps } => {
                 tell(context, &steps);
-                kept(context, gateway)?;
+                report_kept_change(context, gateway)?;
             }
             Applied::Trial { steps, token, confirm_within_secs } => {
                 tell(context, &steps);
@@ -82,7 +82,7 @@ impl Confirm {
         if context.output.is_json() {
             context.output.json(&json!({ "state": "confirmed", "after_boot": boots }));
         }
-        kept(context, gateway)?;
+        report_kept_change(context, gateway)?;
         Ok(exit::OK)
     }
 }
@@ -101,7 +101,7 @@ fn tell(context: &Context, steps: &[Step]) {
 }
 
 /// Prints that the change is kept, and whether it survives a boot.
-fn kept(context: &Context, gateway: &Gateway) -> Result<(), Failure> {
+fn report_kept_change(context: &Context, gateway: &Gateway) -> Result<(), Failure> {
     let by_systemd = gateway.status()?.running.is_some_and(|running| running.by_systemd);
     let boot = match by_systemd {
         true => "the system restores the gateway at boot",
@@ -124,13 +124,13 @@ fn wait(context: &Context, gateway: &Gateway, token: &str, secs: u64) -> Outcome
     let mut listens = true;
     loop {
         match gateway.confirmation(token)? {
-            Confirmation::Waits(_) if listens && pressed(&mut listens) => {
+            Confirmation::Waits(_) if listens && wait_for_enter(&mut listens) => {
                 gateway.confirm()?;
             }
             Confirmation::Waits(_) if listens => {}
             Confirmation::Waits(_) => std::thread::sleep(Duration::from_millis(LOOK_MS.into())),
             Confirmation::Confirmed => {
-                kept(context, gateway)?;
+                report_kept_change(context, gateway)?;
                 return Ok(exit::OK);
             }
             Confirmation::RolledBack(back) => {
@@ -146,7 +146,7 @@ fn wait(context: &Context, gateway: &Gateway, token: &str, secs: u64) -> Outcome
 }
 
 /// Whether Enter is pressed within the poll interval. Clears `listens` if the terminal is closed.
-fn pressed(listens: &mut bool) -> bool {
+fn wait_for_enter(listens: &mut bool) -> bool {
     let stdin = io::stdin();
     let ready = poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], PollTimeout::from(LOOK_MS));
     if !matches!(ready, Ok(1..)) {

@@ -37,7 +37,7 @@ impl Plan {
                 "difference": planned.difference,
                 "drift": planned.drift,
                 "steps": planned.steps,
-                "lacks": planned.lacks,
+                "missing": planned.missing,
                 "warnings": warnings,
             }));
         } else {
@@ -54,7 +54,7 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
         output.data(&planned.drift);
         output.data(&planned.steps.iter().map(|step| format!("would {step}\n")).collect::<String>());
     }
-    for lack in &planned.lacks {
+    for lack in &planned.missing {
         output.say(&format!("warning: `apply` would fail: {lack}"));
     }
     for warning in warnings {
@@ -68,7 +68,7 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
 /// Warnings about problems that `apply` cannot solve.
 pub(super) fn warnings(description: &Description, obstacles: &[Obstacle]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if description.shares_a_wire() {
+    if description.shares_segment() {
         warnings
             .push("nodes and management controllers share one interface: packet rules cannot separate them".to_owned());
     }

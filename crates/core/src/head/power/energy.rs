@@ -4,7 +4,7 @@ use hostler_model::{Energy, Gauge, Timestamp, Watts};
 use serde::{Deserialize, Serialize};
 
 /// The smallest change of a power reading that counts as new, in milliwatts. A change below 2 % does not count either.
-const SAME_MW: u64 = 1_000;
+const MIN_CHANGE_MW: u64 = 1_000;
 
 /// Adds up the energy of a node since an operator first listed it in power.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ impl Meter {
     /// Returns whether a measurement adds information. A gauge that measures a smaller part of the machine than the
     /// current gauge adds none.
     pub(super) fn is_news(&self, (gauge, mw): (Gauge, Option<u64>), is_idle: bool) -> bool {
-        let differs = |before: u64, mw: u64| mw.abs_diff(before) >= SAME_MW.max(before / 50);
+        let differs = |before: u64, mw: u64| mw.abs_diff(before) >= MIN_CHANGE_MW.max(before / 50);
         match (self.measured, mw) {
             (Some((by, _)), _) if by > gauge => false,
             (Some((by, before)), Some(mw)) => {

@@ -14,7 +14,7 @@ const ANSWER_MS: u64 = 30_000;
 const LOST_MS: u64 = 300_000;
 
 /// How long messages that the agent sent before a power-off may still arrive, in milliseconds.
-const LAST_WORDS_MS: u64 = 5_000;
+const LATE_MESSAGES_MS: u64 = 5_000;
 
 /// The longest pause before the head retries a failed node, in milliseconds.
 const LONGEST_RETRY_MS: u64 = 24 * 3_600_000;
@@ -60,9 +60,9 @@ impl View<'_> {
         if live.asked.is_some() && !self.is_lost() || live.ask_at > self.now {
             return None;
         }
-        let first = self.is_to_be_told();
+        let first = self.needs_first_order();
         Some(match self.power.stage {
-            Stage::Waking if first || self.must_be_told_again() => PowerVerb::On,
+            Stage::Waking if first || self.must_repeat_order() => PowerVerb::On,
             Stage::Stopping if self.is_started_again() || live.refused.is_some() => PowerVerb::Status,
             Stage::Stopping if first => PowerVerb::OffGracefully,
             Stage::Stopping if self.must_be_forced() => PowerVerb::OffByForce,
@@ -71,7 +71,7 @@ impl View<'_> {
     }
 
     /// Returns whether this stage begins with an order to the controller that was not yet sent.
-    pub(super) fn is_to_be_told(&self) -> bool {
+    pub(super) fn needs_first_order(&self) -> bool {
         let live = &self.power.live;
         live.told == 0
             && match self.power.stage {
@@ -94,7 +94,7 @@ impl View<'_> {
         };
         // A time that has passed without a change of stage waits for another event.
         let window = self.power.settles_at.unwrap_or(Timestamp::NEVER);
-        let silence = self.power.off_since.map_or(Timestamp::NEVER, |at| at.plus_ms(LAST_WORDS_MS));
+        let silence = self.power.off_since.map_or(Timestamp::NEVER, |at| at.plus_ms(LATE_MESSAGES_MS));
         let agent = live.agent_asked.map_or(Timestamp::NEVER, |(_, at)| at.plus_ms(ANSWER_MS));
         [answer, limit, window, silence, agent]
             .into_iter()
@@ -115,7 +115,7 @@ impl View<'_> {
     }
 
     fn when_unknown(&self) -> Option<Turn> {
-        self.came().or_else(|| match self.said_since_heard()? {
+        self.came().or_else(|| match self.reported_since_message()? {
             Supply::Off => Some((Stage::Off, "the power controller reports that the node is off".to_owned())),
             Supply::On if self.waited(self.power.since) >= self.policy.boot_timeout_ms => {
                 let so_far = self.so_far();
@@ -128,7 +128,7 @@ impl View<'_> {
     fn when_off(&self) -> Option<Turn> {
         let came_on =
             || (Stage::Unknown, "someone else switched the node on, and its agent has not connected yet".to_owned());
-        self.came().or_else(|| (self.said_since()? == Supply::On).then(came_on))
+        self.came().or_else(|| (self.reported_in_stage()? == Supply::On).then(came_on))
     }
 
     fn when_waking(&self) -> Option<Turn> {
@@ -169,7 +169,8 @@ impl View<'_> {
     fn when_failed(&self) -> Option<Turn> {
         self.came().or_else(|| {
             let may_be_tried = self.power.again_at.is_none_or(|at| at <= self.now);
-            let is_off = self.said_since_heard() == Some(Supply::Off) && self.said_since() == Some(Supply::Off);
+            let is_off =
+                self.reported_since_message() == Some(Supply::Off) && self.reported_in_stage() == Some(Supply::Off);
             (may_be_tried && is_off)
                 .then(|| (Stage::Off, format!("the node is off; the last failure: {}", self.power.why)))
         })
@@ -181,9 +182,9 @@ impl View<'_> {
         if self.is_linked() {
             return None;
         }
-        match self.said_since_heard() {
+        match self.reported_since_message() {
             Some(Supply::Off) => Some((Stage::Off, "the node went off without an order from the head".to_owned())),
-            _ if self.node.is_none_or(|node| !node.is_expected_back()) => {
+            _ if self.node.is_none_or(|node| !node.is_within_limits()) => {
                 Some((Stage::Unknown, "the node's agent is silent".to_owned()))
             }
             _ => None,
@@ -203,7 +204,7 @@ impl View<'_> {
 
     fn when_stopping(&self) -> Option<Turn> {
         let is_told = self.power.live.told > 0 || self.power.live.refused.is_some();
-        if is_told && self.said_since_told() == Some(Supply::Off) && !self.is_started_again() {
+        if is_told && self.reported_since_order() == Some(Supply::Off) && !self.is_started_again() {
             return Some((Stage::Off, "switched off".to_owned()));
         }
         if !self.is_stop_over() {
@@ -225,7 +226,7 @@ impl View<'_> {
 
     /// Returns [`Stage::Up`] if the agent is connected and no earlier off order can still take effect.
     fn came(&self) -> Option<Turn> {
-        (self.is_linked() && !self.may_yet_go_off()).then(|| {
+        (self.is_linked() && !self.may_still_go_off()).then(|| {
             let why = match self.power.stage {
                 Stage::Waking => format!("the node's agent connected after {}", self.so_far()),
                 _ => "the node's agent is connected".to_owned(),
@@ -235,15 +236,15 @@ impl View<'_> {
     }
 
     /// Returns whether the machine of the connected agent may still go off because of an earlier order.
-    fn may_yet_go_off(&self) -> bool {
+    fn may_still_go_off(&self) -> bool {
         let Some(at) = self.power.settles_at else { return false };
         // The same boot means that the controller reported off wrongly, or before the machine was off.
-        self.now < at || self.is_boot_before() && !(self.stays_on() && self.has_said_last_words())
+        self.now < at || self.is_boot_shut_down() && !(self.stays_on() && self.is_old_boot_silent())
     }
 
     /// Returns whether the machine has been off for so long that an agent of the earlier boot would be silent.
-    fn has_said_last_words(&self) -> bool {
-        self.power.off_since.is_none_or(|at| self.waited(at) >= LAST_WORDS_MS)
+    fn is_old_boot_silent(&self) -> bool {
+        self.power.off_since.is_none_or(|at| self.waited(at) >= LATE_MESSAGES_MS)
     }
 
     /// Returns whether the head must now ask the agent whether the machine is shutting down.
@@ -252,7 +253,7 @@ impl View<'_> {
             Stage::Stopping => self.is_stop_over(),
             Stage::Up | Stage::Asking => false,
             Stage::Unknown | Stage::Off | Stage::Waking | Stage::Failed => {
-                self.power.settles_at.is_some_and(|at| at <= self.now) && self.has_said_last_words()
+                self.power.settles_at.is_some_and(|at| at <= self.now) && self.is_old_boot_silent()
             }
         };
         let link = self.node.and_then(|node| node.link.as_ref());
@@ -260,7 +261,7 @@ impl View<'_> {
             let asked = self.power.live.agent_asked;
             asked.is_some_and(|(on, at)| on == connection && self.waited(at) < ANSWER_MS)
         };
-        is_over && self.is_boot_before() && !self.stays_on() && link.is_some_and(|link| !is_asked(link.connection))
+        is_over && self.is_boot_shut_down() && !self.stays_on() && link.is_some_and(|link| !is_asked(link.connection))
     }
 
     /// Returns whether the connected agent has answered that the machine is not shutting down.
@@ -270,7 +271,7 @@ impl View<'_> {
     }
 
     /// Returns whether the connected agent belongs to the boot that was ordered to shut down.
-    fn is_boot_before(&self) -> bool {
+    fn is_boot_shut_down(&self) -> bool {
         self.is_linked() && self.node.is_some_and(|node| Some(&node.facts.boot) == self.power.boot_before.as_ref())
     }
 
@@ -284,28 +285,28 @@ impl View<'_> {
     }
 
     /// Returns what the controller reported since the agent's last message. An older report may be out of date.
-    fn said_since_heard(&self) -> Option<Supply> {
+    fn reported_since_message(&self) -> Option<Supply> {
         let heard = self.node.map_or(Timestamp::default(), |node| node.last_heard);
         self.power.live.supply.filter(|(_, at)| *at >= heard).map(|(supply, _)| supply)
     }
 
     /// Returns what the controller reported since this stage began.
-    fn said_since(&self) -> Option<Supply> {
+    fn reported_in_stage(&self) -> Option<Supply> {
         self.power.live.supply.filter(|(_, at)| *at > self.power.since).map(|(supply, _)| supply)
     }
 
     /// Returns what the controller reported since the last order.
-    fn said_since_told(&self) -> Option<Supply> {
+    fn reported_since_order(&self) -> Option<Supply> {
         self.power.live.supply.filter(|(_, at)| *at >= self.power.live.told_at).map(|(supply, _)| supply)
     }
 
     /// Returns whether the machine is still in the state `supply`, although it has had enough time to follow the last
     /// order.
     fn stays(&self, supply: Supply) -> bool {
-        self.waited(self.power.live.told_at) >= self.policy.again_ms && self.said_since_told() == Some(supply)
+        self.waited(self.power.live.told_at) >= self.policy.again_ms && self.reported_since_order() == Some(supply)
     }
 
-    fn must_be_told_again(&self) -> bool {
+    fn must_repeat_order(&self) -> bool {
         self.power.live.told < self.policy.tries && self.stays(Supply::Off)
     }
 
@@ -331,7 +332,7 @@ impl View<'_> {
 
     /// Returns whether the agent has connected from a new boot while the node is being switched off.
     fn is_started_again(&self) -> bool {
-        self.is_linked() && !self.is_boot_before()
+        self.is_linked() && !self.is_boot_shut_down()
     }
 
     fn waited(&self, since: Timestamp) -> u64 {

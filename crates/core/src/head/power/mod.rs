@@ -36,4 +36,4 @@ pub use energy::Meter;
 pub(super) use pass::manage;
 pub(super) use pass::{decide_drew, decide_power, decide_resting, update_power};
 pub use state::{Boots, Power, PowerCommand, PowerEvent, PowerFault, Powers, Stage};
-pub(super) use wake::why_asleep;
+pub(super) use wake::explain_off_nodes;

@@ -16,13 +16,13 @@ use crate::head::state::State;
 use crate::head::step::Step;
 
 /// Returns the power events that are due now, in order. The caller applies them and calls again until none are left,
-/// because a change of one node may allow the change of another. Call it when [`super::Powers::needs_a_look`] is true.
+/// because a change of one node may allow the change of another. Call it when [`super::Powers::needs_manage`] is true.
 pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
     state.power.is_changed = false;
     let events = turns(state, now)
-        .or_else(|| rest::recalled(state, now))
+        .or_else(|| rest::needed_again(state, now))
         .or_else(|| wake::wanted(state, now))
-        .or_else(|| rest::unwanted(state, now))
+        .or_else(|| rest::next_to_switch_off(state, now))
         .or_else(|| asks(state, now));
     state.power.due = next_due(state, now.at);
     events.unwrap_or_default().into_iter().map(Event::Power).collect()
@@ -73,8 +73,9 @@ pub(in crate::head) fn decide_power(state: &State, command: &PowerCommand) -> Re
                 return Ok(Vec::new());
             };
             let mut events = vec![PowerEvent::Said { node: node.clone(), outcome: outcome.clone() }];
-            let may_yet_go_off = power.is_some_and(|power| power.stage == Stage::Waking && power.settles_at.is_some());
-            if verb == PowerVerb::On && *outcome == Ok(None) && may_yet_go_off {
+            let may_still_go_off =
+                power.is_some_and(|power| power.stage == Stage::Waking && power.settles_at.is_some());
+            if verb == PowerVerb::On && *outcome == Ok(None) && may_still_go_off {
                 events.push(PowerEvent::Woken { node: node.clone() });
             }
             Ok(events)
@@ -192,7 +193,7 @@ pub(in crate::head) fn update_power(step: &mut Step<'_>, event: &PowerEvent) {
             step.change_power(node, |power| {
                 power.live.asked = power.live.asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
             });
-            step.look_at_power(node);
+            step.request_power_status(node);
         }
         PowerEvent::Woken { node } => {
             let now = step.now.at;
@@ -215,7 +216,7 @@ impl Step<'_> {
     }
 
     /// Requests the status from a node's controller at once.
-    pub(in crate::head) fn look_at_power(&mut self, name: &NodeName) {
+    pub(in crate::head) fn request_power_status(&mut self, name: &NodeName) {
         let now = self.now.at;
         self.change_power(name, |power| power.live.ask_at = now);
     }
@@ -285,7 +286,7 @@ impl Step<'_> {
                     power.woken_in = epoch;
                     power.up_since = None;
                 }
-                Stage::Up if before.is_end_of_leaving() => {
+                Stage::Up if before.ends_a_shutdown() => {
                     // The node could not be switched off, or is busy: wait before the next attempt.
                     power.again_at = retry_at;
                     power.failures = power.failures.saturating_add(u32::from(before == Stage::Stopping));
@@ -307,7 +308,7 @@ impl Step<'_> {
             return;
         }
         match (before, stage) {
-            (_, Stage::Off) => self.cut_off(name, "the power controller reports that this machine is off"),
+            (_, Stage::Off) => self.disconnect_node(name, "the power controller reports that this machine is off"),
             (_, Stage::Asking) => self.tell_to_rest(name),
             (_, Stage::Up) => self.tell(name, HeadMessage::Rise),
             _ => {}
@@ -381,14 +382,14 @@ impl Step<'_> {
         let now = self.now.at;
         let policy = self.state.power.policy().clone();
         let power = self.state.power.node(name);
-        let is_to_be_told = power.is_some_and(|power| view(self.state, name, power, now).is_to_be_told());
+        let needs_first_order = power.is_some_and(|power| view(self.state, name, power, now).needs_first_order());
         self.change_power(name, |power| {
             let asked = power.live.asked.take();
             let told = asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
             let is_busy = matches!(power.stage, Stage::Waking | Stage::Stopping);
             let pause = match is_busy {
                 // The answered request was sent before the order became due.
-                true if is_to_be_told => 0,
+                true if needs_first_order => 0,
                 true => policy.watch_ms,
                 false => policy.poll_ms,
             };
@@ -431,7 +432,7 @@ impl Stage {
     }
 
     /// Returns whether a node that becomes up from this stage was about to be switched off.
-    const fn is_end_of_leaving(self) -> bool {
+    const fn ends_a_shutdown(self) -> bool {
         matches!(self, Self::Asking | Self::Stopping)
     }
 }
@@ -451,7 +452,7 @@ impl State {
     }
 
     /// Returns whether a node would get work if it were on, i.e. no operator has drained it.
-    pub(super) fn would_take_work(&self, name: &NodeName) -> bool {
+    pub(super) fn is_not_drained(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_some_and(|node| node.drain.is_none() && node.state() != NodeState::Removed)
     }
 }

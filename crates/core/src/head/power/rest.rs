@@ -10,7 +10,7 @@ use crate::head::schedule::startable;
 use crate::head::state::State;
 
 /// Returns the events that bring nodes in [`Stage::Asking`] back up because a new job needs them.
-pub(super) fn recalled(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
+pub(super) fn needed_again(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
     let asked = state.power.nodes().filter(|(_, power)| power.stage == Stage::Asking);
     let needed =
         asked.filter_map(|(name, _)| Some((name, state.node(name)?))).filter(|(_, node)| is_wanted(state, node));
@@ -19,18 +19,20 @@ pub(super) fn recalled(state: &State, _now: Now) -> Option<Vec<PowerEvent>> {
 
 /// Returns the event that starts switching off one idle node: the node that saves most power. Later calls switch off
 /// further nodes, because they must consider that this node is no longer available.
-pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
+pub(super) fn next_to_switch_off(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     let policy = state.power.policy();
     let on = state
         .power
         .nodes()
-        .filter(|(name, power)| power.stage == Stage::Up && is_up(state, name) && state.would_take_work(name))
+        .filter(|(name, power)| power.stage == Stage::Up && is_up(state, name) && state.is_not_drained(name))
         .count();
     let are_spare = on > policy.keep_warm as usize;
-    let idle =
-        state.power.nodes().filter(|(name, power)| may_rest_at(state, name, power).is_some_and(|at| at <= now.at));
+    let idle = state
+        .power
+        .nodes()
+        .filter(|(name, power)| may_switch_off_at(state, name, power).is_some_and(|at| at <= now.at));
     // A drained node does not count as warm.
-    let spare = idle.filter(|(name, _)| are_spare || !state.would_take_work(name));
+    let spare = idle.filter(|(name, _)| are_spare || !state.is_not_drained(name));
     let unwanted = spare.filter(|(name, _)| state.node(name).is_some_and(|node| !is_wanted(state, node)));
     let (name, power) =
         unwanted.max_by_key(|(name, _)| (state.power.traits(name).watts.idle, std::cmp::Reverse(*name)))?;
@@ -41,13 +43,13 @@ pub(super) fn unwanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
 
 /// Returns the earliest time at which a node may be switched off.
 pub(super) fn due(state: &State, now: Timestamp) -> Option<Timestamp> {
-    let times = state.power.nodes().filter_map(|(name, power)| may_rest_at(state, name, power));
+    let times = state.power.nodes().filter_map(|(name, power)| may_switch_off_at(state, name, power));
     times.filter(|at| *at > now).min()
 }
 
 /// Returns when the node's idle time, minimum time up and retry pause allow switching it off; `None` if it must stay
 /// on.
-fn may_rest_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestamp> {
+fn may_switch_off_at(state: &State, name: &NodeName, power: &Power) -> Option<Timestamp> {
     let (policy, traits): (&PowerPolicy, _) = (state.power.policy(), state.power.traits(name));
     if power.stage != Stage::Up || !traits.is_managed || !is_up(state, name) {
         return None;

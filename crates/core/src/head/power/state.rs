@@ -398,7 +398,7 @@ impl Powers {
 
     /// Whether [`super::manage`] is due.
     #[must_use]
-    pub fn needs_a_look(&self, now: Timestamp) -> bool {
+    pub fn needs_manage(&self, now: Timestamp) -> bool {
         !self.nodes.is_empty() && self.due().is_some_and(|due| due <= now)
     }
 }

@@ -19,7 +19,7 @@ use crate::head::state::State;
 
 /// With up to this many candidates, the head tries all subsets. With more, it starts from all and drops nodes that are
 /// not needed.
-const TRIED_ALL: usize = 8;
+const MAX_EXHAUSTIVE: usize = 8;
 
 /// The maximum number of nodes named in a reason.
 const NAMED: usize = 3;
@@ -42,15 +42,15 @@ pub(super) fn wanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
     if candidates.is_empty() {
         return None;
     }
-    let warm = too_few_warm(state, &candidates);
+    let warm = missing_warm_nodes(state, &candidates);
     let chosen = if warm.is_empty() { for_queue(state, &candidates, now.at) } else { warm };
     some(chosen)
 }
 
 /// Returns events that switch on nodes until `keep_warm` nodes are on.
-fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> {
+fn missing_warm_nodes(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> {
     let is_warm = |(name, power): &(&NodeName, &Power)| {
-        matches!(power.stage, Stage::Up | Stage::Waking) && state.would_take_work(name)
+        matches!(power.stage, Stage::Up | Stage::Waking) && state.is_not_drained(name)
     };
     let on = state.power.nodes().filter(is_warm).count();
     let missing = (state.power.policy().keep_warm as usize).saturating_sub(on);
@@ -67,11 +67,11 @@ fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> 
 
 /// Returns events that switch on the cheapest nodes with which as much of the queue starts as with all candidates.
 fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec<PowerEvent> {
-    let question = Question { state, now, soonest_ms: soonest_ms(state, candidates) };
+    let question = Forecast { state, now, soonest_ms: soonest_ms(state, candidates) };
     let coming: Vec<&NodeName> =
         state.power.nodes().filter(|(_, it)| it.stage == Stage::Waking).map(|(name, _)| name).collect();
     let without = question.started(&coming);
-    if question.is_everything(&without) {
+    if question.starts_all(&without) {
         return Vec::new();
     }
     let started = |chosen: &[&Candidate<'_>]| {
@@ -79,10 +79,10 @@ fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec
             .started(&coming.iter().copied().chain(chosen.iter().map(|candidate| candidate.name)).collect::<Vec<_>>())
     };
     let room = Room::of(state);
-    let chosen = if candidates.len() <= TRIED_ALL {
-        best_of_all(candidates, &room, &without, started)
+    let chosen = if candidates.len() <= MAX_EXHAUSTIVE {
+        best_subset(candidates, &room, &without, started)
     } else {
-        least_of_all(candidates, &room, &without, started)
+        reduced_set(candidates, &room, &without, started)
     };
     chosen
         .into_iter()
@@ -91,7 +91,7 @@ fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec
 }
 
 /// Tries all subsets. Returns the cheapest one with which most tasks start; empty if none helps.
-fn best_of_all<'c>(
+fn best_subset<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
     without: &Started,
@@ -117,7 +117,7 @@ fn best_of_all<'c>(
 }
 
 /// Takes as many candidates as the limits allow. Then drops candidates without which just as many tasks start.
-fn least_of_all<'c>(
+fn reduced_set<'c>(
     candidates: &'c [Candidate<'c>],
     room: &Room,
     without: &Started,
@@ -164,14 +164,14 @@ fn is_better(one: &Started, other: &Started) -> bool {
 }
 
 /// Computes what the scheduler would start if more nodes were on.
-struct Question<'a> {
+struct Forecast<'a> {
     state: &'a State,
     now: Timestamp,
     /// The shortest boot time of the nodes that could be switched on.
     soonest_ms: u64,
 }
 
-impl Question<'_> {
+impl Forecast<'_> {
     /// Returns what would start if these nodes were on, including what starts in any case before the first of these
     /// nodes is up.
     fn started(&self, nodes: &[&NodeName]) -> Started {
@@ -193,7 +193,7 @@ impl Question<'_> {
         started
     }
 
-    fn is_everything(&self, started: &Started) -> bool {
+    fn starts_all(&self, started: &Started) -> bool {
         startable(self.state).all(|job| started.get(&job.job).is_some_and(|(count, _)| *count >= job.tasks))
     }
 }
@@ -271,7 +271,7 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
     if !state.power.traits(name).is_managed {
         return Some("is switched on by operators only".to_owned());
     }
-    if !state.would_take_work(name) {
+    if !state.is_not_drained(name) {
         return Some("is drained, or its agent has never connected".to_owned());
     }
     (!policy.allows(now.wall)).then(|| "may not be switched on at this time of day".to_owned())
@@ -279,7 +279,7 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
 
 /// For a waiting job: returns the nodes that are being switched on for the job, or why no suitable node is being
 /// switched on. `None` if all suitable nodes are up.
-pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
+pub(in crate::head) fn explain_off_nodes(state: &State, job: &Job, now: Now) -> Option<Reason> {
     // Most heads cannot switch any node, and a listing asks this for every job.
     state.power.nodes().next()?;
     let waiting = asked(state, state.owner_of(job), &job.spec);

@@ -90,7 +90,7 @@ impl Books {
             }
         }
         if let Some(first) = differences.into_iter().next() {
-            self.wrong(format!("the accounts disagree: {first}"));
+            self.record_violation(format!("the accounts disagree: {first}"));
         }
         self.check_environments(state, &ended_jobs, &disk.store.environments());
         self.check_live(state);
@@ -116,7 +116,7 @@ impl Books {
                 Some(Standing::Waiting | Standing::Placed { .. }) | None => false,
             };
             if !agrees {
-                return self.wrong(format!("the history has {row:?}, but the task is {standing:?}"));
+                return self.record_violation(format!("the history has {row:?}, but the task is {standing:?}"));
             }
         }
     }
@@ -176,7 +176,7 @@ impl Books {
             Standing::Ended { .. } | Standing::Placed { .. } | Standing::Waiting => None,
         });
         if let Some(task) = lost.into_iter().next() {
-            self.wrong(format!("invariant I5: the result of task {task} is gone"));
+            self.record_violation(format!("invariant I5: the result of task {task} is gone"));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
-use hostler_core::head::{After, ConnectionId, Durability, Moves, Rounds, State};
+use hostler_core::head::{After, ConnectionId, Durability, PendingMoves, Rounds, State};
 use hostler_core::link::{Check, HeadLink, Outbox};
 use hostler_model::{NodeName, RunId, Timestamp};
 use hostler_proto::link::{AgentMessage, Frame, HeadMessage};
@@ -24,12 +24,12 @@ pub(crate) struct Head {
     /// The offset of the wall clock, in milliseconds.
     pub(crate) wall_offset_ms: i64,
     /// The number of steps until the head is killed, and the number of steps of its successor.
-    pub(crate) doom: Option<Doom>,
+    pub(crate) doom: Option<PlannedCrash>,
 }
 
 /// When a head is killed, counted in steps, so that a crash can happen between any two steps.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doom {
+pub(crate) struct PlannedCrash {
     pub(crate) steps: u64,
     pub(crate) then: Option<u64>,
 }
@@ -49,12 +49,12 @@ pub(crate) struct Process {
     pub(crate) rounds: Rounds<ReplyTo>,
     pub(crate) durability: Durability,
     /// Jobs that are moving from the state to the disk.
-    pub(crate) moves: Mutex<Moves>,
+    pub(crate) moves: Mutex<PendingMoves>,
     /// The state is being reloaded, and the loop waits for it.
     pub(crate) is_reloading: bool,
     /// The queue of the writer thread, its current write, and its committer.
-    pub(crate) writes: Queue<Waits, ()>,
-    pub(crate) current: Option<Work<Waits, ()>>,
+    pub(crate) writes: Queue<AfterWrite, ()>,
+    pub(crate) current: Option<Work<AfterWrite, ()>>,
     pub(crate) committer: Committer<MemoryStore>,
 }
 
@@ -65,7 +65,7 @@ impl Process {
     }
 
     /// Describes work in progress.
-    pub(crate) fn unrest(&self) -> Option<String> {
+    pub(crate) fn busy_reason(&self) -> Option<String> {
         if !self.is_idle() {
             return Some("the head is busy".to_owned());
         }
@@ -78,7 +78,7 @@ impl Process {
 pub(crate) type Input = hostler_core::head::Input<ReplyTo>;
 
 /// What waits for a write.
-pub(crate) enum Waits {
+pub(crate) enum AfterWrite {
     /// The replies and messages of a round.
     Round(After<ReplyTo>),
     /// The loop after a reload: it waits for the first event on the reloaded state. The number is the end of that

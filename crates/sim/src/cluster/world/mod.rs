@@ -25,7 +25,7 @@ use super::rules::Rule;
 use super::trace::Trace;
 
 /// An event of the simulation.
-pub(super) enum Happening {
+pub(super) enum ScheduledEvent {
     /// In one life of the head.
     Head { life: u64, step: HeadStep },
     /// On one node.
@@ -55,8 +55,8 @@ pub(super) struct World {
     pub(super) network: Network,
     pub(super) users: Users,
     /// Events that are delayed while the head or a node is frozen.
-    pub(super) frozen_head: Option<Vec<Happening>>,
-    pub(super) frozen_nodes: Vec<Option<Vec<Happening>>>,
+    pub(super) frozen_head: Option<Vec<ScheduledEvent>>,
+    pub(super) frozen_nodes: Vec<Option<Vec<ScheduledEvent>>>,
     /// Faults have stopped and everything is repaired.
     pub(super) is_calm: bool,
     /// Present in a world with partitions.
@@ -64,13 +64,13 @@ pub(super) struct World {
     /// Present in a world in which the head switches nodes on and off.
     pub(super) controllers: Option<Controllers>,
     pub(super) break_rule: Option<Rule>,
-    pub(super) queue: BTreeMap<(u64, u64), Happening>,
+    pub(super) queue: BTreeMap<(u64, u64), ScheduledEvent>,
     pub(super) queued: u64,
 }
 
 impl World {
     /// Schedules an event.
-    pub(super) fn later(&mut self, in_us: u64, happening: Happening) {
+    pub(super) fn later(&mut self, in_us: u64, happening: ScheduledEvent) {
         self.queued += 1;
         self.queue.insert((self.now_us + in_us, self.queued), happening);
     }

@@ -30,12 +30,12 @@ pub(crate) struct Node {
     pub(crate) agent: Option<Agent>,
     pub(crate) agent_lives: u64,
     /// What fails after this many more steps of the node.
-    pub(crate) doom: Option<(u64, Doomed)>,
+    pub(crate) doom: Option<(u64, FailureTarget)>,
 }
 
 /// What fails.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Doomed {
+pub(crate) enum FailureTarget {
     /// Only the agent.
     Agent,
     /// The power, and with it the whole machine.
@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Describes work in progress.
-    pub(crate) fn unrest(&self) -> Option<String> {
+    pub(crate) fn busy_reason(&self) -> Option<String> {
         let name = &self.name;
         if let Some(run) = self.shepherds.keys().next() {
             return Some(format!("{run} still runs on {name}"));

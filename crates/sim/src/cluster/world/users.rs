@@ -31,7 +31,7 @@ pub(crate) enum UserStep {
     /// A user makes a job and submits it.
     Submit,
     /// A request is sent, for the first time or again.
-    Ask { request: u64 },
+    ExecRequest { request: u64 },
     /// The request reaches the head's machine.
     Reach { request: u64 },
     /// Its answer arrives.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hostler_core::doorway::{Network, Place, Share, Shares, WaitingRoom};
+use hostler_core::admission::{ConnectionSlots, Network, Slot, UsageLimits, UsagePermit};
 use hostler_model::NodeName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -47,7 +47,7 @@ const COMMITS: usize = 1;
 
 /// The share of all users of one node together, as a multiple of a single client's share. If there is a total limit,
 /// the share is the total divided by this number.
-const OF_ONE_NODES_USERS: usize = 4;
+const NODE_USERS_FACTOR: usize = 4;
 
 /// Maximum number of concurrent uploads per client. More uploads wait. Each upload may hold a batch of chunks in
 /// memory.
@@ -73,61 +73,61 @@ const LISTS_KIB: usize = 16 << 10;
 type EvictionSender = oneshot::Sender<()>;
 
 /// A stranger's slot, and a receiver that fires when the stranger must leave.
-pub(crate) type Waiting = (Place<EvictionSender>, oneshot::Receiver<()>);
+pub(crate) type Waiting = (Slot<EvictionSender>, oneshot::Receiver<()>);
 
 /// The limits on the connections, requests and memory of clients, and the current use.
-pub(crate) struct Guests {
-    handshakes: Arc<WaitingRoom<EvictionSender>>,
-    strangers: Arc<WaitingRoom<EvictionSender>>,
+pub(crate) struct ClientLimits {
+    handshakes: Arc<ConnectionSlots<EvictionSender>>,
+    strangers: Arc<ConnectionSlots<EvictionSender>>,
     known: Mutex<BTreeSet<Network>>,
     /// Connections on the socket, by uid.
-    pub(crate) uids: Arc<Shares<u32>>,
+    pub(crate) uids: Arc<UsageLimits<u32>>,
     /// TLS connections of users with a token.
-    pub(crate) users: Arc<Shares<String>>,
+    pub(crate) users: Arc<UsageLimits<String>>,
     /// Connections with a certificate.
-    pub(crate) nodes: Arc<Shares<NodeName>>,
+    pub(crate) nodes: Arc<UsageLimits<NodeName>>,
     /// Unfinished requests of users.
-    pub(crate) requests: Arc<Shares<String>>,
+    pub(crate) requests: Arc<UsageLimits<String>>,
     /// Unfinished requests that were relayed by a node.
-    pub(crate) relayed: Arc<Shares<NodeName>>,
+    pub(crate) relayed: Arc<UsageLimits<NodeName>>,
     /// Requests with a large body.
-    pub(crate) bodies: Turns,
+    pub(crate) bodies: ClientSemaphores,
     /// Checks of uploaded snapshots.
-    pub(crate) commits: Turns,
+    pub(crate) commits: ClientSemaphores,
     /// Reads of result manifests.
-    pub(crate) manifests: Turns,
+    pub(crate) manifests: ClientSemaphores,
     /// Memory for unsent responses, in KiB.
-    pub(crate) answers: Turns,
+    pub(crate) answers: ClientSemaphores,
     /// Memory for lists of chunks, in KiB.
-    pub(crate) lists: Turns,
-    pub(crate) uploads: Lanes,
+    pub(crate) lists: ClientSemaphores,
+    pub(crate) uploads: SharedSemaphores,
     /// Memory for long chunks, in MiB.
-    pub(crate) long: Lanes,
+    pub(crate) long: SharedSemaphores,
 }
 
-impl Default for Guests {
+impl Default for ClientLimits {
     fn default() -> Self {
         Self {
-            handshakes: WaitingRoom::new(HANDSHAKES),
-            strangers: WaitingRoom::new(STRANGERS),
+            handshakes: ConnectionSlots::new(HANDSHAKES),
+            strangers: ConnectionSlots::new(STRANGERS),
             known: Mutex::default(),
-            uids: Shares::of(OF_ONE_UID),
-            users: Shares::of(OF_ONE_USER),
-            nodes: Shares::of(OF_ONE_NODE),
-            requests: Shares::of(REQUESTS),
-            relayed: Shares::of(REQUESTS),
-            bodies: Turns::of(BODIES),
-            commits: Turns::of(COMMITS),
-            manifests: Turns::of(COMMITS),
-            answers: Turns::of(ANSWERS_KIB),
-            lists: Turns::of(LISTS_KIB),
-            uploads: Lanes::of(UPLOADS, UPLOADS_OF_USERS, UPLOADS_OF_NODES),
-            long: Lanes::of(LONG_MIB, LONG_MIB_OF_ALL, LONG_MIB_OF_ALL),
+            uids: UsageLimits::of(OF_ONE_UID),
+            users: UsageLimits::of(OF_ONE_USER),
+            nodes: UsageLimits::of(OF_ONE_NODE),
+            requests: UsageLimits::of(REQUESTS),
+            relayed: UsageLimits::of(REQUESTS),
+            bodies: ClientSemaphores::of(BODIES),
+            commits: ClientSemaphores::of(COMMITS),
+            manifests: ClientSemaphores::of(COMMITS),
+            answers: ClientSemaphores::of(ANSWERS_KIB),
+            lists: ClientSemaphores::of(LISTS_KIB),
+            uploads: SharedSemaphores::of(UPLOADS, UPLOADS_OF_USERS, UPLOADS_OF_NODES),
+            long: SharedSemaphores::of(LONG_MIB, LONG_MIB_OF_ALL, LONG_MIB_OF_ALL),
         }
     }
 }
 
-impl Guests {
+impl ClientLimits {
     /// Takes a slot for a connection that begins its TLS handshake.
     pub(crate) fn begin(&self, from: IpAddr) -> Waiting {
         self.wait_in(&self.handshakes, from)
@@ -138,7 +138,7 @@ impl Guests {
         self.wait_in(&self.strangers, from)
     }
 
-    fn wait_in(&self, room: &Arc<WaitingRoom<EvictionSender>>, from: IpAddr) -> Waiting {
+    fn wait_in(&self, room: &Arc<ConnectionSlots<EvictionSender>>, from: IpAddr) -> Waiting {
         let (line, gone) = oneshot::channel();
         let network = Network::from(from);
         let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&network);
@@ -186,7 +186,7 @@ impl From<&Identity> for Party {
         let (who, through) = match identity {
             Identity::User(person) => (Who::User(person.name.clone()), person.origin.node().cloned()),
             Identity::Agent(bearer) => (Who::Node(bearer.node.clone()), None),
-            Identity::Nobody(_) => (Who::Stranger, None),
+            Identity::Unidentified(_) => (Who::Stranger, None),
         };
         Self { who, through }
     }
@@ -197,7 +197,7 @@ pub(crate) type Held = Vec<OwnedSemaphorePermit>;
 
 /// A semaphore per client, plus one for all users of each node. A client waits only for its own permits and, if a node
 /// relayed the request, for the permits of the node's users.
-pub(crate) struct Turns {
+pub(crate) struct ClientSemaphores {
     each: usize,
     of_one_nodes_users: usize,
     of: Mutex<BTreeMap<Who, Arc<Semaphore>>>,
@@ -206,24 +206,24 @@ pub(crate) struct Turns {
 /// Number of clients above which entries without permits in use are removed.
 const REMEMBERED: usize = 1024;
 
-impl Turns {
+impl ClientSemaphores {
     fn of(each: usize) -> Self {
-        Self { each, of_one_nodes_users: OF_ONE_NODES_USERS * each, of: Mutex::default() }
+        Self { each, of_one_nodes_users: NODE_USERS_FACTOR * each, of: Mutex::default() }
     }
 
     /// Acquires `count` permits of a client.
     pub(crate) async fn take(&self, party: &Party, count: usize) -> Held {
         let count = count.min(self.each);
-        let own = self.turns_of(party.who.clone(), self.each);
+        let own = self.semaphore_of(party.who.clone(), self.each);
         let mut held = vec![take(own, count).await];
         if let Some(node) = &party.through {
-            let of_node = self.turns_of(Who::UsersOf(node.clone()), self.of_one_nodes_users);
+            let of_node = self.semaphore_of(Who::UsersOf(node.clone()), self.of_one_nodes_users);
             held.push(take(of_node, count).await);
         }
         held
     }
 
-    fn turns_of(&self, who: Who, most: usize) -> Arc<Semaphore> {
+    fn semaphore_of(&self, who: Who, most: usize) -> Arc<Semaphore> {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         if of.len() >= REMEMBERED {
             of.retain(|_, own| Arc::strong_count(own) > 1);
@@ -233,16 +233,19 @@ impl Turns {
 }
 
 /// Per-client semaphores plus total limits for all users and for all nodes.
-pub(crate) struct Lanes {
-    each: Turns,
+pub(crate) struct SharedSemaphores {
+    each: ClientSemaphores,
     users: Arc<Semaphore>,
     nodes: Arc<Semaphore>,
 }
 
-impl Lanes {
+impl SharedSemaphores {
     fn of(each: usize, users: usize, nodes: usize) -> Self {
         // The share is at least one client's share, so that a single request can always be served.
-        let each = Turns { of_one_nodes_users: (users / OF_ONE_NODES_USERS).max(each), ..Turns::of(each) };
+        let each = ClientSemaphores {
+            of_one_nodes_users: (users / NODE_USERS_FACTOR).max(each),
+            ..ClientSemaphores::of(each)
+        };
         Self { each, users: Arc::new(Semaphore::new(users)), nodes: Arc::new(Semaphore::new(nodes)) }
     }
 
@@ -263,7 +266,7 @@ async fn take(semaphore: Arc<Semaphore>, count: usize) -> OwnedSemaphorePermit {
 }
 
 /// A slot for a user's TLS connection.
-pub(crate) type UserShare = Share<String>;
+pub(crate) type UserPermit = UsagePermit<String>;
 
 #[cfg(test)]
 mod tests {
@@ -273,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn client_waits_only_for_its_own_permits() {
-        let lanes = Lanes::of(2, 3, 1);
+        let lanes = SharedSemaphores::of(2, 3, 1);
         let [ada, bob] = ["ada", "bob"].map(|name| Party::of_user(name, None));
         let held = [lanes.take(&ada, 1).await, lanes.take(&ada, 1).await];
         assert!(lanes.take(&ada, 1).now_or_never().is_none());
@@ -287,7 +290,7 @@ mod tests {
 
     #[tokio::test]
     async fn users_of_one_node_share_a_quarter_under_any_names() {
-        let (lanes, turns) = (Lanes::of(2, 8, 8), Turns::of(1));
+        let (lanes, turns) = (SharedSemaphores::of(2, 8, 8), ClientSemaphores::of(1));
         let mut held = Vec::new();
         for number in 0..2 {
             held.push(lanes.take(&Party::of_user(&format!("eve{number}"), Some("n1")), 1).await);

@@ -5,7 +5,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command as Process, Stdio};
 use std::time::Instant;
 
-use hostler_remote::{Command, Placed, Report};
+use hostler_remote::{Command, Destination, Report};
 use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 
 /// Replaces this process by the command. With `tell`, runs the command as a child and prints afterwards where it ran.
-pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Context>) -> Outcome {
+pub(super) fn run(command: &Command, placed: Option<&Destination>, tell: Option<&Context>) -> Outcome {
     let argv = command.argv();
     let mut process = Process::new(&argv[0]);
     process.args(&argv[1..]);
@@ -28,7 +28,7 @@ pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Cont
     if let Some(placed) = placed {
         process.env("HOSTLER_NODE", placed.node.as_str());
     }
-    usual_sigpipe(&mut process);
+    reset_sigpipe(&mut process);
     let cannot = |error: std::io::Error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
         Failure::new(format!("cannot execute `{}`", argv[0].display())).because(&error).exiting(code)
@@ -64,7 +64,7 @@ pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Cont
 
 /// Restores the default action of SIGPIPE for the command. The Rust runtime ignores the signal, but programs expect it
 /// to end them.
-fn usual_sigpipe(process: &mut Process) {
+fn reset_sigpipe(process: &mut Process) {
     // SAFETY: only makes a system call, as required between fork and exec.
     unsafe {
         process.pre_exec(|| {

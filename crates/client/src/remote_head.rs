@@ -15,8 +15,8 @@ impl Endpoint {
     /// Returns the endpoint of the head at `address` (host and port), in the cluster with this authority. Requests
     /// carry the token, if there is one.
     #[must_use]
-    pub fn elsewhere(address: &str, authority: Digest, token: Option<Token>) -> Self {
-        Self::Elsewhere { address: address.to_owned(), config: tls::pinned(authority), token }
+    pub fn remote_head(address: &str, authority: Digest, token: Option<Token>) -> Self {
+        Self::Remote { address: address.to_owned(), config: tls::pinned(authority), token }
     }
 }
 
@@ -27,7 +27,7 @@ impl Endpoint {
 /// [`ClientError::Connect`], also if the server is not a head.
 pub async fn authority_at(address: &str) -> Result<Digest, ClientError> {
     let (config, authority) = tls::looking();
-    Endpoint::Elsewhere { address: address.to_owned(), config, token: None }.connect().await?;
+    Endpoint::Remote { address: address.to_owned(), config, token: None }.connect().await?;
     authority.get().copied().ok_or_else(|| ClientError::NotAHead {
         endpoint: address.to_owned(),
         what: "the server sends no authority certificate".to_owned(),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{Endpoint, HEAD_AWAY};
-use hostler_core::doorway::{Share, Shares};
+use hostler_core::admission::{UsageLimits, UsagePermit};
 use hostler_proto::api::{BASE, ErrorBody};
 use hostler_proto::peers::LOAD_PATH;
 use hostler_proto::users::RELAY_HEADER;
@@ -37,7 +37,7 @@ use crate::account;
 use crate::gossip::Gossiping;
 
 /// Timeout for reading a request's headers.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of concurrent connections of clients. Each needs one more connection, to the head. Further clients
 /// wait.
@@ -48,7 +48,7 @@ const CONNECTIONS: usize = 512;
 const CONNECTIONS_OF_ONE: usize = CONNECTIONS / 2;
 
 /// Timeout for sending the answer that refuses a connection.
-const FAREWELL: Duration = Duration::from_secs(1);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Delay after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -56,12 +56,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
 /// The open socket. Dropping this value removes the socket file.
-pub(crate) struct Door {
+pub(crate) struct LocalSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Door {
+impl LocalSocket {
     /// Opens a socket at `path`, accessible for all users of this machine or for this user only.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Door {
 
     pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let shares = Shares::of(CONNECTIONS_OF_ONE);
+        let shares = UsageLimits::of(CONNECTIONS_OF_ONE);
         loop {
             let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
             match self.accept().await {
@@ -121,7 +121,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for LocalSocket {
     fn drop(&mut self) {
         // A leftover socket would be recognised as stale.
         let _ = fs::remove_file(&self.path);
@@ -133,12 +133,12 @@ async fn serve_user(
     head: Endpoint,
     gossiping: Option<Arc<Gossiping>>,
     any: OwnedSemaphorePermit,
-    shares: &Arc<Shares<u32>>,
+    shares: &Arc<UsageLimits<u32>>,
 ) -> anyhow::Result<()> {
     let uid = stream.peer_cred()?.uid();
     let Some(share) = shares.take(uid) else {
         drop(any);
-        turn_away(stream).await;
+        refuse(stream).await;
         return Ok(());
     };
     let user = user_called(uid).await?;
@@ -148,13 +148,13 @@ async fn serve_user(
         async move { Ok::<_, Infallible>(relay.pass(request).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await?;
     Ok(())
 }
 
 /// Answers that the user has too many connections, with an error that makes clients retry.
-async fn turn_away(mut stream: UnixStream) {
+async fn refuse(mut stream: UnixStream) {
     let message = format!(
         "this node serves at most {CONNECTIONS_OF_ONE} connections of one user at once, and you have that many"
     );
@@ -171,7 +171,7 @@ async fn turn_away(mut stream: UnixStream) {
         // Closing the socket with unread input would discard the answer.
         tokio::io::copy(&mut stream.take(64 << 10), &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(FAREWELL, say).await;
+    let _ = tokio::time::timeout(REFUSAL_TIMEOUT, say).await;
 }
 
 /// The user in the format of [`RELAY_HEADER`].
@@ -187,7 +187,7 @@ struct Relay {
     user: HeaderValue,
     connection: Mutex<Option<SendRequest<Incoming>>>,
     /// The user's connection slot. A connection that becomes a terminal keeps it.
-    place: Arc<(Share<u32>, OwnedSemaphorePermit)>,
+    place: Arc<(UsagePermit<u32>, OwnedSemaphorePermit)>,
 }
 
 impl Relay {
@@ -199,7 +199,7 @@ impl Relay {
         headers.remove(AUTHORIZATION);
         headers.insert(HeaderName::from_static(RELAY_HEADER), self.user.clone());
         let outcome = if headers.contains_key(UPGRADE) { self.join(request).await } else { self.send(request).await };
-        outcome.unwrap_or_else(|error| away(&error))
+        outcome.unwrap_or_else(|error| head_unreachable(&error))
     }
 
     /// Answers with this node's load table, without a request to the head.
@@ -260,7 +260,7 @@ impl Relay {
 }
 
 /// Returns the answer to requests while the head is unreachable. Clients recognise this answer and retry.
-fn away(error: &anyhow::Error) -> Answer {
+fn head_unreachable(error: &anyhow::Error) -> Answer {
     let message = format!("this node cannot reach the head: {error:#}");
     answer(StatusCode::BAD_GATEWAY, &error_body(message, "running jobs continue; try again when the head is back"))
 }
@@ -309,7 +309,7 @@ mod tests {
     /// Opens the local socket of an agent whose head is started by [`head`].
     async fn door(directory: &Path) -> PathBuf {
         let head = head(directory).await;
-        let door = Door::open(directory.join("door.sock"), false).await.expect("the socket opens");
+        let door = LocalSocket::open(directory.join("door.sock"), false).await.expect("the socket opens");
         let path = door.path().to_owned();
         tokio::spawn(async move { door.serve(&head, None).await });
         path

@@ -13,11 +13,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The number of pauses (about 150 ms in total) after which the client reports an outage.
-const PAUSES_BEFORE_A_WORD: u32 = 4;
+const PAUSES_BEFORE_REPORT: u32 = 4;
 
 /// How long a client retries while the head is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryLimits {
     /// Retry time before the first connection, if the socket exists but its head has ended: the head may be restarting.
     pub at_first: Duration,
     /// Retry time before the first connection, for an unreachable head on the network: the link may be down for a
@@ -27,7 +27,7 @@ pub struct Patience {
     pub later: Duration,
 }
 
-impl Patience {
+impl RetryLimits {
     /// No retries: reports every failure at once.
     pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 
@@ -56,15 +56,15 @@ pub enum Outage<'a> {
 /// The retry state of one call.
 #[derive(Debug)]
 pub(crate) struct Tries {
-    patience: Patience,
+    retry_limits: RetryLimits,
     began: Option<Instant>,
     pauses: u32,
     announced: bool,
 }
 
 impl Tries {
-    pub(crate) fn new(patience: Patience) -> Self {
-        Self { patience, began: None, pauses: 0, announced: false }
+    pub(crate) fn new(retry_limits: RetryLimits) -> Self {
+        Self { retry_limits, began: None, pauses: 0, announced: false }
     }
 
     /// Pauses before the next try.
@@ -73,11 +73,11 @@ impl Tries {
     /// Returns `error` if it is permanent or the time for retries is up.
     pub(crate) async fn pause(&mut self, error: ClientError, was_connected: bool) -> Result<ClientError, ClientError> {
         let limit = if was_connected {
-            self.patience.later
+            self.retry_limits.later
         } else {
             match &error {
-                ClientError::Connect { failure: ConnectFailure::StaleSocket, .. } => self.patience.at_first,
-                ClientError::Connect { failure: ConnectFailure::Unreachable, .. } => self.patience.to_reach,
+                ClientError::Connect { failure: ConnectFailure::StaleSocket, .. } => self.retry_limits.at_first,
+                ClientError::Connect { failure: ConnectFailure::Unreachable, .. } => self.retry_limits.to_reach,
                 _ => Duration::ZERO,
             }
         };
@@ -91,14 +91,14 @@ impl Tries {
     }
 
     /// Whether to report the outage now: true once per outage, after some pauses.
-    pub(crate) fn becomes_worth_a_word(&mut self) -> bool {
-        let is_long = self.pauses >= PAUSES_BEFORE_A_WORD;
+    pub(crate) fn should_report(&mut self) -> bool {
+        let is_long = self.pauses >= PAUSES_BEFORE_REPORT;
         is_long && !std::mem::replace(&mut self.announced, true)
     }
 
     /// Ends the outage. Returns whether it was reported.
     pub(crate) fn end(&mut self) -> bool {
-        std::mem::replace(self, Self::new(self.patience)).announced
+        std::mem::replace(self, Self::new(self.retry_limits)).announced
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[tokio::test]
     async fn retry_time_depends_on_an_earlier_connection() {
-        let mut tries = Tries::new(Patience::COMMAND);
+        let mut tries = Tries::new(RetryLimits::COMMAND);
         assert!(
             tries.pause(error(ConnectFailure::NoSocket), false).await.is_err(),
             "a client that was never connected gives up"
@@ -133,16 +133,16 @@ mod tests {
             "a client that was connected before retries"
         );
         assert!(tries.pause(error(ConnectFailure::NotAllowed), true).await.is_err(), "a retry does not help");
-        assert!(Tries::new(Patience::NONE).pause(error(ConnectFailure::NoSocket), true).await.is_err());
+        assert!(Tries::new(RetryLimits::NONE).pause(error(ConnectFailure::NoSocket), true).await.is_err());
     }
 
     #[tokio::test]
     async fn outage_is_reported_once() {
-        let mut tries = Tries::new(Patience::COMMAND);
+        let mut tries = Tries::new(RetryLimits::COMMAND);
         let mut words = 0;
-        for _ in 0..PAUSES_BEFORE_A_WORD + 2 {
+        for _ in 0..PAUSES_BEFORE_REPORT + 2 {
             tries.pause(error(ConnectFailure::NoSocket), true).await.expect("a retry");
-            words += u32::from(tries.becomes_worth_a_word());
+            words += u32::from(tries.should_report());
         }
         assert_eq!(words, 1);
         assert!(tries.end() && !tries.end());

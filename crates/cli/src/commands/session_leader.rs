@@ -1,9 +1,9 @@
-//! `hostler seat`, for agents: leads the terminal session of a remote command on this node.
+//! `hostler session_leader`, for agents: leads the terminal session of a remote command on this node.
 
 use std::ffi::OsString;
 
 use clap::Args;
-use hostler_agent::seat;
+use hostler_agent::session_leader;
 
 use crate::exit;
 use crate::failure::{During, Outcome};
@@ -19,7 +19,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     pub(crate) fn run(self) -> Outcome {
-        let code = seat::run(&self.argv).during(|| format!("cannot run {}", self.argv[0].display()))?;
+        let code = session_leader::run(&self.argv).during(|| format!("cannot run {}", self.argv[0].display()))?;
         Ok(u8::try_from(code).unwrap_or(exit::FAILED))
     }
 }
