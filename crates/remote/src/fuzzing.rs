@@ -11,10 +11,10 @@ use hostler_snapshot::mirror::{Named, Placing};
 use hostler_snapshot::wire;
 
 use crate::frame::read_blocking;
-use crate::mirror::{Message, ResultReceiver, Tree, TreeSpec, entries_in_parts};
+use crate::mirror::{Message, ResultReceiver, Tree, entries_in_parts};
 use crate::{
     Caller, Command, Destination, DirectoryId, Event, ExecRequest, Frame, Open, Proof, Refusal, RefusalKind, Reply,
-    Report, Start, StepStart, Stream, WindowSize, shared_files,
+    Report, Start, StepStart, Stream, TreeSpec, WindowSize, shared_files,
 };
 
 /// Reads bytes as frames, as either end of a connection does, and returns the number of valid frames.

@@ -164,7 +164,7 @@ fn read_settled_journal(directory: &Path) -> io::Result<JournalContent> {
             // The writer is in the middle of a line, or died there.
             JournalContent { is_torn: true, .. } if Instant::now() < deadline => std::thread::sleep(SETTLE_ROUND),
             JournalContent { is_torn: false, is_void: false, taken: None, ended: None, .. } => {
-                journal::void(directory)?
+                journal::void(directory)?;
             }
             _ => return Ok(story),
         }

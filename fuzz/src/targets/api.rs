@@ -56,7 +56,7 @@ fn submit(request: SubmitRequest) {
     let mut state = State::default();
     let apply = |state: &mut State, event| update(state, &Stamped { now, event }, &mut Changes::default());
     let epoch = state.next_epoch();
-    apply(&mut state, Event::EpochStarted { epoch, archives: true, owner: None });
+    apply(&mut state, Event::EpochStarted { epoch, owner: None });
     let key = Digest([1; 32]);
     let hello = hostler_proto::link::AgentHello { runs: Vec::new(), ..values::hello() };
     let commands = [
@@ -78,7 +78,7 @@ fn submit(request: SubmitRequest) {
         let Some(event) = schedule(&mut state, now) else { break };
         apply(&mut state, event);
     }
-    for job in state.live_jobs() {
+    for job in state.jobs() {
         let reason = explain(&state, job);
         assert!(job.pending.is_empty() || reason.is_some(), "a waiting job has a reason");
     }

@@ -9,8 +9,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Moves, Now, Stamped, State,
-    SubmissionKey, decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Now, PendingMoves, Stamped,
+    State, SubmissionKey, decide, explain, schedule, update,
 };
 use hostler_model::{
     ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, GpuId, IndexSet, JobId, JobState, NodeName, Resources, RunId,
@@ -66,7 +66,7 @@ struct Head {
     state: State,
     now: Now,
     /// Ended jobs.
-    moves: Moves,
+    moves: PendingMoves,
 }
 
 /// An empty store: all ended jobs are still in `moves`.
@@ -91,9 +91,9 @@ impl EndedJobs for Nowhere {
 impl Head {
     fn new() -> Self {
         let now = Now { at: Timestamp(0), wall: WallTime(1_000_000) };
-        let mut head = Self { state: State::default(), now, moves: Moves::default() };
+        let mut head = Self { state: State::default(), now, moves: PendingMoves::default() };
         let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch, archives: true, owner: None });
+        head.apply(Event::EpochStarted { epoch, owner: None });
         head
     }
 
@@ -111,7 +111,7 @@ impl Head {
             let Some(event) = schedule(&mut self.state, self.now) else { break };
             self.apply(event);
         }
-        for job in self.state.live_jobs() {
+        for job in self.state.jobs() {
             let _ = explain(&self.state, job);
         }
         let _ = (self.state.next_deadline(), self.state.capacity(), self.state.live_counts());
@@ -187,7 +187,7 @@ impl Head {
     /// The id of an active run, or of one that never existed.
     fn run(&self, script: &mut Script<'_>) -> RunId {
         let which = script.byte();
-        let active: Vec<RunId> = self.state.live_jobs().flat_map(|job| job.active.values().map(|it| it.run)).collect();
+        let active: Vec<RunId> = self.state.jobs().flat_map(|job| job.active.values().map(|it| it.run)).collect();
         if which < 200
             && let Some(run) = active.get(usize::from(which) % active.len().max(1))
         {

@@ -11,7 +11,7 @@ fn run(bytes: &[u8]) {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let frames = fuzzing::honest_frames();
+    let frames = fuzzing::valid_frames();
     let all = frames.concat();
     frames.into_iter().chain([all]).collect()
 }

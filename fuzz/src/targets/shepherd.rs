@@ -14,7 +14,7 @@ fn run(bytes: &[u8]) {
 fn seeds() -> Vec<Vec<u8>> {
     let mut launch = Launch::new("/run/1", ["python3", "main.py"]);
     launch.env = vec![("SEED".into(), "1".into())];
-    let frames = fuzzing::honest_frames(&launch);
+    let frames = fuzzing::valid_frames(&launch);
     let mut seeds = frames.clone();
     seeds.push(frames.concat());
     seeds

@@ -172,7 +172,7 @@ async fn run_locally(
             Ok(None) => return,
             // The caller then reports the same error itself.
             Err(refusal) => {
-                tracing::debug!(why = %refusal.message, "cannot start the command; its caller runs it instead")
+                tracing::debug!(why = %refusal.message, "cannot start the command; its caller runs it instead");
             }
         }
     }

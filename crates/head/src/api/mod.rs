@@ -165,11 +165,11 @@ pub(crate) fn queries(text: &str) -> usize {
     let _ = extract::list::<hostler_model::TaskId>(Some(text));
     reads::<jobs::Filter>(&uri)
         + reads::<jobs::Show>(&uri)
-        + reads::<jobs::Which>(&uri)
+        + reads::<jobs::TaskSelector>(&uri)
         + reads::<output::Part>(&uri)
         + reads::<output::Size>(&uri)
         + reads::<results::Filter>(&uri)
-        + reads::<blobs::Within>(&uri)
+        + reads::<blobs::BlobQuery>(&uri)
         + reads::<shutdown::Shutdown>(&uri)
         + reads::<users::Since>(&uri)
 }

@@ -325,11 +325,8 @@ mod tests {
             let (path, before) = (path.clone(), memory.clone());
             let nobody = std::thread::spawn(move || {
                 // SAFETY: the call takes only numbers and changes only this thread, which ends.
-                assert_eq!(
-                    unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) },
-                    0,
-                    "this test needs root"
-                );
+                let code = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+                assert_eq!(code, 0, "this test needs root");
                 let mut memory = before;
                 (found(&path, &mut memory), memory)
             });

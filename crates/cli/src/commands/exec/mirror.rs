@@ -132,7 +132,7 @@ impl ActiveMirror {
 }
 
 impl MirrorCost {
-    pub(super) fn to_text(&self) -> String {
+    pub(super) fn to_text(self) -> String {
         let Self { files, asked: _, went, came, placing } = self;
         format!(
             "tree of {files} files: sent {} in {}, received {} in {} files, stored in {}",
@@ -140,7 +140,7 @@ impl MirrorCost {
             format_duration(went.took),
             format_bytes(came.bytes),
             came.entries,
-            format_duration(*placing),
+            format_duration(placing),
         )
     }
 
