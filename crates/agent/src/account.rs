@@ -528,7 +528,7 @@ mod tests {
             assert_eq!(account.ids.uid, here);
         }
         let error = accounts.of("nobody", Some(4711)).await.expect_err("the uid differs").to_string();
-        assert!(error.contains(&format!("has uid {here} on it and uid 4711 in the cluster")), "{error}");
+        assert!(error.contains(&format!("has uid {here} on this node and uid 4711 in the cluster")), "{error}");
     }
 
     #[tokio::test]

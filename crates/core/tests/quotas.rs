@@ -1,11 +1,12 @@
 //! Scripted tests of quotas and blocks: what may start, the reasons shown, and independence of other users.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Ended, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey,
-    UsersCommand, decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, EndedJobs, Event, Job, NewUser, Now, PendingMoves, Record, Refusal,
+    Stamped, State, SubmissionKey, UsersCommand, decide, explain, schedule, update,
 };
 use hostler_model::{
     CpuSet, JobId, JobSpec, NodeFacts, Quota, QuotaKind, Reason, Request, Resources, Role, RunId, Timestamp, UserName,
@@ -17,7 +18,28 @@ use hostler_proto::link::{Fate, RunEnd, Usage};
 /// A head with one node of 16 CPUs and 16 GiB.
 struct Head {
     state: State,
+    ended: Stored,
     keys: u128,
+}
+
+/// Ended jobs, in place of a store.
+#[derive(Default)]
+struct Stored(BTreeMap<JobId, Arc<Job>>);
+
+impl EndedJobs for Stored {
+    type Error = Infallible;
+
+    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Infallible> {
+        Ok(self.0.get(&id).cloned())
+    }
+
+    fn job_of_key(&self, _: SubmissionKey) -> Result<Option<JobId>, Infallible> {
+        Ok(None)
+    }
+
+    fn first_ended(&self, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+        Ok(Vec::new())
+    }
 }
 
 const GIB: u64 = 1 << 30;
@@ -26,7 +48,7 @@ const NOW: Now = Now { at: Timestamp(0), wall: WallTime(0) };
 
 impl Head {
     fn start() -> Self {
-        let mut head = Self { state: State::default(), keys: 0 };
+        let mut head = Self { state: State::default(), ended: Stored::default(), keys: 0 };
         let node: hostler_model::NodeName = "n1".parse().expect("a valid name");
         let facts = NodeFacts::new("boot", Resources::new(CpuSet::first(16), 16 * GIB));
         head.apply(Event::NodeSeen { node: node.clone(), facts });
@@ -36,11 +58,17 @@ impl Head {
     }
 
     fn apply(&mut self, event: Event) {
-        update(&mut self.state, &Stamped { now: NOW, event }, &mut Changes::default());
+        let mut changes = Changes::default();
+        update(&mut self.state, &Stamped { now: NOW, event }, &mut changes);
+        self.ended.0.extend(changes.records.into_iter().filter_map(|record| match record {
+            Record::JobEnded(job) => Some((job.id, job)),
+            _ => None,
+        }));
     }
 
     fn command(&mut self, command: &Command) -> Result<(), Refusal> {
-        let events = decide(&self.state, command, &Ended::default(), NOW)?;
+        let Ok(ended) = Ended::look_up(&self.state, &PendingMoves::default(), &self.ended, command);
+        let events = decide(&self.state, command, &ended, NOW)?;
         events.into_iter().for_each(|event| self.apply(event));
         Ok(())
     }

@@ -106,7 +106,7 @@ mod tests {
             ("a 1 1 1", 1, "`a 1 1 1` is not a name and at most two weights"),
             ("a\n-b\n", 2, "`-b` is not a host name"),
             ("a\nü 1\n", 2, "is not a host name"),
-            ("a\nb\nA 2\n", 3, "on line 1 already"),
+            ("a\nb\nA 2\n", 3, "repeats the machine A of line 1"),
         ] {
             let said = parse(text.as_bytes()).expect_err(text);
             assert!(said.render().contains(&format!("line {number} ")) && said.render().contains(why), "{said:?}");
