@@ -255,7 +255,7 @@ mod tests {
         let lines: [&[&str]; 6] = [
             &["exec", "gcc", "-c", "x.c"],
             &["exec", "--node", "n2", "--json", "--", "true"],
-            &["exec", "--where", "--head", "h:1", "--mirror=..", "make", "--json"],
+            &["exec", "--report", "--head", "h:1", "--mirror=..", "make", "--json"],
             &["exec", "--quiet", "--json", "true"],
             &["exec", "--help"],
             &["exec", "--no-such-flag", "true"],

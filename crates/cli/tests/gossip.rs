@@ -148,5 +148,5 @@ fn agent_without_gossip_reports_that() {
     machines.wait_for(1, "n1", "");
     machines.wait_for(1, "n3", "live");
     let said = machines.head.run(&["hostler", "nodes", "--load"]);
-    assert!(said.code != 0 && said.stderr.contains("no agent on this machine"), "{said:?}");
+    assert!(said.code != 0 && said.stderr.contains("no agent runs on this machine"), "{said:?}");
 }

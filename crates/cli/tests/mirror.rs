@@ -62,7 +62,7 @@ impl Machines {
 
     /// Runs a command of the tree on a node; returns the cost of shipping the tree.
     fn on(&self, node: &str, command: &str) -> Value {
-        let outcome = self.shell(&format!("hostler --json exec --where --mirror --node {node} -- {command}"));
+        let outcome = self.shell(&format!("hostler --json exec --report --mirror --node {node} -- {command}"));
         assert_eq!(outcome.code, 0, "{command}: {}", outcome.stderr);
         let told = outcome.stderr.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
         told.unwrap_or_else(|| panic!("nothing was told: {}", outcome.stderr))["mirror"].clone()
@@ -254,7 +254,7 @@ fn unsuitable_program_or_tree_is_refused_with_a_reason() {
     assert!(refused.stderr.contains("/home/tools/cc1 on node n1 differs from the caller's program"), "{refused:?}");
     let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --any-program --node n1 -- cc1");
     assert_eq!(taken, "another");
-    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --not home -- cc1");
+    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --mirror --exclude home -- cc1");
     assert_eq!(taken, "mine", "another node has the same program");
     let refused = machines.shell("hostler exec --mirror --node n2 -- no-such-program");
     assert_eq!(refused.code, 127, "{refused:?}");
@@ -337,7 +337,7 @@ fn program_of_hundreds_of_files_is_built_as_locally() {
     let at_home = made(&machines);
     assert_eq!(at_home.len(), 2 * (FILES + 1) + 1);
     machines.ok("make clean >/dev/null");
-    let build = "make -j8 CC='hostler --json exec --where --mirror --not home -- gcc' >build.log 2>where.log";
+    let build = "make -j8 CC='hostler --json exec --report --mirror --exclude home -- gcc' >build.log 2>where.log";
     machines.ok(build);
     assert_eq!(made(&machines), at_home);
     assert_eq!(machines.ok("make -q CC=anything prog && ./prog"), machines.ok("./prog"), "make has nothing left to do");

@@ -128,7 +128,7 @@ fn different_directory_of_the_same_name_is_detected() {
     assert_eq!(refused.code, 126, "{refused:?}");
     assert!(refused.stderr.contains("/home/op/own on node n2 is not the caller's directory"), "{refused:?}");
     // If any node is allowed, a node with the right directory is chosen.
-    let there = called("--not n3 --where cat name");
+    let there = called("--exclude n3 --report cat name");
     assert_eq!((there.code, there.stdout.as_str()), (0, "n1\n"), "{there:?}");
     let named = called("--node n2 -C /home/op/own cat name");
     assert_eq!((named.code, named.stdout.as_str()), (0, "n2\n"), "{named:?}");

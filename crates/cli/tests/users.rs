@@ -309,7 +309,7 @@ fn remote_login_needs_a_registered_key() {
     assert_eq!(not_hers, nobody);
 
     let said = text(&login("ada", "games").stderr);
-    assert!(said.contains("you are games"), "{said}");
+    assert!(said.contains("as games with the role of a user"), "{said}");
     ok(&login("ben", "ben"));
     // The file with the token is private.
     let kept = site.cluster.path("ada/.config/hostler/logins");
@@ -583,7 +583,7 @@ fn login_code_is_valid_once_and_not_for_nodes() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains(&damaged[20..]), "the secret is not repeated");
     let said = text(&site.elsewhere("ada", &["login", &code]).stderr);
-    assert!(said.contains("you are ada"), "{said}");
+    assert!(said.contains("as ada with the role of a user"), "{said}");
     assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("was used already"));
     assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
     // A code does not replace the trusted authority of its address, unless --authority is given.

@@ -394,7 +394,8 @@ fn explain(exec: &Exec, needs: &Needs) -> Choice {
         let why = "this node does not gossip, so it knows no other nodes".to_owned();
         return Choice { unfit: vec![(exec.node.name.clone(), why)], ..Choice::default() };
     };
-    let Explanation { candidates, unfit } = gossiping.explain(needs);
+    let Explanation { candidates, mut unfit } = gossiping.explain(needs);
+    unfit.sort_by(|one, other| one.0.cmp(&other.0));
     Choice {
         candidates: candidates.iter().map(how).collect(),
         unfit: unfit.into_iter().map(|(node, why)| (node, why.to_string())).collect(),

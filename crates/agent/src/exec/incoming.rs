@@ -41,7 +41,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     let Some(listener) = listener else { return };
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "this node takes no calls of others"),
+        Err(error) => return tracing::error!(%error, "this node accepts no remote commands"),
     };
     if let (Some(gossiping), Ok(address)) = (&exec.node.gossiping, listener.local_addr()) {
         tracing::info!(%address, "other nodes may bring commands");

@@ -72,8 +72,8 @@ struct AgentJoin {
 /// Settings are in /etc/hostler/agent.toml, or in agent.toml in the node's directory; options override settings. The
 /// settings `cpus`, `memory`, `gpus`, `environments`, `accounts`, `homes`, `root_jobs`, `shared_machine`, `gossip`,
 /// `load_weight` and `memory_weight` act like the options of the same names. `features` and the table `resources` act
-/// like --feature and --resource. `calls = false` acts like --no-calls. The keys `table` and `best` of the table
-/// `status` act like --table-port and --best-port. The table `dsh` sets how remote commands choose a node.
+/// like --feature and --resource. `remote_commands = false` acts like --no-remote-commands. The keys `table` and `best`
+/// of the table `status` act like --table-port and --best-port. The table `dsh` sets how remote commands choose a node.
 /// `install_python = true` lets uv install Python versions that projects require.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
@@ -155,7 +155,7 @@ pub(crate) struct AgentRun {
     /// `hostler exec` and `dsh` on this machine then run commands locally, or fail if their options require a certain
     /// node. On other machines they skip this node. The node still reports its load and runs jobs.
     #[arg(long)]
-    no_calls: bool,
+    no_remote_commands: bool,
 
     /// Time that work takes, relative to a usual node: 0.01 to 100 [default: 1]
     ///
@@ -355,7 +355,7 @@ impl AgentRun {
             socket,
             accounts,
             gossip,
-            calls: !self.no_calls && caps.calls.unwrap_or(true),
+            calls: !self.no_remote_commands && caps.remote_commands.unwrap_or(true),
             weights,
             status,
             policy: caps.policy,

@@ -29,7 +29,7 @@ const AGENT_KEYS: &[&str] = &[
     "install_python",
     "accounts",
     "homes",
-    "calls",
+    "remote_commands",
     "load_weight",
     "memory_weight",
     "status",
@@ -68,7 +68,7 @@ pub(crate) struct AgentSettings {
     pub(crate) resources: Counted,
     pub(crate) gossip: Option<GossipAt>,
     /// Whether the node takes part in remote commands [default: true].
-    pub(crate) calls: Option<bool>,
+    pub(crate) remote_commands: Option<bool>,
     /// Relative speed and memory of the node.
     pub(crate) weights: Weights,
     pub(crate) status: StatusPorts,
@@ -211,7 +211,7 @@ impl AgentSettings {
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
             resources: file.counts("resources", "{ license = 10, camera = 1 }")?,
             gossip: file.parsed("gossip", "\"10.0.0.5:7761\"")?,
-            calls: file.truth("calls", "false")?,
+            remote_commands: file.truth("remote_commands", "false")?,
             weights: Weights {
                 load: weight(file, "load_weight", "2.0")?,
                 memory: weight(file, "memory_weight", "0.5")?,
@@ -326,9 +326,12 @@ mod tests {
         let wrong = |text: &str| agent(text).expect_err(text).render();
         assert!(wrong("gossip = \"here\"").contains("`none`"));
         assert_eq!(agent("gossip = \"none\"").expect("right").gossip, Some(GossipAt::None));
-        assert!(wrong("calls = \"no\"").contains("a string, not true or false"));
+        assert!(wrong("remote_commands = \"no\"").contains("a string, not true or false"));
         assert_eq!(
-            (agent("calls = false").expect("right").calls, agent("").expect("right").calls),
+            (
+                agent("remote_commands = false").expect("right").remote_commands,
+                agent("").expect("right").remote_commands
+            ),
             (Some(false), None)
         );
         assert!(wrong("load_weight = 0").contains("not a weight from 0.01 to 100"));

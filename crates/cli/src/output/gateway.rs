@@ -12,12 +12,15 @@ pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     let mut lines = Lines::default();
     match &status.running {
         None => lines.add("gateway", "not set up"),
-        Some(running) if running.amiss.is_empty() && status.rolled_back.is_some() => {
+        Some(running) if running.problems.is_empty() && status.rolled_back.is_some() => {
             lines.add("gateway", "running; the last change was rolled back");
         }
-        Some(running) if running.amiss.is_empty() => lines.add("gateway", "running as configured"),
+        Some(running) if running.problems.is_empty() => lines.add("gateway", "running as configured"),
         Some(running) => {
-            running.amiss.iter().for_each(|step| lines.add("problem", format!("`hostler gateway start` would {step}")));
+            running
+                .problems
+                .iter()
+                .for_each(|step| lines.add("problem", format!("`hostler gateway start` would {step}")));
         }
     }
     lines.add_some("trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
@@ -153,7 +156,7 @@ phone   10.44.0.2  -                2K    0B  -
     #[test]
     fn rolled_back_change_is_shown() {
         let running = || Running {
-            amiss: Vec::new(),
+            problems: Vec::new(),
             by_systemd: true,
             interfaces: Vec::new(),
             dnsmasq_runs: true,

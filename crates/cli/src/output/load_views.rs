@@ -51,7 +51,7 @@ pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
 
 fn state(node: &NodeLoad) -> &'static str {
     match node.presence {
-        NodePresence::Live if node.load.as_ref().is_some_and(|load| !load.accepts) => "live, no calls",
+        NodePresence::Live if node.load.as_ref().is_some_and(|load| !load.accepts) => "live, no commands",
         NodePresence::Live => "live",
         NodePresence::Gone => "gone",
         NodePresence::Unheard => "unheard",
@@ -134,6 +134,6 @@ n3    unheard     -     -         -     -     -       -     -  -                
         let ends: Vec<_> = text.lines().map(|line| line.split_whitespace().next_back().expect("words")).collect();
         assert_eq!(ends, ["WEIGHTS", "2.5/0.5", "1/1", "-"]);
         table.nodes[0].load.as_mut().expect("the node has a load").accepts = false;
-        assert!(loads(&table, None).contains("n1*   live, no calls  "));
+        assert!(loads(&table, None).contains("n1*   live, no commands  "));
     }
 }

@@ -42,7 +42,7 @@ fn lost_node_or_link_ends_a_command_on_both_sides() {
     machines.wait_for_none(2, "sleep 1004", 10);
     // A command for n3 does not run on another node; commands for other nodes run.
     refused(&machines, "dsh --node n3 true", 125, &["n3"]);
-    assert_eq!(machines.ok(0, "dsh --not n1 sh -c 'echo $HOSTLER_NODE'"), "n2");
+    assert_eq!(machines.ok(0, "dsh --exclude n1 sh -c 'echo $HOSTLER_NODE'"), "n2");
 
     // Cut the link: both sides detect the cut by timeouts.
     let calls = start(&machines, "n2");
@@ -79,7 +79,7 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
         126,
         &["node n2 cannot enter the directory", &only, "No such file or directory", "-C"],
     );
-    let told = machines.run(0, &format!("cd {only} && dsh --where true"));
+    let told = machines.run(0, &format!("cd {only} && dsh --report true"));
     assert!(told.code == 0 && told.stderr.contains("ran on n1"), "{told:?}");
     for node in ["not on n2: ", "not on n3: "] {
         assert!(told.stderr.contains(node), "{told:?}");
@@ -90,7 +90,7 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
     machines.ok(0, "mkdir sub && chmod 700 sub");
     machines.nodes[1].ok(&["sh", "-c", &format!("mount -t tmpfs none {sub} && chown {USER} {sub}")]);
     refused(&machines, "cd sub && dsh --node n2 touch made", 126, &["node n2 is not the caller's directory", &sub]);
-    let elsewhere = ran.replace("dsh", "dsh --not n1");
+    let elsewhere = ran.replace("dsh", "dsh --exclude n1");
     assert_eq!(machines.ok(0, &format!("cd sub && {elsewhere}")), "n3");
     assert_eq!(machines.ok(1, "ls -A sub; echo nothing"), "nothing");
     // Each command checks the directory, even if the previous command has just found the right one.

@@ -33,7 +33,7 @@ impl Drop for Busy {
 fn ran_on(machines: &Machines) -> String {
     machines.ok(
         0,
-        "for i in 1 2 3 4 5 6 7 8 9 10; do dsh --not n1 sh -c 'echo $HOSTLER_NODE'; done | sort -u | tr '\\n' ' '",
+        "for i in 1 2 3 4 5 6 7 8 9 10; do dsh --exclude n1 sh -c 'echo $HOSTLER_NODE'; done | sort -u | tr '\\n' ' '",
     )
 }
 

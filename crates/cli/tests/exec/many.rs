@@ -42,11 +42,11 @@ fn output_of_several_nodes_is_labelled() {
     assert!(outcome.stderr.contains("n9: no node of that name") || outcome.stderr.contains("node n9"), "{outcome:?}");
 
     // Requirements hold on each node. The name of a node is one of its features.
-    let outcome = machines.run(0, "dsh --all --not n3 --constraint 'n2|n3' echo ran");
+    let outcome = machines.run(0, "dsh --all --exclude n3 --constraint 'n2|n3' echo ran");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "n2: ran\n"), "{outcome:?}");
     let outcome = machines.run(0, "dsh --nodes n1,n2 --constraint n2 echo ran");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, "n2: ran\n"), "{outcome:?}");
-    for useless in ["--not n1", "--prefer-local"] {
+    for useless in ["--exclude n1", "--prefer-local"] {
         let outcome = machines.run(0, &format!("dsh --nodes n1,n2 {useless} echo ran"));
         assert!(outcome.code == 2 && outcome.stderr.contains("cannot be used with"), "{outcome:?}");
     }

@@ -31,7 +31,8 @@ fn commands_spread_over_nodes_with_and_without_the_head() {
 
     // Among equal nodes the choice is random: of 150 commands on three nodes, each gets about 50; 20 are five
     // standard deviations below.
-    let calls = machines.start(0, "for i in $(seq 150); do dsh --not n1 sh -c 'echo $HOSTLER_NODE' | tee -a ran; done");
+    let calls =
+        machines.start(0, "for i in $(seq 150); do dsh --exclude n1 sh -c 'echo $HOSTLER_NODE' | tee -a ran; done");
     let wait_for = |machines: &Machines, count: usize| {
         wait_until("the commands to run", 60, || (machines.read("ran").lines().count() >= count).then_some(()));
     };
@@ -46,7 +47,8 @@ fn commands_spread_over_nodes_with_and_without_the_head() {
     assert!(["n2", "n3", "n4"].iter().all(|node| ran.get(node) >= Some(&20)), "{ran:?}");
 
     // Commands that were just sent are counted by their sender before loads show them.
-    let ran = machines.ok(1, "for i in $(seq 20); do dsh --not n2 sh -c 'echo $HOSTLER_NODE; sleep 2' & done; wait");
+    let ran =
+        machines.ok(1, "for i in $(seq 20); do dsh --exclude n2 sh -c 'echo $HOSTLER_NODE; sleep 2' & done; wait");
     let ran = counts(&ran);
     assert_eq!(ran.values().sum::<usize>(), 20, "{ran:?}");
     assert!(ran.len() == 3 && ran.values().all(|count| *count <= 12), "{ran:?}");
@@ -56,12 +58,12 @@ fn commands_spread_over_nodes_with_and_without_the_head() {
 fn node_can_gossip_without_accepting_commands() {
     let mut machines = Machines::of(3);
     machines.kill_agent(1);
-    machines.start_agent(1, &["--no-calls"]);
+    machines.start_agent(1, &["--no-remote-commands"]);
     let load = wait_until("n2 to report the load", 60, || {
         let load = machines.nodes[0].run(&["hostler", "nodes", "--load"]).stdout;
-        load.lines().any(|line| line.starts_with("n2 ") && line.contains("live, no calls")).then_some(load)
+        load.lines().any(|line| line.starts_with("n2 ") && line.contains("live, no commands")).then_some(load)
     });
-    assert!(load.lines().any(|line| line.starts_with("n3 ") && !line.contains("no calls")), "{load}");
+    assert!(load.lines().any(|line| line.starts_with("n3 ") && !line.contains("no commands")), "{load}");
     let told = machines.ok(0, "dsh --explain true");
     assert!(told.contains("n2") && told.contains("the node's agent accepts no commands"), "{told}");
     let ran = machines.ok(0, "for i in $(seq 20); do dsh sh -c 'echo $HOSTLER_NODE'; done");
@@ -76,12 +78,12 @@ fn node_can_gossip_without_accepting_commands() {
 
     // Turn remote commands off in the settings file instead, then on again.
     machines.kill_agent(1);
-    machines.nodes[1].write("/etc/hostler/agent.toml", "calls = false\n");
+    machines.nodes[1].write("/etc/hostler/agent.toml", "remote_commands = false\n");
     machines.start_agent(1, &[]);
     // Other nodes may still repeat what the previous agent said.
     wait_until("n2 to be live again", 60, || {
         let load = machines.nodes[1].run(&["hostler", "nodes", "--load"]).stdout;
-        load.lines().any(|line| line.starts_with("n2*") && line.contains("no calls")).then_some(())
+        load.lines().any(|line| line.starts_with("n2*") && line.contains("no commands")).then_some(())
     });
     machines.kill_agent(1);
     machines.nodes[1].write("/etc/hostler/agent.toml", "");
@@ -97,7 +99,7 @@ fn node_can_gossip_without_accepting_commands() {
 #[test]
 fn explain_and_where_report_the_choice_of_a_node() {
     let machines = Machines::of(3);
-    let told = machines.ok(0, "dsh --explain --not n3 gcc -c x.c");
+    let told = machines.ok(0, "dsh --explain --exclude n3 gcc -c x.c");
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].starts_with("NODE") && lines[0].contains("SCORE"), "{told}");
     assert_eq!(
@@ -106,16 +108,16 @@ fn explain_and_where_report_the_choice_of_a_node() {
         "{told}"
     );
     assert!(lines.contains(&"n3: the node is excluded"), "{told}");
-    let choice: Value = serde_json::from_str(&machines.ok(0, "dsh --explain --not n3 --json")).expect("JSON");
+    let choice: Value = serde_json::from_str(&machines.ok(0, "dsh --explain --exclude n3 --json")).expect("JSON");
     assert_eq!(choice["candidates"].as_array().map(Vec::len), Some(2), "{choice}");
     assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "the node is excluded"]), "{choice}");
     assert!(choice["candidates"][0]["score"].as_u64().is_some_and(|score| score >= 1000), "{choice}");
 
     for (node, place) in [("n1", "here, score"), ("n2", "(score")] {
-        let outcome = machines.run(0, &format!("dsh --where --node {node} sh -c 'echo out; exit 3'"));
+        let outcome = machines.run(0, &format!("dsh --report --node {node} sh -c 'echo out; exit 3'"));
         assert_eq!((outcome.code, outcome.stdout.as_str()), (3, "out\n"), "{outcome:?}");
         assert!(outcome.stderr.contains(&format!("ran on {node}")) && outcome.stderr.contains(place), "{outcome:?}");
-        let outcome = machines.run(0, &format!("dsh --json --where --node {node} sh -c 'exit 3'"));
+        let outcome = machines.run(0, &format!("dsh --json --report --node {node} sh -c 'exit 3'"));
         let told: Value = serde_json::from_str(&outcome.stderr).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
         assert_eq!((&told["placed"]["node"], &told["ended"]["code"]), (&node.into(), &3.into()), "{told}");
     }

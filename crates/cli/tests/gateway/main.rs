@@ -269,7 +269,7 @@ fn plan_lists_all_mistakes_and_missing_programs() {
 
     lab.controller.ok(&["rm", "/tmp/few/wg"]);
     let plan = lab.controller.run(&["env", "PATH=/tmp/few", "hostler", "gateway", "plan"]);
-    assert!(plan.stderr.contains("the program `wg` is not installed: install it"), "{plan:?}");
+    assert!(plan.stderr.contains("the program `wg` is not installed: install the program"), "{plan:?}");
 }
 
 #[test]

@@ -157,10 +157,10 @@ fn refusals(cluster: &Cluster) {
 fn commands_at_once(cluster: &Cluster) {
     let mut text = Transcript::of(cluster);
     text.run(&["exec", "--node", "n2", "--", "echo", "hello"]);
-    text.run(&["exec", "--node", "n2", "--where", "--", "true"]);
+    text.run(&["exec", "--node", "n2", "--report", "--", "true"]);
     text.run(&["exec", "--explain", "--node", "n2", "--", "gcc", "-c", "x.c"]);
     text.run(&["exec", "--nodes", "n2", "--", "sh", "-c", "echo hello; exit 4"]);
-    text.run(&["exec", "--nodes", "n2", "--not", "n1", "--", "true"]);
+    text.run(&["exec", "--nodes", "n2", "--exclude", "n1", "--", "true"]);
     text.run(&["exec", "--node", "n9", "--", "true"]);
     text.run(&["exec", "--constraint", "tape", "--", "true"]);
     text.run(&["exec", "--memory", "900G", "--", "true"]);

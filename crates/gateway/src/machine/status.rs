@@ -51,7 +51,7 @@ pub struct Status {
 #[derive(Debug, Serialize)]
 pub struct Running {
     /// Steps that would repair the gateway; empty if it runs as configured.
-    pub amiss: Vec<Step>,
+    pub problems: Vec<Step>,
     /// Whether systemd supervises the services and sets the gateway up after a boot.
     pub by_systemd: bool,
     /// Wanted settings of the interfaces.
@@ -168,7 +168,7 @@ impl Gateway {
     fn running(&self, setup: &Setup) -> Result<Running, GatewayError> {
         let observed = self.observe()?;
         let found = self.records.read::<OriginalState>()?.unwrap_or_default();
-        let amiss = steps(&self.wanted(setup)?, &observed, &found);
+        let problems = steps(&self.wanted(setup)?, &observed, &found);
         let [(_, interfaces), ..] = setup.documents();
         let vpn = match &setup.vpn {
             Some(vpn) => Some(VpnStatus {
@@ -181,7 +181,7 @@ impl Gateway {
             None => None,
         };
         Ok(Running {
-            amiss,
+            problems,
             by_systemd: self.services.by_systemd(),
             interfaces: interfaces.lines().map(ToOwned::to_owned).collect(),
             dnsmasq_runs: observed.dnsmasq.is_some(),

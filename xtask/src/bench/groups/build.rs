@@ -69,7 +69,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         rows.push(Row::once(format!("{}: objects of {} that differ", way.name, objects.len()), differ as f64, ""));
     }
     for (name, flags) in [("dsh", ""), ("dsh --mirror", " --mirror")] {
-        let compiler = format!("{dsh}{flags} --not n1 gcc");
+        let compiler = format!("{dsh}{flags} --exclude n1 gcc");
         let away = Way::new(&cluster, source, folder.path(), name, &compiler, JOBS)?;
         rows.extend(worked_out(&away, &cluster, &samples[0])?);
     }

@@ -49,7 +49,7 @@ fn latency(
         contenders.push(Contender::timed("hostler exec true: on its own node", || {
             cluster.command(&["exec", "--node", "n1", "true"])
         }));
-        contenders.push(Contender::timed(SUBJECT, || cluster.command(&["exec", "--not", "n1", "true"])));
+        contenders.push(Contender::timed(SUBJECT, || cluster.command(&["exec", "--exclude", "n1", "true"])));
     }
     let samples = interleave(bench.runs, contenders)?;
     Ok(compare(&samples, "ms", SUBJECT, &[(FLOOR, Goal::AtMost(5.0))]))
@@ -74,7 +74,7 @@ fn pipe(bench: &Bench, cluster: Option<&Cluster>, kept: Option<&KeptSsh<'_>>) ->
     }
     if let Some(cluster) = cluster {
         contenders
-            .push(Contender::new(PIPE_SUBJECT, move || through(&cluster.command(&["exec", "--not", "n1", "cat"]))));
+            .push(Contender::new(PIPE_SUBJECT, move || through(&cluster.command(&["exec", "--exclude", "n1", "cat"]))));
     }
     let samples: Vec<Sample> = interleave(bench.long_runs(), contenders)?;
     Ok(compare(&samples, "ms", PIPE_SUBJECT, &[]))

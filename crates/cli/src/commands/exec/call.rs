@@ -85,14 +85,14 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 }
 
 /// Sends the request and handles the answer.
-pub(super) fn run(context: &Context, ask: ExecRequest, say_where: bool, mut local_tree: Option<LocalTree>) -> Outcome {
+pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_tree: Option<LocalTree>) -> Outcome {
     let mut agent = match connect() {
         Ok(agent) => agent,
         // The command requires certain nodes or a memory limit, so it must not run here without the agent.
         Err(failure) if !is_anywhere(&ask) => return Err(failure),
         Err(failure) => {
             context.output.say(&format!("{}; running the command here", failure.summary()));
-            return exec_command::run(&ask.command, None, say_where.then_some(context));
+            return exec_command::run(&ask.command, None, report.then_some(context));
         }
     };
     let mut shown = Shown { has_input: ask.command.has_input, has_terminal: ask.command.terminal.is_some() };
@@ -114,7 +114,7 @@ pub(super) fn run(context: &Context, ask: ExecRequest, say_where: bool, mut loca
         match frame {
             Some(Frame::Reply(Reply::RunHere(placed))) => {
                 drop(token);
-                return exec_command::run(&command, Some(&placed), say_where.then_some(context));
+                return exec_command::run(&command, Some(&placed), report.then_some(context));
             }
             Some(Frame::Event(Event::ProveDirectory(name))) => {
                 let proof = match Token::make(&name) {
@@ -137,14 +137,7 @@ pub(super) fn run(context: &Context, ask: ExecRequest, say_where: bool, mut loca
                 // The command has the streams of this program, so it runs here and needs no copy of the tree.
                 let local_tree = local_tree.filter(|_| !started.has_streams);
                 let under_way = local_tree.map(LocalTree::start_receiving).transpose()?;
-                return forward_streams(
-                    context,
-                    &command,
-                    agent,
-                    shown,
-                    started.placed.as_ref(),
-                    (say_where, under_way),
-                );
+                return forward_streams(context, &command, agent, shown, started.placed.as_ref(), (report, under_way));
             }
             Some(Frame::Reply(Reply::Refused(refusal))) => return Err(refused(&refusal)),
             Some(_) => return Err(lost(&ErrorKind::InvalidData.into())),
@@ -192,7 +185,7 @@ fn connect() -> Result<UnixStream, Failure> {
     let failure = why.iter().fold(failure, |failure, error| failure.because(error));
     Err(failure
         .hint("`hostler up` starts a cluster on this machine; `hostler agent run` starts the agent of a node")
-        .hint("`--no-calls`, or `calls = false` in agent.toml, turns remote commands off")
+        .hint("`--no-remote-commands`, or `remote_commands = false` in agent.toml, turns remote commands off")
         .exiting(exit::RUN_FAILED))
 }
 
@@ -203,7 +196,7 @@ fn forward_streams(
     agent: UnixStream,
     shown: Shown,
     placed: Option<&Destination>,
-    (say_where, mut under_way): (bool, Option<ActiveMirror>),
+    (report, mut under_way): (bool, Option<ActiveMirror>),
 ) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
@@ -230,7 +223,7 @@ fn forward_streams(
                 }
                 Ok(cost) => cost,
             };
-            if say_where && let Some(placed) = placed {
+            if report && let Some(placed) = placed {
                 report::placed(context, placed, Some(&ended), cost.as_ref());
             }
             leave(&ended)

@@ -72,8 +72,8 @@ pub(crate) struct Exec {
     no_terminal: bool,
 
     /// Afterwards, print the node, the node's score and the run time on stderr
-    #[arg(long = "where")]
-    say_where: bool,
+    #[arg(long)]
+    report: bool,
 
     /// Print the score of each node without running a command; lower is better
     #[arg(long)]
@@ -83,7 +83,7 @@ pub(crate) struct Exec {
     ///
     /// The command has neither input nor a terminal. At the end, failures are listed and successes are counted on
     /// stderr. The exit code is that of the first node on which the command failed.
-    #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "say_where", "prefer_local"])]
+    #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "report", "prefer_local"])]
     all: bool,
 
     /// Run on each of these nodes at once, e.g. n1,n2; output as with --all
@@ -91,14 +91,14 @@ pub(crate) struct Exec {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        conflicts_with_all = ["node", "not", "explain", "say_where", "prefer_local"]
+        conflicts_with_all = ["node", "exclude", "explain", "report", "prefer_local"]
     )]
     nodes: Vec<NodeName>,
 
     /// Accept the command line of `rsh` or `ssh`: options, node, shell command
     ///
     /// For programs that start remote commands with `rsh` or `ssh`.
-    #[arg(long, conflicts_with_all = ["all", "nodes", "node", "explain", "say_where"])]
+    #[arg(long, conflicts_with_all = ["all", "nodes", "node", "explain", "report"])]
     rsh: bool,
 
     /// Command and arguments
@@ -123,7 +123,7 @@ struct WhereTo {
 
     /// Do not run on this node; repeatable
     #[arg(long, value_name = "NAME")]
-    not: Vec<NodeName>,
+    exclude: Vec<NodeName>,
 
     /// Run on this machine unless another node has a much better score
     #[arg(long)]
@@ -168,7 +168,7 @@ impl Exec {
             .as_deref()
             .map(|root| mirror::LocalTree::of(&ask.command, mirror::root_named(root), self.any_program));
         let local_tree = local_tree.transpose()?;
-        call::run(context, ask, self.say_where, local_tree)
+        call::run(context, ask, self.report, local_tree)
     }
 
     /// This program as `dsh`, with the same command for one node.
@@ -217,7 +217,7 @@ impl Exec {
             command,
             constraint: self.where_to.constraint.clone(),
             only: self.where_to.node.clone(),
-            not: self.where_to.not.clone(),
+            not: self.where_to.exclude.clone(),
             prefer_local: self.where_to.prefer_local,
             mirrors_tree: self.mirror.is_some(),
             explain: self.explain,
