@@ -109,7 +109,7 @@ pub(crate) struct Accounts {
     creation_errors: Mutex<HashMap<String, String>>,
     /// Names and uids of accounts that an admin has blocked, from the head.
     blocked: Mutex<Blocked>,
-    /// Uids of accounts for which other nodes may not act, because the accounts have a role above user. From the head.
+    /// Uids of operators and admins, as sent by the head. Other nodes may not run commands for these accounts.
     guarded: Mutex<Vec<u32>>,
     /// Number of account creations that are queued or running.
     pending_creations: watch::Sender<usize>,

@@ -90,7 +90,7 @@ impl Client {
         self.call(Call::get("/info")).await
     }
 
-    /// Stops the head and the agents of an embedded cluster. Not retried after the request may have arrived.
+    /// Stops the head and the agents of an embedded cluster. Not retried once the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if jobs have not ended and `jobs` is [`LiveJobs::Refuse`].
@@ -145,7 +145,7 @@ impl Client {
         self.call(Call::get("/energy")).await
     }
 
-    /// Removes a node: revokes its certificate and ends its tasks. Not retried after the request may have arrived,
+    /// Removes a node: revokes its certificate and ends its tasks. Not retried once the request may have arrived,
     /// because a new node of this name may have joined.
     pub async fn remove_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/remove")).once()).await.map(drop)
@@ -176,7 +176,7 @@ impl Client {
         self.call(Call::get(format!("/partitions/{name}"))).await
     }
 
-    /// Adds a partition. Not retried after the request may have arrived.
+    /// Adds a partition. Not retried once the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `partition_exists` or `bad_partition`.
@@ -196,7 +196,7 @@ impl Client {
         self.call(Call::post(format!("/partitions/{name}")).json(change)).await
     }
 
-    /// Removes a partition. Not retried after the request may have arrived.
+    /// Removes a partition. Not retried once the request may have arrived.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `partition_in_use` if jobs wait in it.

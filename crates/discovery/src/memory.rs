@@ -59,7 +59,7 @@ fn reserve(limit_bytes: u64) -> u64 {
     (limit_bytes / RESERVE_PART).max(LEAST_RESERVE_BYTES).min(limit_bytes / LARGEST_RESERVE_PART)
 }
 
-/// A value of `/proc/meminfo`, in bytes.
+/// Reads a value of `/proc/meminfo`, which is in KiB, and returns it in bytes.
 fn kibibytes(meminfo: &str, key: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -31,7 +31,7 @@ pub(crate) struct Table {
     pub(crate) members: Arc<Members>,
     /// `None` for members about which nothing has arrived.
     entries: Vec<Option<Box<Entry>>>,
-    /// Until this time, members that were never heard are contacted like live members.
+    /// Until this time, members that were never heard from are contacted like live members.
     pub(crate) expected_until: Timestamp,
 }
 

@@ -156,7 +156,7 @@ pub struct PartialRequest {
     /// GPUs per task and node.
     #[serde(default, skip_serializing_if = "is_none")]
     pub gpus: u32,
-    /// Counted resources per task and node.
+    /// Counted resources that each task needs on each of its nodes.
     #[serde(default, skip_serializing_if = "Counted::is_empty")]
     pub counted: Counted,
 }

@@ -136,7 +136,7 @@ impl fmt::Display for Most<'_> {
     }
 }
 
-/// Formats how many nodes are large enough.
+/// Formats the number of nodes that are large enough for a job.
 struct Able(usize);
 
 impl fmt::Display for Able {

@@ -314,7 +314,7 @@ fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Re
     })
 }
 
-/// Whether a lock file refers to files in the folder other than the project itself, which is not installed.
+/// Whether a lock file refers to local files. The project itself does not count, because it is not installed.
 fn lock_has_local_sources(lock: &toml::Table) -> bool {
     let packages = lock.get("package").and_then(toml::Value::as_array);
     packages.into_iter().flatten().filter_map(|package| package.get("source")?.as_table()).any(|source| {

@@ -157,7 +157,8 @@ pub(super) fn table(nodes: &[Node<'_>], policy: &Policy, calls: &Calls, now: Tim
     live.iter().map(|(node, load)| line(node, load, scores.get(&node.member.id).copied())).collect()
 }
 
-/// Returns the line of the best node, or an empty string. Counts one more command for the returned node.
+/// Returns the text for the port of the best node: one line, or an empty string if no node is suitable.
+/// Counts one more command for the returned node.
 pub(super) fn best(nodes: &[Node<'_>], policy: &Policy, calls: &mut Calls, now: Timestamp, random: u64) -> String {
     let first = choose(nodes.iter().copied(), &Needs::default(), policy, calls, now, random).into_iter().next();
     let Some(first) = first else { return String::new() };

@@ -61,7 +61,7 @@ impl Jobs {
     }
 }
 
-/// Requests pages until there are `limit` jobs or no more, and returns them as one page.
+/// Requests pages until `limit` jobs have arrived or no page is left, and returns the jobs as one page.
 pub(crate) async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> Result<JobPage, ClientError> {
     let mut jobs: Vec<JobSummary> = Vec::new();
     let mut total = None;

@@ -44,7 +44,7 @@ pub enum NotDone {
     NotStored(String),
 }
 
-/// What the shell must carry out after a round is durable.
+/// What the daemon must carry out after a round is durable.
 #[derive(Debug)]
 pub struct Delivery<R> {
     /// Effects, which must be carried out before the replies are sent.

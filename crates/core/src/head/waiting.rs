@@ -18,7 +18,7 @@ const STRING: usize = size_of::<String>() + 16;
 /// per term.
 const CONSTRAINT_BYTE: usize = 32;
 
-/// How many jobs of one user wait, and how much memory they use.
+/// How many jobs of one user wait, and how much of the head's memory these jobs use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitingJobs {
     /// The number of jobs; an array counts once.

@@ -48,7 +48,7 @@ enum Item {
     Checked(RunReport, Option<Inline>),
 }
 
-/// What the shell must do.
+/// An action that the head's daemon must carry out.
 #[derive(Debug)]
 pub enum Step {
     /// See whether the head has the whole result, then call [`HeadLink::checked`].
@@ -171,7 +171,7 @@ impl HeadLink {
 }
 
 impl Check {
-    /// The run that left the result.
+    /// The run that produced the checked result.
     #[must_use]
     pub fn run(&self) -> RunId {
         self.report.run

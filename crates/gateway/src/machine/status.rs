@@ -22,7 +22,7 @@ use crate::steps::{Step, steps};
 /// Preview of applying a setup.
 #[derive(Debug, Serialize)]
 pub struct Planned {
-    /// Difference to the current setup, for display; empty if there is none.
+    /// Differences between the planned and the current setup, for display; empty if the setups are equal.
     pub difference: String,
     /// Changes to the loaded table by other programs, for display.
     pub drift: String,
@@ -76,7 +76,7 @@ pub struct Lease {
 
 #[derive(Debug, Serialize)]
 pub struct VpnStatus {
-    /// Whether the interface exists.
+    /// Whether the VPN's interface exists.
     pub is_up: bool,
     /// UDP port of the server.
     pub port: u16,

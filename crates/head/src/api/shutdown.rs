@@ -37,7 +37,7 @@ enum LiveJobs {
     /// Do not stop if jobs have not ended.
     #[default]
     Refuse,
-    /// Keep waiting and running jobs.
+    /// Stop, but keep all jobs, waiting or running.
     Keep,
     /// Cancel all jobs before the stop.
     Cancel,

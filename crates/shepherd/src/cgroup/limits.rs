@@ -72,7 +72,7 @@ impl Limit {
     }
 }
 
-/// Creates the parent of the leaves' groups in a version 1 hierarchy.
+/// Creates the group that contains all leaves in a version 1 hierarchy, and returns where leaves can be created.
 pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
     let prepared = ensure_group(parent).and_then(|()| match controller {
         Controller::Cpuset => {

@@ -374,8 +374,8 @@ impl Books {
         held
     }
 
-    /// Whether a dependency was satisfied at some time. A broken dependency cancels the job, but a user may still
-    /// requeue it.
+    /// Whether a dependency was satisfied at some time. For a job that a user has requeued, any end of the other job
+    /// satisfies the dependency.
     fn is_met(&self, dependency: &Dependency, was_requeued: bool) -> bool {
         let on = &self.jobs[&dependency.job];
         match dependency.condition {

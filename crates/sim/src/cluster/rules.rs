@@ -3,13 +3,13 @@
 /// Options of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// A rule of the shells to break on purpose.
+    /// A rule of the daemons to break on purpose.
     pub break_rule: Option<Rule>,
     /// Keep the whole trace with all messages, instead of only its end for a failure.
     pub whole_trace: bool,
 }
 
-/// A rule of the shells. The checks must notice when it is broken.
+/// A rule that a daemon's loop must keep. The simulator's checks must notice a loop that breaks the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Replies wait until their events are durable.

@@ -20,7 +20,7 @@ const APPLICATION_ID: i32 = 0x4873_746C;
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Empty,
-    /// A store of this version.
+    /// A store whose schema has the current version.
     Store,
 }
 

@@ -343,7 +343,7 @@ impl Step<'_> {
         self.tell_to_rest(name);
     }
 
-    /// Sends the power stage of its node to an agent that has just connected.
+    /// Sends a newly connected agent the power stage of its node.
     pub(in crate::head) fn tell_power(&mut self, name: &NodeName) {
         match self.state.power.node(name).map(|power| power.stage) {
             Some(Stage::Asking) => self.tell_to_rest(name),

@@ -237,7 +237,7 @@ pub enum PowerEvent {
         /// The node.
         node: NodeName,
     },
-    /// An agent's answer to that. Not durable.
+    /// An agent's answer to the request to prepare for a shutdown. Not durable.
     AgentSaid {
         /// The node.
         node: NodeName,

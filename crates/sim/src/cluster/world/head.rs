@@ -23,7 +23,7 @@ pub(crate) struct Head {
     pub(crate) lives: u64,
     /// The offset of the wall clock, in milliseconds.
     pub(crate) wall_offset_ms: i64,
-    /// The number of steps until the head is killed, and the number of steps of its successor.
+    /// When to kill the head and then its successor; `None` if neither is killed at a step.
     pub(crate) doom: Option<PlannedCrash>,
 }
 
