@@ -314,7 +314,7 @@ impl Accounts {
         if self.is_root { Some(self.known.get(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
 
-    /// Name of a user, cached for [`LOOKUP_TTL`]; the uid as text if there is no name.
+    /// Name of a user, cached for [`LOOKUP_TTL`]; without a name, the uid as text.
     pub(crate) async fn name_of(&self, uid: u32) -> String {
         if let Some(name) = self.names.get(&uid) {
             return name;

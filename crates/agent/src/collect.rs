@@ -25,7 +25,7 @@ use crate::account::{Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::{output, transfer};
 
-/// Maximum size in bytes of a result that is sent inside the final report of its run. Larger results are uploaded.
+/// Maximum size in bytes of a result inside the final report of a run. The agent uploads larger results.
 const INLINE_BYTES: u64 = 32 << 10;
 
 /// Maximum number of capture problems shown with the job; the manifest lists more.
@@ -199,7 +199,7 @@ fn none_if_missing(error: io::Error) -> io::Result<Option<Ids>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }
 
-/// Joins the first [`PROBLEMS_SHOWN`] problems into one text; `None` if there are no problems.
+/// Joins the first [`PROBLEMS_SHOWN`] problems into one text. Returns `None` without problems.
 fn summary(problems: &[String]) -> Option<String> {
     let mut text = problems.iter().take(PROBLEMS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     if problems.len() > PROBLEMS_SHOWN {

@@ -25,7 +25,7 @@ use crate::output::views;
 use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
-/// Time after which output is streamed. The output of a shorter command is read once at the end, which is faster.
+/// Time after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
 const STREAM_DELAY: Duration = Duration::from_millis(30);
 
 /// How long one request to the head may wait.

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// Size at which a log file is renamed.
 const LARGE_BYTES: u64 = 16 << 20;
 
-/// Environment variable with the path of the log file to which the daemon's standard error is redirected.
+/// Environment variable with the path of the daemon's log file.
 pub(crate) const LOG_VARIABLE: &str = "HOSTLER_LOG_FILE";
 
 /// Sends the log to standard error.

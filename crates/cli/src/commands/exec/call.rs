@@ -53,7 +53,7 @@ fn current_directory() -> io::Result<PathBuf> {
     named.filter(is_here).map_or_else(std::env::current_dir, Ok)
 }
 
-/// Returns the id of the current directory, which is unique on this machine until the next boot.
+/// Returns the id of the current directory. The id is unique on this machine until the next boot.
 fn directory_id() -> io::Result<DirectoryId> {
     Ok(DirectoryId::of(&hostler_sys::boot_id()?, &fs::metadata(".")?))
 }
